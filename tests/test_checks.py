@@ -19,7 +19,7 @@ class Holder:
     other: Any = attrs.field(default=None, validator=of_kind(Thing, optional=True))
 
 
-def test_what_is_chosen_is_of_its_kind() -> None:
+def test_argument_of_another_kind_is_refused_by_name() -> None:
     thing = Thing()
     assert chosen("thing", thing, Thing) is checked("thing", thing, Thing) is required("thing", thing, Thing) is thing
     assert isinstance(chosen("thing", None, Thing), Thing)
@@ -42,7 +42,7 @@ def test_the_fields_of_a_class_are_checked_alike() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["1", None, -1, math.nan, [1]])
-def test_what_is_no_number_or_too_small_is_neither_a_count_nor_an_amount(wrong: object) -> None:
+def test_other_values_are_neither_counts_nor_amounts(wrong: object) -> None:
     assert not is_count(wrong)
     assert not is_amount(wrong)
 
@@ -52,7 +52,7 @@ def test_counts_are_integers_and_amounts_are_finite() -> None:
     assert (is_amount(0), is_amount(0.5), is_amount(0.5, 1), is_amount(math.inf)) == (True, True, False, False)
 
 
-def test_an_option_that_there_is_not_is_named_beside_those_that_there_are() -> None:
+def test_unknown_option_is_refused_with_a_list_of_options() -> None:
     check_options(["a"], ["b", "a"])
     with pytest.raises(TypeError, match=r"^unknown option 'c'; the options are a, b$"):
         check_options(["c", "a"], ["b", "a"])

@@ -83,11 +83,11 @@ def test_every_failure_is_one_exception_of_one_tree() -> None:
         (UnexpectedResponse(502, "text/html", "<html>"), "status 502: text/html: '<html>'"),
     ],
 )
-def test_an_error_says_in_one_line_what_went_wrong(error: McpError, text: str) -> None:
+def test_error_text_is_one_line(error: McpError, text: str) -> None:
     assert str(error) == text
 
 
-def test_an_error_carries_its_facts() -> None:
+def test_error_has_its_attributes() -> None:
     invalid = InvalidMessage("a", "b", "2025-06-18")
     assert (invalid.path, invalid.reason, invalid.revision) == ("a", "b", "2025-06-18")
     answered = RequestError(1, "m", {"x": 1})
@@ -100,19 +100,19 @@ def test_an_error_carries_its_facts() -> None:
 
 
 @pytest.mark.parametrize("cls", [LocalProtocolError, RemoteProtocolError])
-def test_a_broken_rule_carries_the_answer(cls: type[ProtocolError]) -> None:
+def test_protocol_error_has_code_and_status(cls: type[ProtocolError]) -> None:
     error = cls("wrong")
     assert (str(error), error.code, error.http_status) == ("wrong", ErrorCode.INVALID_REQUEST, 400)
     error = cls("wrong", code=-32700, http_status=413)
     assert (error.code, error.http_status) == (-32700, 413)
 
 
-def test_a_broken_rule_is_somebodys() -> None:
+def test_protocol_error_is_abstract() -> None:
     with pytest.raises(TypeError, match="ProtocolError is abstract"):
         ProtocolError("whose?")
 
 
-def test_a_refusal_has_a_code_of_its_own_range_and_a_hint() -> None:
+def test_refusal_has_a_code_in_range_and_a_hint() -> None:
     refusal = Refusal(1001, "busy", retryable=True, data={"x": 1})
     assert (refusal.code, refusal.message, refusal.retryable, refusal.data) == (1001, "busy", True, {"x": 1})
     for code in (1000, 1090, -32603, 0):
@@ -120,7 +120,7 @@ def test_a_refusal_has_a_code_of_its_own_range_and_a_hint() -> None:
             Refusal(code, "no")
 
 
-def test_e7_a_refusal_says_what_the_table_says_and_the_author_says_more() -> None:
+def test_e7_refusal_takes_defaults_from_the_table() -> None:
     refusal = Refusal(RefusalCode.RATE_LIMIT_EXCEEDED)
     assert type(refusal.code) is int
     assert str(refusal) == "Rate limit exceeded (1056)"
@@ -139,7 +139,7 @@ def test_e7_a_refusal_says_what_the_table_says_and_the_author_says_more() -> Non
     }
 
 
-def test_a_refusal_of_a_code_that_nothing_was_assigned_to() -> None:
+def test_refusal_with_an_unassigned_code_needs_a_message() -> None:
     refusal = Refusal(1006, "the moon is full", data=["a"])
     assert refusal.as_error().data == {"data": ["a"], "category": "queue", "severity": "error", "retryable": False}
     with pytest.raises(ValueError, match="the code 1006 has no meaning in the table: give a message"):
@@ -147,7 +147,7 @@ def test_a_refusal_of_a_code_that_nothing_was_assigned_to() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan, "5"])
-def test_a_refusal_for_a_time_that_makes_no_sense(seconds: Any) -> None:
+def test_refusal_with_an_invalid_retry_after_is_refused(seconds: Any) -> None:
     with pytest.raises(ValueError, match="retry_after= takes a number of seconds"):
         Refusal(1056, retry_after=seconds)
 
@@ -169,9 +169,7 @@ def test_a_refusal_for_a_time_that_makes_no_sense(seconds: Any) -> None:
         (RequestError(-32603, "m", {"retryable": True}), False, True),
     ],
 )
-def test_e7_what_the_peer_says_counts_before_what_the_code_means(
-    error: RequestError, is_refusal: bool, is_retryable: bool
-) -> None:
+def test_e7_data_of_the_peer_overrides_the_table(error: RequestError, is_refusal: bool, is_retryable: bool) -> None:
     assert (error.is_refusal(), error.is_retryable()) == (is_refusal, is_retryable)
 
 
@@ -188,7 +186,7 @@ def test_e7_what_the_peer_says_counts_before_what_the_code_means(
         ("later", None),
     ],
 )
-def test_how_long_a_peer_wants_to_be_left_alone(data: Any, seconds: float | None) -> None:
+def test_retry_after_is_read_from_the_data(data: Any, seconds: float | None) -> None:
     assert RequestError(1056, "m", data).retry_after == seconds
 
 
@@ -214,7 +212,7 @@ def test_an_error_crosses_processes(error: McpError) -> None:
 
 
 @pytest.mark.req("SAMP-12")
-def test_the_users_refusal() -> None:
+def test_sampling_rejected_has_code_minus_1() -> None:
     assert str(SamplingRejected()) == "User rejected sampling request (-1)"
     error = SamplingRejected("not this one", {"a": 1})
     assert isinstance(error, RequestError)
@@ -222,7 +220,7 @@ def test_the_users_refusal() -> None:
 
 
 @pytest.mark.req("ELIC-17")
-def test_addresses_to_visit_first() -> None:
+def test_url_elicitation_required_needs_urls_with_ids() -> None:
     error = URLElicitationRequired(iter([VISIT]), "Log in first")
     assert isinstance(error, RequestError)
     assert (error.code, error.message, error.elicitations) == (-32042, "Log in first", (VISIT,))

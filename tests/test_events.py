@@ -59,7 +59,7 @@ def test_an_event_compares_hashes_prints_and_is_copied_by_its_members(cls: type[
     assert cls.__match_args__ == tuple(names)
 
 
-def test_every_event_and_every_field_says_how_it_is_meant_to_be_used() -> None:
+def test_every_event_and_field_has_a_docstring() -> None:
     tree = ast.parse(Path(inspect.getfile(mcpio.events)).read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for cls in VALUES:
@@ -71,7 +71,7 @@ def test_every_event_and_every_field_says_how_it_is_meant_to_be_used() -> None:
                 assert isinstance(after.value, ast.Constant)
 
 
-def test_what_a_message_caused_carries_the_message_and_what_belongs_to_a_request_of_ours_its_cookie() -> None:
+def test_events_of_messages_have_raw_and_events_of_requests_have_cookies() -> None:
     for cls in EVENTS:
         names = {field.name for field in attrs.fields(cls)}
         assert "raw" in names or cls in (ConnectionClosed, NoiseReceived, mcpio.events.VersionMismatched)
@@ -82,13 +82,13 @@ def test_what_a_message_caused_carries_the_message_and_what_belongs_to_a_request
 
 
 @pytest.mark.req("RPC-05")
-def test_the_two_kinds_of_ids_are_integers_of_classes_of_their_own() -> None:
+def test_ids_are_integers_of_distinct_classes() -> None:
     assert (IncomingId(1), OutgoingId(1)) == (1, 1)
     assert not issubclass(IncomingId, OutgoingId)
     assert not issubclass(OutgoingId, IncomingId)
 
 
-def test_reasons_are_told_in_words() -> None:
+def test_reasons_have_texts() -> None:
     for reason in (*IgnoreReason, *CloseReason):
         assert reason.value.replace(" ", "").replace(",", "").replace(":", "").replace("-", "").isalpha()
     assert MessageIgnored(IgnoreReason.UNKNOWN_TOKEN, {}, None).reason.value == "the progress token was never given out"

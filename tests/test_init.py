@@ -25,7 +25,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert mcpio.__version__ == version("mcpio")
 
 
-def test_another_name_is_an_attribute_error_as_of_any_module() -> None:
+def test_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mcpio' has no attribute 'Sever'"):
         mcpio.Sever  # type: ignore[attr-defined]  # noqa: B018  # the mistake is the test
     assert not hasattr(mcpio, "METHODS")

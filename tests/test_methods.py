@@ -40,7 +40,7 @@ SERVER, CLIENT, BOTH = Direction.TO_SERVER, Direction.TO_CLIENT, Direction.BOTH
 
 
 @pytest.mark.parametrize("method", ROWS, ids=METHODS)
-def test_a_row_holds_together(method: Method) -> None:
+def test_rows_are_consistent(method: Method) -> None:
     assert METHODS[method.name] is method
     assert method.name.startswith("notifications/") == (method.kind is Kind.NOTIFICATION)
     base = RequestPayload if method.kind is Kind.REQUEST else NotificationPayload
@@ -75,7 +75,7 @@ def test_how_many_methods_there_are() -> None:
     assert counts == [(15, 9), (15, 9), (16, 9), (20, 11), (10, 8)]
 
 
-def test_a_payload_or_its_class_or_a_subclass() -> None:
+def test_method_of_accepts_payloads_classes_and_subclasses() -> None:
     class Loud(CallToolRequest):
         pass
 
@@ -85,7 +85,7 @@ def test_a_payload_or_its_class_or_a_subclass() -> None:
 
 
 @pytest.mark.parametrize("payload", [CustomRequest("x/y"), CustomNotification("x/y"), CallToolResult(()), 5, None, int])
-def test_what_has_no_method(payload: Any) -> None:
+def test_method_of_anything_else_raises_key_error(payload: Any) -> None:
     with pytest.raises(KeyError):
         method_of(payload)
 
@@ -95,7 +95,7 @@ def test_a_notification_has_no_result() -> None:
         _ = METHODS["notifications/progress"].result_type
 
 
-def test_where_a_method_exists() -> None:
+def test_method_exists_in_its_revisions() -> None:
     assert METHODS["initialize"].exists_in(REV_2025_11_25)
     assert not METHODS["initialize"].exists_in(REV_2026_07_28)
     assert not METHODS["elicitation/create"].exists_in(REV_2025_03_26)
@@ -109,7 +109,7 @@ def test_completion_needs_no_capability_at_first() -> None:
     assert method.capability_in(REV_2025_03_26) == ("completions",)
 
 
-def test_who_receives_a_message_may_differ_by_era() -> None:
+def test_receiver_may_differ_by_era() -> None:
     progress = METHODS["notifications/progress"]
     assert [progress.direction_in(revision) for revision in REVISIONS] == [BOTH, BOTH, BOTH, BOTH, CLIENT]
     assert METHODS["tools/call"].direction_in(REV_2026_07_28) is SERVER
@@ -133,7 +133,7 @@ def test_who_receives_a_message_may_differ_by_era() -> None:
         ("notifications/tasks/status", BOTH, "sender", "tasks"),
     ],
 )
-def test_what_a_method_needs(name: str, direction: Direction, holder: str, capability: str) -> None:
+def test_method_requires_its_capability(name: str, direction: Direction, holder: str, capability: str) -> None:
     method = METHODS[name]
     assert (method.direction, method.holder, ".".join(method.capability)) == (direction, holder, capability)
 
@@ -180,7 +180,7 @@ TASKS = ServerTasksCapability({}, requests=ServerTaskRequestsCapability(ToolTask
         (ServerCapabilities(), "elicitation.form", False),
     ],
 )
-def test_what_is_declared(capabilities: Any, path: str, declared: bool) -> None:
+def test_declares_finds_capabilities_by_path(capabilities: Any, path: str, declared: bool) -> None:
     assert declares(capabilities, tuple(path.split("."))) is declared
 
 
@@ -205,7 +205,7 @@ def test_the_table_loads_no_feature() -> None:
     assert REV_2025_06_18 in REVISIONS
 
 
-def test_what_came_under_another_name_has_an_official_one() -> None:
+def test_official_name_of_a_dialect_name() -> None:
     assert official_name(CallToolRequest("x"), "tools/call") == "tools/call"
     assert official_name(CallToolRequest("x"), "tasks/create") == "tools/call"
     assert official_name(CustomRequest("acme/x"), "acme/x") == "acme/x"

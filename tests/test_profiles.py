@@ -16,7 +16,7 @@ from mcpio.types import ClientCapabilities, ServerCapabilities
 
 
 @pytest.mark.parametrize("profile", Profile)
-def test_what_a_dialect_means_is_in_the_protocol_and_what_it_says_is_not(profile: Profile) -> None:
+def test_dialect_names_map_to_protocol_names(profile: Profile) -> None:
     dialect = DIALECTS[profile]
     for name, alias in dialect.notifications.items():
         assert METHODS[alias.method].kind is Kind.NOTIFICATION
@@ -30,7 +30,7 @@ def test_what_a_dialect_means_is_in_the_protocol_and_what_it_says_is_not(profile
     assert set(dialect.codes.values()) <= set(ErlmcpCode)
 
 
-def test_what_is_sent_in_a_dialect_has_its_params() -> None:
+def test_dialect_notifications_sent_have_the_same_params() -> None:
     assert dict(DIALECTS[Profile.ERLMCP].spoken()) == {
         "notifications/progress": "progress",
         "notifications/resources/updated": "resources/updated",
@@ -42,7 +42,7 @@ def test_what_is_sent_in_a_dialect_has_its_params() -> None:
     assert Dialect(notifications={"x": Alias("notifications/message")}).spoken() == {"notifications/message": "x"}
 
 
-def test_no_dialect_has_a_server_say_that_it_is_initialized() -> None:
+def test_no_dialect_lets_a_server_send_initialized() -> None:
     for dialect in DIALECTS.values():
         assert "notifications/initialized" not in dialect.spoken()
         assert not [alias for alias in dialect.notifications.values() if alias.method == "notifications/initialized"]

@@ -34,12 +34,12 @@ def test_the_ranges_meet() -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1090, 1099, 0, -32603])
-def test_e8_the_codes_from_1090_on_are_no_refusals(code: int) -> None:
+def test_e8_codes_from_1090_are_not_refusals(code: int) -> None:
     with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
         category_of(code)
 
 
-def test_what_is_no_number_is_no_refusal() -> None:
+def test_category_of_anything_else_raises_value_error() -> None:
     wrong: Any = "x"
     with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089, not 'x'"):
         category_of(wrong)
@@ -55,7 +55,7 @@ def test_the_table_has_every_assigned_code_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("code", RefusalCode, ids=lambda code: code.name)
-def test_a_row_agrees_with_itself(code: RefusalCode) -> None:
+def test_refusal_rows_are_consistent(code: RefusalCode) -> None:
     assert find_refusal(int(code)) is code
     assert code.category == category_of(int(code))
     assert code.severity in ("warn", "error", "critical")

@@ -36,12 +36,12 @@ def test_the_revisions_are_ordered_by_age() -> None:
 
 @pytest.mark.req("LIFE-03", "LIFE-05")
 @pytest.mark.parametrize("name", ["", "2024-11-06", "1999-01-01", "2025-11-25 ", "DRAFT-2026", "2025-11-25\n"])
-def test_an_unknown_name_is_no_revision_whatever_it_sorts_like(name: str) -> None:
+def test_unknown_name_is_not_a_revision(name: str) -> None:
     assert Revision.parse(name) is None
 
 
 @pytest.mark.parametrize("revision", REVISIONS, ids=str)
-def test_a_revision_is_known_by_its_name_and_is_the_same_everywhere(revision: Revision) -> None:
+def test_revision_is_a_singleton_by_name(revision: Revision) -> None:
     assert Revision.parse(revision.name) is revision
     assert str(revision) == revision.name
     assert repr(revision) == f"<Revision {revision.name}>"

@@ -27,7 +27,7 @@ LOOKS = "the name of the host has letters that may look like others"
         ("https://bank.com@evil.example", "evil.example", ("what stands before the @ is not where the address leads",)),
     ],
 )
-def test_where_an_address_leads(url: str, host: str, warnings: tuple[str, ...]) -> None:
+def test_web_address_is_parsed(url: str, host: str, warnings: tuple[str, ...]) -> None:
     address = web_address(url)
     assert (address.url, address.host, address.warnings) == (url, host, warnings)
     assert address.is_https == url.startswith("https")
@@ -52,6 +52,6 @@ def test_where_an_address_leads(url: str, host: str, warnings: tuple[str, ...]) 
         "https://example.com/\n",
     ],
 )
-def test_what_is_no_web_address(url: str) -> None:
+def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="web address"):
         web_address(url)

@@ -158,7 +158,7 @@ def classes(feature: str, revision: Revision) -> list[type[Payload]]:
 @pytest.mark.req("RPC-17")
 @pytest.mark.parametrize("feature", FEATURES)
 @given(st.data())
-def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
+def test_round_trip_loses_nothing(feature: str, data: st.DataObject) -> None:
     """What comes in goes out as it came, in every type and revision, unknown members at every depth included."""
     revision = data.draw(st.sampled_from([one for one in REVISIONS if classes(feature, one)]))
     cls = data.draw(st.sampled_from(classes(feature, revision)))
@@ -172,7 +172,7 @@ def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(st.data())
-def test_nothing_that_comes_in_makes_it_fail_otherwise(revision: Revision, data: st.DataObject) -> None:
+def test_decoding_anything_raises_only_invalid_message(revision: Revision, data: st.DataObject) -> None:
     """Any JSON value is read or refused; what is read goes out again, unless that is forbidden."""
     cls = data.draw(st.sampled_from(PAYLOADS))
     names = [*(member.name for member in members(cls)), *cls.CONSTANTS, "type", "x"]
@@ -206,13 +206,13 @@ def written_or_refused(payload: Payload, revision: Revision) -> dict[str, Any] |
 # The rest in particular
 
 
-def test_there_is_one_codec_for_a_revision() -> None:
+def test_codec_of_a_revision_is_cached() -> None:
     assert codec(REV_2025_06_18) is codec(REV_2025_06_18)
     assert codec(REV_2025_06_18) is not codec(REV_2025_11_25)
     assert codec(REV_2025_06_18).revision is REV_2025_06_18
 
 
-def test_a_codec_of_its_own_works_alike() -> None:
+def test_separate_codec_behaves_the_same() -> None:
     raw = {"name": "echo", "arguments": {}}
     own = Codec(REV_2025_11_25)
     for _ in range(2):
@@ -269,7 +269,7 @@ def test_a_codec_of_its_own_works_alike() -> None:
         (5, ListToolsResult, "", "expected an object, got a number"),
     ],
 )
-def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, reason: str) -> None:
+def test_fault_names_place_and_reason(raw: Any, cls: type[Payload], path: str, reason: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         D.decode(raw, cls)
     assert (caught.value.path, caught.value.reason, caught.value.revision) == (path, reason, "2025-11-25")
@@ -309,7 +309,7 @@ def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, re
     ],
 )
 @pytest.mark.req("TOOL-08", "SAMP-04")
-def test_what_cannot_be_said_is_refused(payload: Any, path: str, reason: str | None) -> None:
+def test_payload_inexpressible_in_the_revision_is_refused(payload: Any, path: str, reason: str | None) -> None:
     with pytest.raises(InvalidMessage) as caught:
         D.encode(payload)
     assert caught.value.path == path
@@ -345,7 +345,7 @@ TOOL = {"name": "a", "inputSchema": {}}
         ({"name": "a", "_meta": None}, CallToolRequest, "CallToolRequest._meta: expected an object, got null"),
     ],
 )
-def test_an_optional_member_of_the_wrong_type_is_dropped_and_reported(
+def test_optional_member_of_the_wrong_type_is_dropped_and_reported(
     raw: dict[str, Any], cls: type[Payload], dropped: str
 ) -> None:
     odd: list[str] = []
@@ -360,7 +360,7 @@ def test_an_optional_member_of_the_wrong_type_is_dropped_and_reported(
 
 @pytest.mark.req("CONT-04", "META-01")
 @pytest.mark.parametrize("odd_member", [{"_meta": None}, {"annotations": []}, {"outputSchema": "x"}, {"icons": [5]}])
-def test_an_optional_member_of_the_wrong_type_does_not_cost_a_tool(odd_member: dict[str, Any]) -> None:
+def test_optional_member_of_the_wrong_type_does_not_cost_the_tool(odd_member: dict[str, Any]) -> None:
     odd: list[str] = []
     page = D.decode({"tools": [TOOL, {**TOOL, **odd_member}, {}]}, ListToolsResult, odd)
     assert page.tools == (Tool("a", {}), Tool("a", {}, extra=odd_member))
@@ -379,7 +379,7 @@ def test_an_optional_member_of_the_wrong_type_does_not_cost_a_tool(odd_member: d
         ({"messages": [], "maxTokens": 1, "tools": [{**TOOL, "outputSchema": 5}]}, CreateMessageRequest, None),
     ],
 )
-def test_requests_and_notifications_are_read_strictly(
+def test_requests_and_notifications_are_decoded_strictly(
     raw: dict[str, Any], cls: type[Payload], path: str | None
 ) -> None:
     odd: list[str] = []
@@ -390,7 +390,7 @@ def test_requests_and_notifications_are_read_strictly(
 
 
 @pytest.mark.req("CONT-04", "CAP-01")
-def test_what_describes_is_read_tolerantly_inside_a_request_too() -> None:
+def test_descriptions_inside_requests_are_decoded_tolerantly() -> None:
     text = {"type": "text", "text": "hi", "annotations": {"audience": "user", "priority": 1}}
     raw = {"messages": [{"role": "user", "content": text}], "maxTokens": 1, "modelPreferences": {"hints": "fast"}}
     odd: list[str] = []
@@ -401,7 +401,7 @@ def test_what_describes_is_read_tolerantly_inside_a_request_too() -> None:
 
 
 @pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
-def test_a_member_whose_loss_would_change_the_meaning_is_a_fault_in_a_result_too(revision: Revision) -> None:
+def test_strict_member_of_a_result_of_the_wrong_type_is_refused(revision: Revision) -> None:
     with pytest.raises(InvalidMessage, match=r"^nextCursor: "):
         codec(revision).decode({"tools": [], "nextCursor": 5}, ListToolsResult)
     with pytest.raises(InvalidMessage, match=r"^content: "):
@@ -410,37 +410,37 @@ def test_a_member_whose_loss_would_change_the_meaning_is_a_fault_in_a_result_too
         codec(REV_2026_07_28).decode({"content": [], "resultType": 5}, CallToolResult)
 
 
-def test_the_report_of_dropped_members_is_bounded() -> None:
+def test_report_of_dropped_members_is_bounded() -> None:
     raw = {"content": [{"type": "text"}] * 1000}
     odd: list[str] = []
     assert len(D.decode(raw, CallToolResult, odd).content) == 1000
     assert odd == ["TextContent.text: missing"] * 20
 
 
-def test_a_class_that_the_revision_lacks_is_refused() -> None:
+def test_class_unknown_to_the_revision_is_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"^InputRequest does not exist in 2025-11-25$"):
         D.decode({"method": "roots/list"}, InputRequest)
 
 
-def test_a_choice_goes_by_the_revision() -> None:
+def test_choice_depends_on_the_revision() -> None:
     raw = {"type": "audio", "data": "", "mimeType": "x/y"}
     (block,) = codec(REV_2024_11_05).decode({"content": [raw]}, CallToolResult).content
     assert block == UnknownContent("audio", raw)
     assert D.decode({"content": [raw]}, CallToolResult).content == (AudioContent("", "x/y"),)
 
 
-def test_a_base_stands_for_its_subclasses() -> None:
+def test_base_class_decodes_to_its_subclasses() -> None:
     read = D.decode({"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}, ElicitRequest)
     assert type(read) is ElicitFormRequest
 
 
-def test_a_list_goes_out_from_a_list_too() -> None:
+def test_list_in_place_of_a_tuple_is_encoded() -> None:
     block = EmbeddedResource(TextResourceContents("a:b", "hi"))
     written = D.encode(CallToolResult([block]))  # type: ignore[arg-type]  # a caller without a type checker
     assert written == {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "hi"}}]}
 
 
-def test_bad_items_are_set_aside_only_where_the_list_is_one() -> None:
+def test_malformed_items_are_set_aside_only_if_the_list_is_valid() -> None:
     raw = {"tools": [5, {"name": "a", "inputSchema": {}}], "_meta": {"x": 1}}
     page = D.decode(raw, ListToolsResult)
     assert page == ListToolsResult(
@@ -464,12 +464,12 @@ def test_one_or_more() -> None:
         D.encode(SamplingMessage("user", (TextContent("a"), None)))  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_null_where_it_is_a_value() -> None:
+def test_null_is_kept_as_a_value() -> None:
     raw = {"taskId": "1", "status": "working", "createdAt": "", "lastUpdatedAt": "", "ttl": None}
     assert D.encode(D.decode(raw, Task)) == raw
 
 
-def test_what_goes_out_is_new_and_leaves_the_payload_alone() -> None:
+def test_encoding_returns_a_new_object() -> None:
     request = CallToolRequest("echo", {"text": "hi"}, meta={"a": 1})
     written = D.encode(request)
     written["name"] = "other"
@@ -477,14 +477,14 @@ def test_what_goes_out_is_new_and_leaves_the_payload_alone() -> None:
     assert D.encode(request) == {"name": "echo", "arguments": {"text": "hi"}, "_meta": {"a": 1}}
 
 
-def test_any_mapping_is_read_and_written() -> None:
+def test_any_mapping_is_converted() -> None:
     raw = types.MappingProxyType({"name": "echo", "arguments": types.MappingProxyType({"a": 1})})
     request = D.decode(raw, CallToolRequest)
     assert type(D.encode(request)["arguments"]) is dict
     assert D.encode(CustomRequest("x/y", types.MappingProxyType({"a": 1}))) == {"a": 1}
 
 
-def test_a_subclass_of_a_payload_is_converted_like_one() -> None:
+def test_subclass_of_a_payload_is_converted() -> None:
     class Loud(CallToolRequest):
         pass
 
@@ -493,6 +493,6 @@ def test_a_subclass_of_a_payload_is_converted_like_one() -> None:
     assert D.encode(read) == {"name": "echo"}
 
 
-def test_a_choice_without_a_member_or_anything_unknown() -> None:
+def test_choice_without_member_and_unknown_is_refused() -> None:
     assert Choice(lambda raw: None).member is None
     assert codec(REV_2026_07_28).encode(InputRequiredResult(request_state="x"))["resultType"] == "input_required"

@@ -89,14 +89,14 @@ def fault_of(action: Any, *arguments: Any) -> str:
     return f"{caught.value.where()}: {caught.value.reason}"
 
 
-def test_an_object_is_read() -> None:
+def test_object_is_decoded() -> None:
     lemon = decoded({"type": "lemon", "name": "a", "isSour": False})
     assert lemon == Lemon("a", False)
     assert lemon.extra is EMPTY
     assert lemon.given == ()
 
 
-def test_any_mapping_will_do() -> None:
+def test_any_mapping_is_decoded() -> None:
     assert decoded(MappingProxyType({"type": "lemon", "name": "a"})) == Lemon("a")
 
 
@@ -120,16 +120,16 @@ def test_members_with_their_default_are_remembered() -> None:
         ({}, "name: missing"),
     ],
 )
-def test_a_fault_has_its_place(raw: Any, fault: str) -> None:
+def test_fault_names_its_place(raw: Any, fault: str) -> None:
     assert fault_of(decode_lemon, raw, []) == fault
 
 
-def test_an_object_is_written() -> None:
+def test_object_is_encoded() -> None:
     assert encode_lemon(Lemon("a")) == {"type": "lemon", "name": "a"}
     assert encode_lemon(Lemon("a", False, "x")) == {"type": "lemon", "name": "a", "isSour": False, "note": "x"}
 
 
-def test_members_that_were_given_go_out_again_while_they_are_at_their_default() -> None:
+def test_given_members_are_encoded_while_they_have_their_default() -> None:
     lemon = Lemon("a", given=("sour", "note"))
     assert encode_lemon(lemon) == {"type": "lemon", "name": "a", "isSour": True, "note": None}
     assert encode_lemon(attrs.evolve(lemon, sour=False))["isSour"] is False
@@ -140,18 +140,18 @@ def test_a_known_member_wins_over_an_unknown_one() -> None:
     assert encode_lemon(lemon) == {"type": "lemon", "name": "a", "note": "kept", "x": 1}
 
 
-def test_a_member_of_the_wrong_type_does_not_go_out() -> None:
+def test_member_of_the_wrong_type_is_not_encoded() -> None:
     assert fault_of(encode_lemon, unchecked(Lemon("a"), name=5)) == "name: expected a string, got a number"
 
 
-def test_a_member_that_a_revision_lacks_leaves_the_others_in_their_places() -> None:
+def test_member_unknown_to_the_revision_keeps_the_order_of_the_others() -> None:
     decode = object_decoder(Lemon, [row for row in IN_ROWS if row[0] != "isSour"])
     assert decode({"type": "lemon", "name": "a", "isSour": False, "note": "x"}, []) == Lemon(
         "a", note="x", extra={"isSour": False}
     )
 
 
-def test_the_way_of_a_member_is_looked_up_once_and_when_it_is_needed() -> None:
+def test_hook_of_a_member_is_looked_up_once_on_first_use() -> None:
     asked = []
 
     def way_of(name: str, *way: Any) -> Callable[[], Any]:
@@ -174,7 +174,7 @@ def checks(cls: type[Payload], attribute: str, revision: Any) -> list[Check]:
     return checks_of(member, revision)
 
 
-def test_an_essential_member_is_refused_where_it_does_not_exist() -> None:
+def test_essential_member_is_refused_in_other_revisions() -> None:
     ((attribute, name, reason),) = checks(CallToolRequest, "request_state", REV_2025_11_25)
     assert (attribute, name, reason("x"), reason(None)) == (
         "request_state",
@@ -194,24 +194,24 @@ def test_a_required_member_cannot_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("value", "wrong"), [(None, False), (0, False), (0.5, False), (1, False), (-0.1, True), (2, True)]
 )
-def test_a_number_has_its_limits(value: Any, wrong: bool) -> None:
+def test_number_outside_its_limits_is_refused(value: Any, wrong: bool) -> None:
     ((_, _, reason),) = checks(Annotations, "priority", REV_2025_06_18)
     assert reason(value) == ("must lie in 0..1" if wrong else None)
 
 
-def test_a_member_may_have_a_check_of_its_own() -> None:
+def test_member_may_have_a_check() -> None:
     ((attribute, name, reason),) = checks(Icon, "src", REV_2025_11_25)
     assert (attribute, name, reason("data:,x")) == ("src", "src", None)
     assert reason("file:///x") == "must begin with https://, http:// or data:"
 
 
-def test_a_check_that_fails_is_a_fault() -> None:
+def test_failing_check_is_a_fault() -> None:
     encode = object_encoder(Lemon, {}, OUT_ROWS, [("note", "note", lambda value: "no" if value == "x" else None)])
     assert encode(Lemon("a", note="y")) == {"name": "a", "note": "y"}
     assert fault_of(encode, Lemon("a", note="x")) == "note: no"
 
 
-def test_bad_items_are_set_aside() -> None:
+def test_malformed_items_are_set_aside() -> None:
     good, bad = sort_out(["a", 5, "b", {}], STRING)
     assert good == ["a", "b"]
     assert bad == (
@@ -220,12 +220,12 @@ def test_bad_items_are_set_aside() -> None:
     )
 
 
-def test_the_reason_of_a_bad_item_has_its_place_inside() -> None:
+def test_reason_of_a_malformed_item_names_the_place_inside() -> None:
     _, (bad,) = sort_out([{"type": "lemon", "name": 5}], decode_lemon)
     assert bad.reason == "name: expected a string, got a number"
 
 
-def test_bad_items_go_out_in_their_places() -> None:
+def test_malformed_items_are_encoded_in_their_places() -> None:
     encode = itemwise_encoder(ListToolsResult, lambda result: {"tools": [tool.name for tool in result.tools]})
     tools = (Tool("b", {}), Tool("d", {}))
     bad = tuple(MalformedItem(index, raw, "") for index, raw in [(0, "a"), (2, "c"), (9, "z")])

@@ -38,7 +38,7 @@ OBJECT = Mapping[str, Any]
         ([None, "content"], "content.None"),
     ],
 )
-def test_a_path_leads_from_the_outside_in(steps: list[Any], where: str) -> None:
+def test_path_runs_from_the_outside_in(steps: list[Any], where: str) -> None:
     assert Fault("no", *steps).where() == where
 
 
@@ -56,7 +56,7 @@ def test_a_path_leads_from_the_outside_in(steps: list[Any], where: str) -> None:
         (b"", "a bytes"),
     ],
 )
-def test_a_refusal_names_what_came(value: Any, name: str) -> None:
+def test_refusal_names_the_given_kind(value: Any, name: str) -> None:
     with pytest.raises(Fault) as caught:
         refuse("a lemon", value)
     assert caught.value.reason == f"expected a lemon, got {name}"
@@ -77,7 +77,7 @@ def test_a_refusal_names_what_came(value: Any, name: str) -> None:
         (OBJECT, MappingProxyType({"a": 1})),
     ],
 )
-def test_a_plain_value_stays_what_it_is(type_: Any, value: Any) -> None:
+def test_plain_value_is_unchanged(type_: Any, value: Any) -> None:
     exact, decode, encode = PLAIN[type_]
     assert decode(value, type_) is value
     assert encode(value) == value
@@ -109,12 +109,12 @@ def test_nothing_is_coerced(type_: Any, value: Any, expected: str) -> None:
         encode(value)
 
 
-def test_an_integer_may_be_written_with_a_point() -> None:
+def test_integral_float_becomes_an_integer() -> None:
     made = PLAIN[int][1](5.0, int)
     assert (made, type(made)) == (5, int)
 
 
-def test_an_object_that_is_no_dict_goes_out_as_one() -> None:
+def test_mapping_is_encoded_as_a_dict() -> None:
     assert type(PLAIN[OBJECT][2](MappingProxyType({"a": 1}))) is dict
 
 
@@ -133,7 +133,7 @@ class Colour(StrEnum):
     RED = "red"
 
 
-def test_a_union_goes_by_the_class_of_the_value() -> None:
+def test_union_picks_the_hook_by_the_class_of_the_value() -> None:
     convert = union_hook(hooks())
     assert convert(5) == ("int", 5)
     assert convert("x") == ("str", "x")
@@ -143,12 +143,12 @@ def test_a_union_goes_by_the_class_of_the_value() -> None:
 
 
 @pytest.mark.parametrize("value", [True, None, 1.5, {}])
-def test_a_union_refuses_the_rest(value: Any) -> None:
+def test_union_refuses_other_values(value: Any) -> None:
     with pytest.raises(Fault, match="expected an integer or a string or an array, got"):
         union_hook(hooks())(value)
 
 
-def test_a_choice_gives_back_the_choice_itself() -> None:
+def test_choice_returns_the_very_choice() -> None:
     choices = ("user", "assistant")
     convert = choices_hook(choices)
     assert convert("".join(["us", "er"])) is choices[0]
@@ -166,7 +166,7 @@ def test_a_choice_gives_back_the_choice_itself() -> None:
         (("a", "b"), "x" * 100, f"expected one of 'a', 'b', got {'x' * 50!r}"),
     ],
 )
-def test_a_choice_refuses_the_rest(choices: tuple[str, ...], value: Any, reason: str) -> None:
+def test_choice_refuses_other_values(choices: tuple[str, ...], value: Any, reason: str) -> None:
     with pytest.raises(Fault) as caught:
         choices_hook(choices)(value)
     assert caught.value.reason == reason
@@ -176,7 +176,7 @@ def test_each_value_of_a_mapping() -> None:
     assert each_value(MappingProxyType({"a": 1, "b": 2}), str) == {"a": "1", "b": "2"}
 
 
-def test_a_fault_in_a_mapping_has_its_key() -> None:
+def test_fault_in_a_mapping_names_its_key() -> None:
     with pytest.raises(Fault) as caught:
         each_value({"good": "x", "a bad": 5}, PLAIN[str][2])
     assert caught.value.where() == "['a bad']"
@@ -184,6 +184,6 @@ def test_a_fault_in_a_mapping_has_its_key() -> None:
         each_value([], PLAIN[str][2])
 
 
-def test_what_is_quoted() -> None:
+def test_strings_are_quoted_and_other_values_named() -> None:
     assert quoted("x" * 60) == repr("x" * 50)
     assert quoted(5) == "a number"

@@ -205,7 +205,7 @@ def _short(text: bytes) -> str:
 @pytest.mark.req("RPC-22")
 @pytest.mark.req("RPC-21")
 @pytest.mark.parametrize(("text", "value"), ACCEPTED, ids=[_short(text) for text, _ in ACCEPTED])
-def test_a_text_gives_its_value_in_every_form(either: Backend, text: bytes, value: Any) -> None:
+def test_text_is_read_from_bytes_bytearray_and_str(either: Backend, text: bytes, value: Any) -> None:
     for form in (text, bytearray(text), text.decode()):
         assert _exact(either.loads(form)) == _exact(value)
 
@@ -366,12 +366,12 @@ UNSAID: list[tuple[Any, type[Exception], str]] = [
 
 @pytest.mark.req("STDIO-02")
 @pytest.mark.parametrize(("value", "text"), SAID, ids=[_short(text) for _, text in SAID])
-def test_a_value_is_said(either: Backend, value: Any, text: bytes) -> None:
+def test_value_is_written(either: Backend, value: Any, text: bytes) -> None:
     assert either.dumps(value) == text
 
 
 @pytest.mark.parametrize(("value", "error", "reason"), UNSAID, ids=[f"{n}-{row[2]}" for n, row in enumerate(UNSAID)])
-def test_a_value_that_cannot_be_said_is_refused_at_its_place(
+def test_unwritable_value_is_refused_at_its_place(
     either: Backend, value: Any, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason) as caught:
@@ -406,7 +406,7 @@ def _with_frames_left(frames: int, function: Callable[[Any], Any], argument: Any
     return descend(sys.getrecursionlimit() - used - frames)
 
 
-def test_a_short_stack_is_a_fault_of_the_text_or_of_the_value(either: Backend) -> None:
+def test_short_stack_raises_json_error_or_value_error(either: Backend) -> None:
     deep = nested(MAX_NESTING, b"null")
     value = standard.loads(deep)
     for frames in range(20, 400, 20):
@@ -415,7 +415,7 @@ def test_a_short_stack_is_a_fault_of_the_text_or_of_the_value(either: Backend) -
     assert _with_frames_left(100, either.dumps, value) == "ValueError"
 
 
-def test_a_recursion_error_of_the_library_is_a_fault_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recursion_error_of_the_library_becomes_json_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def give_up(decoder: object, text: str) -> Any:
         raise RecursionError
 
@@ -434,7 +434,7 @@ def test_an_interpreter_that_converts_fewer_digits_refuses_them(either: Backend)
         sys.set_int_max_str_digits(limit)
 
 
-def test_the_functions_choose_their_library_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_is_chosen_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     for call in (lambda: json.loads(b"[1]") == [1], lambda: json.dumps([1]) == b"[1]"):
         monkeypatch.setattr(json, "_loads", json._first_loads)
         monkeypatch.setattr(json, "_dumps", json._first_dumps)

@@ -158,7 +158,9 @@ def _asked_id(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("value", "code", "id_", "answerable", "reason"), MALFORMED, ids=[str(row[0]) for row in MALFORMED]
 )
-def test_what_is_no_message(value: Any, code: int, id_: int | str | None, answerable: bool, reason: str) -> None:
+def test_anything_else_is_malformed(
+    value: Any, code: int, id_: int | str | None, answerable: bool, reason: str
+) -> None:
     malformed = classify(value)
     assert isinstance(malformed, Malformed)
     assert reason in malformed.reason
@@ -173,7 +175,7 @@ def test_what_is_no_message(value: Any, code: int, id_: int | str | None, answer
 @pytest.mark.parametrize(
     "text", [b"Listening on port 3000", b"", b"{", b'{"a":"\xff"}', b"[" * 200, '"\ud800"', b"NaN"]
 )
-def test_a_text_that_is_no_json(text: bytes | str) -> None:
+def test_invalid_json_is_malformed(text: bytes | str) -> None:
     malformed = parse(text)
     assert isinstance(malformed, Malformed)
     assert malformed == Malformed(ErrorCode.PARSE_ERROR, malformed.reason, None, True, None)
@@ -203,7 +205,7 @@ def test_a_text_that_is_no_json(text: bytes | str) -> None:
         ("", None),
     ],
 )
-def test_unreadable_text_shows_the_request_that_it_answers(text: bytes | str, answers: int | None) -> None:
+def test_id_is_found_in_an_unreadable_response(text: bytes | str, answers: int | None) -> None:
     malformed = parse(text)
     assert isinstance(malformed, Malformed)
     assert (malformed.code, malformed.answers) == (ErrorCode.PARSE_ERROR, answers)
@@ -211,7 +213,7 @@ def test_unreadable_text_shows_the_request_that_it_answers(text: bytes | str, an
 
 @pytest.mark.req("BATCH-01")
 @pytest.mark.req("BATCH-05")
-def test_a_batch_holds_its_elements_as_they_came() -> None:
+def test_batch_keeps_its_elements() -> None:
     assert parse(b"[]") == Batch(())
     assert parse(b'[1,{"a":2},[]]') == Batch((1, {"a": 2}, []))
     assert classify([message(id=1)]) == Batch((message(id=1),))
@@ -230,7 +232,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(JSON_VALUES)
-def test_anything_is_some_kind_of_message_and_never_an_exception(value: Any) -> None:
+def test_classify_never_raises(value: Any) -> None:
     found = classify({"jsonrpc": "2.0"} | value if isinstance(value, dict) else value)
     assert isinstance(found, Request | Notification | Result | Error | Malformed | Batch)
     if isinstance(found, Malformed) and isinstance(value, dict):
@@ -240,7 +242,7 @@ def test_anything_is_some_kind_of_message_and_never_an_exception(value: Any) -> 
 
 
 @given(st.binary(max_size=30))
-def test_any_bytes_are_some_kind_of_message(text: bytes) -> None:
+def test_parse_never_raises(text: bytes) -> None:
     assert isinstance(parse(text), Malformed | Batch)
 
 
@@ -352,7 +354,7 @@ def test_an_encoded_message_is_one_line() -> None:
         assert json.loads(line).keys() >= {"jsonrpc"}
 
 
-def test_what_json_cannot_say_is_refused_at_its_place() -> None:
+def test_value_without_json_form_is_refused_at_its_place() -> None:
     with pytest.raises(ValueError, match=r"result\.content\[0\]\.text: a string with a surrogate"):
         encode_result(1, {"content": [{"text": "\ud800"}]})
     with pytest.raises(ValueError, match=r"params\.a: nan has no form in JSON"):
@@ -363,7 +365,7 @@ def test_what_json_cannot_say_is_refused_at_its_place() -> None:
         encode_error(1, 1, "m", object())
 
 
-def test_a_raw_result_is_passed_on_byte_for_byte() -> None:
+def test_raw_result_is_forwarded_byte_for_byte() -> None:
     assert encode_raw_result(1, b'{"a": 1.10, "a": 1e2}') == b'{"jsonrpc":"2.0","id":1,"result":{"a": 1.10, "a": 1e2}}'
     assert encode_raw_result("\u00e9", b"{}") == '{"jsonrpc":"2.0","id":"\u00e9","result":{}}'.encode()
 
@@ -392,7 +394,7 @@ def test_newlines_between_the_values_of_a_raw_result_become_spaces() -> None:
         (b'{"a":' + b"[" * 127 + b"]" * 127 + b"}", "nested deeper than 127"),
     ],
 )
-def test_a_raw_result_that_is_no_result_is_refused(text: bytes, reason: str) -> None:
+def test_raw_result_that_is_not_an_object_is_refused(text: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         encode_raw_result(1, text)
     assert type(caught.value) is ValueError
@@ -404,7 +406,7 @@ def test_a_raw_result_may_nest_as_deep_as_the_message_may() -> None:
 
 
 @given(st.integers() | st.text(), st.text(), st.dictionaries(st.text(), st.integers() | st.text()))
-def test_what_is_encoded_is_read_back(id_: int | str, text: str, members: dict[str, Any]) -> None:
+def test_encoded_messages_are_parsed_back(id_: int | str, text: str, members: dict[str, Any]) -> None:
     request = message(id=id_, method=text, params=members)
     assert parse(encode_request(id_, text, members)) == Request(id_, text, members, request)
     assert parse(encode_notification(text, members)) == Notification(

@@ -63,7 +63,7 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(data: bytes, lines: list[byte
     assert lines_of(*(data[n : n + 1] for n in range(len(data)))) == lines
 
 
-def test_a_line_without_its_end_waits() -> None:
+def test_unfinished_line_is_not_returned() -> None:
     framer = LineFramer()
     framer.receive(b"one\ntw")
     assert drained(framer) == [b"one"]
@@ -77,7 +77,7 @@ def test_a_line_without_its_end_waits() -> None:
     assert (framer.buffered, framer.pending, framer.at_end) == (0, False, False)
 
 
-def test_a_framer_goes_on_from_what_another_left_unfinished() -> None:
+def test_framer_continues_an_unfinished_line_of_another() -> None:
     framer = LineFramer()
     framer.receive(b'{"a":1')
     restored = LineFramer()
@@ -99,7 +99,7 @@ def test_the_end_of_input_comes_after_the_last_line() -> None:
     assert (framer.unfinished, framer.buffered) == (b"", 0)
 
 
-def test_an_end_of_input_without_input_is_an_end() -> None:
+def test_end_of_empty_input_is_recorded() -> None:
     assert LineFramer().at_end is False
     framer = LineFramer()
     framer.receive_eof()
@@ -107,7 +107,7 @@ def test_an_end_of_input_without_input_is_an_end() -> None:
     assert framer.next_line() is None
 
 
-def test_lines_keep_their_order_when_nobody_pulls() -> None:
+def test_lines_keep_their_order_when_not_pulled() -> None:
     framer = LineFramer(8, resync=True)
     for piece in (b"a\nb\n", b"c\n", b"d\ne", b"f\n", b"123456789", b"0\ng\n", b"h\n", b"i"):
         framer.receive(piece)
@@ -116,7 +116,7 @@ def test_lines_keep_their_order_when_nobody_pulls() -> None:
     assert framer.buffered == 1
 
 
-def test_what_was_fed_is_kept_when_the_caller_uses_its_buffer_again() -> None:
+def test_reusing_the_fed_buffer_changes_no_line() -> None:
     framer = LineFramer()
     buffer = bytearray(b"one\ntw")
     framer.receive(buffer)
@@ -194,7 +194,7 @@ def test_the_head_is_the_first_200_bytes(piece: int) -> None:
     assert lines_of(*pieces, limit=5) == [Overlong(6, line[:6])]
 
 
-def test_an_overlong_cannot_change() -> None:
+def test_overlong_is_frozen() -> None:
     overlong = Overlong(6, b"123456")
     with pytest.raises(AttributeError):
         overlong.head = b""  # type: ignore[misc]  # the point of the test
@@ -269,7 +269,7 @@ def test_a_long_blank_line_is_left_out() -> None:
     assert lines_of(b" " * 100_000, b"\na\n", limit=MIB) == [b"a"]
 
 
-def test_time_grows_with_the_size_and_no_faster() -> None:
+def test_time_is_linear_in_the_size() -> None:
     def seconds(size: int) -> float:
         pieces = [b"x" * 64] * (size // 64)
         start = time.perf_counter()
@@ -316,7 +316,7 @@ def test_an_endless_line_costs_no_more_than_its_limit_and_a_mebibyte(resync: boo
     assert framer.skipping is resync
 
 
-def test_lines_that_nobody_pulls_cost_little_more_than_their_bytes() -> None:
+def test_lines_not_pulled_cost_little_more_than_their_bytes() -> None:
     framer = LineFramer()
 
     def feed() -> None:

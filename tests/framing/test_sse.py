@@ -45,7 +45,7 @@ def read(*pieces: bytes, limit: int = 1000) -> list[ServerSentEvent]:
         (b"data: cut off\n", []),
     ],
 )
-def test_a_stream_is_read_as_the_standard_has_it(stream: bytes, events: list[ServerSentEvent]) -> None:
+def test_stream_is_parsed_as_in_the_standard(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert read(stream, limit=10_000) == events
     assert read(*(stream[at : at + 1] for at in range(len(stream))), limit=10_000) == events
 
@@ -96,7 +96,7 @@ def test_comments_are_no_part_of_an_event() -> None:
     assert parser.is_too_large
 
 
-def test_many_small_pieces_take_a_time_in_proportion_to_them() -> None:
+def test_time_is_linear_in_the_number_of_pieces() -> None:
     def seconds(count: int) -> float:
         parser = SseParser()
         start = time.process_time()
@@ -112,7 +112,7 @@ def test_many_small_pieces_take_a_time_in_proportion_to_them() -> None:
 
 
 @pytest.mark.req("RESUME-07")
-def test_what_is_written_is_read_again() -> None:
+def test_encoded_events_are_parsed_back() -> None:
     stream = (
         encode_comment("hello")
         + encode_event(b'{"a": 1}', id="s-1")
@@ -128,7 +128,7 @@ def test_what_is_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\0b"])
-def test_what_would_break_the_stream_is_not_written(text: str) -> None:
+def test_event_that_would_break_the_stream_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="id of an event contains a line end or NUL"):
         encode_event(b"", id=text)
     with pytest.raises(ValueError, match="event of an event contains"):

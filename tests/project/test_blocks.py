@@ -53,7 +53,7 @@ def test_a_block_without_an_end_is_refused() -> None:
         list(blocks("\n```python\nx = 1\n"))
 
 
-def test_a_program_that_continues_has_what_came_before() -> None:
+def test_continued_program_includes_the_earlier_block() -> None:
     programs = [Block(1, "python", "a = 1\n", {}), Block(2, "python", "b\n", {"continues": ""})]
     assert joined([*programs, Block(3, "python", "c\n", {})]) == {1: "a = 1\n", 2: "a = 1\nb\n", 3: "c\n"}
 
@@ -116,7 +116,7 @@ serve_stdio()
 """
 
 
-def test_a_server_is_held_a_conversation_with(tmp_path: Path) -> None:
+def test_server_block_is_run_with_a_conversation(tmp_path: Path) -> None:
     assert is_server(SERVER)
     (tmp_path / "good.py").write_text('TOOLS = {"tools": []}\n' + SERVER)
     assert run_program(tmp_path / "good.py").count("\n") == 5

@@ -139,7 +139,7 @@ def test_a_module_imports_only_from_below(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", [name for name in KNOWN if _top(name) in PURE | {"mcpio"}])
-def test_below_the_drivers_nothing_reaches_for_the_system(module: str) -> None:
+def test_modules_below_the_drivers_do_not_touch_the_system(module: str) -> None:
     source = _read(KNOWN[module])
     found = set(imports(source, module, is_package=KNOWN[module].name == "__init__.py"))
     assert not {name for name in found if name.split(".")[0] in FORBIDDEN}
@@ -156,7 +156,7 @@ def test_every_module_has_a_row() -> None:
     assert {_top(module) for module in KNOWN} - {"mcpio"} <= placed
 
 
-def test_the_linter_looks_at_every_part_below_the_drivers() -> None:
+def test_linter_checks_every_part_below_the_drivers() -> None:
     looked_at = {
         name.removeprefix("mcpio.")
         for contract in CONTRACTS
@@ -166,7 +166,7 @@ def test_the_linter_looks_at_every_part_below_the_drivers() -> None:
     assert looked_at >= {_top(module) for module in KNOWN if _top(module) in PURE}
 
 
-def test_the_linter_looks_for_circles_in_every_package() -> None:
+def test_linter_checks_every_package_for_circles() -> None:
     (checked,) = (contract["ancestors"] for contract in CONTRACTS if contract["type"] == "acyclic_siblings")
     assert set(checked) == {module for module in KNOWN if KNOWN[module].name == "__init__.py"}
     assert not settings()["tool"]["importlinter"]["exclude_type_checking_imports"]
@@ -210,7 +210,7 @@ def test_impurities_are_found(source: str) -> None:
     assert len(list(impurities(source))) == 1
 
 
-def test_what_merely_looks_impure_is_not_reported() -> None:
+def test_harmless_lookalikes_are_not_reported() -> None:
     assert not list(impurities("from datetime import datetime\ndatetime.fromisoformat(x)\nself.now\nstream.open()"))
 
 

@@ -25,7 +25,7 @@ def test_every_public_name_exists_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_public_class_and_function_says_what_it_is(name: str) -> None:
+def test_every_public_class_and_function_has_a_docstring(name: str) -> None:
     module = importlib.import_module(name)
     values = [getattr(module, public) for public in module.__all__]
     named = [value for value in values if inspect.isclass(value) or inspect.isroutine(value)]

@@ -14,20 +14,20 @@ def symbol(name: str, *alternatives: str, known: bool = True) -> dict[str, Any]:
     return {"name": name, "alternateNames": list(alternatives), "isTypeKnown": known, "diagnostics": faults}
 
 
-def test_what_hangs_on_a_public_name_is_looked_at() -> None:
+def test_members_of_public_names_are_checked() -> None:
     symbols = [symbol("a.deep.X", "a.X"), symbol("a.deep.X.f", known=False), symbol("a.deep.X.__init__", known=False)]
     assert list(complaints(["a.X"], symbols)) == ["a.deep.X.f: not declared", "a.deep.X.__init__: not declared"]
 
 
-def test_what_is_private_or_not_public_is_not() -> None:
+def test_private_names_are_not_checked() -> None:
     symbols = [symbol("a.X"), symbol("a.X._g", known=False), symbol("a.X._g.h", known=False)]
     assert list(complaints(["a.X"], [*symbols, symbol("a.XY", known=False)])) == []
 
 
-def test_a_name_that_no_checker_sees_is_a_complaint() -> None:
+def test_name_invisible_to_type_checkers_is_reported() -> None:
     assert list(complaints(["a.X"], [symbol("a.Y")])) == ["a.X: a type checker does not find it there"]
 
 
-def test_a_cause_has_its_place() -> None:
+def test_report_names_the_place() -> None:
     symbols = [symbol("a.X"), symbol("a._Y", known=False)]
     assert list(causes(symbols)) == ["a.py:7: a._Y: not declared"]

@@ -25,7 +25,7 @@ def test_the_map_has_every_rule_of_the_families_in_order_and_then_others() -> No
 
 
 @pytest.mark.parametrize("requirement", MAP)
-def test_a_rule_says_what_it_asks_and_has_tests_or_a_reason(requirement: str) -> None:
+def test_every_rule_has_a_text_and_tests_or_a_reason(requirement: str) -> None:
     entry = MAP[requirement]
     assert entry.keys() in ({"rule", "tests"}, {"rule", "left_out"})
     assert len(entry["rule"]) > 10
@@ -44,7 +44,7 @@ def test_every_listed_test_exists() -> None:
     assert {test for test in listed if not _exists(test)} == set()
 
 
-def test_no_rule_waits_for_its_tests() -> None:
+def test_no_rule_lacks_tests() -> None:
     pending = [requirement for requirement, entry in MAP.items() if entry.get("tests") == []]
     assert not pending or os.environ.get("MCPIO_STRICT_REQUIREMENTS") != "1", f"no test shows {', '.join(pending)}"
 
@@ -93,7 +93,7 @@ pytestmark = pytest.mark.req("RPC-04")
     ]
 
 
-def test_the_lists_are_written_anew_and_nothing_else() -> None:
+def test_only_the_lists_of_tests_are_rewritten() -> None:
     text = '# Kept.\n\n[A-01]\nrule = "x"\ntests = [\n  "old",\n]\n\n[A-02]\nrule = "y"\nleft_out = "z"\n'
     new = rewritten(text, {"A-01": ["tests/a.py::test_1", "tests/b.py::test_2"], "A-02": ["tests/c.py::test_3"]})
     assert new == text.replace('  "old",\n', '  "tests/a.py::test_1",\n  "tests/b.py::test_2",\n')

@@ -58,7 +58,7 @@ def test_no_host_of_a_package_registry() -> None:
     assert _places(HOSTS) == []
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_todo_is_left() -> None:
     assert _places(UNFINISHED) == []
 
 
@@ -97,5 +97,5 @@ def test_an_offence_is_found(pattern: re.Pattern[str], line: str) -> None:
     ],
     ids=map(str, itertools.count()),
 )
-def test_what_is_in_order_is_not_reported(pattern: re.Pattern[str], line: str) -> None:
+def test_text_in_order_is_not_reported(pattern: re.Pattern[str], line: str) -> None:
     assert offences(line, pattern, WITH_REASON) == []

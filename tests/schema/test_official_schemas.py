@@ -293,7 +293,7 @@ def test_the_table_knows_every_revision_that_has_the_class(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "letter"), CASES)
-def test_what_the_schema_allows_is_read_and_written_again(name: str, letter: str) -> None:
+def test_values_of_the_schema_round_trip(name: str, letter: str) -> None:
     conversion = codec(LETTERS[letter])
     for value in allowed(name, letter):
         if not is_different(name, letter, value):
@@ -303,7 +303,7 @@ def test_what_the_schema_allows_is_read_and_written_again(name: str, letter: str
 
 
 @pytest.mark.parametrize(("name", "letter"), CASES)
-def test_what_is_made_with_the_least_fits_the_schema(name: str, letter: str) -> None:
+def test_minimal_payload_fits_the_schema(name: str, letter: str) -> None:
     """The defaults of the class fill in what the schema requires."""
     conversion, definition = codec(LETTERS[letter]), definition_of(name, letter)
     for value in samples(schema_of(LETTERS[letter]), definition, full=False):
@@ -318,7 +318,7 @@ def test_what_is_made_with_the_least_fits_the_schema(name: str, letter: str) -> 
 
 
 @pytest.mark.parametrize(("name", "letter"), CASES)
-def test_what_has_every_member_of_every_revision_fits_the_schema(name: str, letter: str) -> None:
+def test_full_payload_fits_the_schema(name: str, letter: str) -> None:
     """Members that a revision lacks are left out, or refused where they are essential."""
     definition = definition_of(name, letter)
     for payload in everything(name):
@@ -380,7 +380,7 @@ LOOSE = {
 
 
 @pytest.mark.parametrize(("name", "letter"), CASES)
-def test_the_two_agree_on_what_is_wrong(name: str, letter: str) -> None:
+def test_codec_and_schema_agree_on_faults(name: str, letter: str) -> None:
     """Each member in turn gets values of every kind: read losslessly when the schema allows it, refused otherwise."""
     schema, definition, conversion = schema_of(LETTERS[letter]), definition_of(name, letter), codec(LETTERS[letter])
     whole = samples(schema, definition, full=True)[0]
@@ -426,7 +426,7 @@ def is_tolerated(name: str, member: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("letter", list(LETTERS))
-def test_the_methods_are_those_of_the_schema(letter: str) -> None:
+def test_methods_match_the_schema(letter: str) -> None:
     revision, schema = LETTERS[letter], schema_of(LETTERS[letter])
     found = set()
     for union, direction, kind in (
@@ -447,14 +447,14 @@ def test_the_methods_are_those_of_the_schema(letter: str) -> None:
     assert ours == found
 
 
-def test_embedded_requests_are_those_of_the_schema() -> None:
+def test_embedded_requests_match_the_schema() -> None:
     schema = schema_of(REVISIONS[-1])
     choices = schema.definitions["InputRequest"]["anyOf"]
     found = {schema.resolve(choice)["properties"]["method"]["const"] for choice in choices}
     assert {method.name for method in METHODS.values() if method.embedded} == found
 
 
-def test_numbers_in_forms_are_read_though_the_schema_says_integer() -> None:
+def test_fractional_numbers_in_forms_are_accepted() -> None:
     """``ElicitResult.content`` is a number in the TypeScript source, and an integer in what was made from it."""
     value = {"action": "accept", "content": {"height": 1.85}}
     for letter in FACTS["ElicitResult"]["revisions"]:

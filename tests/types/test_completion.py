@@ -28,7 +28,7 @@ ARGUMENT = {"name": "x", "value": "be"}
         (ResourceTemplateReference("file:///{path}"), {"type": "ref/resource", "uri": "file:///{path}"}),
     ],
 )
-def test_a_question(ref: Any, raw: dict[str, str], revision: Revision) -> None:
+def test_complete_request_round_trips(ref: Any, raw: dict[str, str], revision: Revision) -> None:
     read = codec(revision).decode({"ref": raw, "argument": ARGUMENT}, CompleteRequest)
     assert read == CompleteRequest(ref, CompletionArgument("x", "be"))
     assert codec(revision).encode(read) == {"ref": raw, "argument": ARGUMENT}
@@ -43,13 +43,13 @@ def test_a_question(ref: Any, raw: dict[str, str], revision: Revision) -> None:
         ("a", "ref: expected an object, got a string"),
     ],
 )
-def test_there_is_no_other_reference(ref: Any, fault: str) -> None:
+def test_unknown_reference_is_refused(ref: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).decode({"ref": ref, "argument": ARGUMENT}, CompleteRequest)
     assert str(caught.value) == fault
 
 
-def test_the_context_is_left_out_where_it_is_too_new() -> None:
+def test_context_is_left_out_before_2025_06_18() -> None:
     request = CompleteRequest(
         PromptReference("a", "A"), CompletionArgument("x", "be"), CompletionContext({"language": "python"})
     )

@@ -68,7 +68,7 @@ def fault_in(raw: Any, revision: Revision = REV_2025_11_25) -> str:
 
 @pytest.mark.req("CONT-01", "CONT-02", "CONT-06", "ICON-01")
 @pytest.mark.parametrize(("block", "raw"), WIRE)
-def test_a_block_on_the_wire(block: Any, raw: dict[str, Any]) -> None:
+def test_content_block_round_trips(block: Any, raw: dict[str, Any]) -> None:
     assert result_of(raw) == block
     assert codec(REV_2025_11_25).encode(CallToolResult((block,))) == {"content": [raw]}
 
@@ -82,7 +82,7 @@ def test_a_block_on_the_wire(block: Any, raw: dict[str, Any]) -> None:
         ("text", "content[0]: expected an object, got a string"),
     ],
 )
-def test_a_block_without_a_type_is_a_fault(raw: Any, fault: str) -> None:
+def test_block_without_a_type_is_refused(raw: Any, fault: str) -> None:
     assert fault_in(raw) == fault
 
 
@@ -96,7 +96,7 @@ def test_a_block_without_a_type_is_a_fault(raw: Any, fault: str) -> None:
         ({"type": "resource", "resource": []}, "EmbeddedResource.resource: expected an object, got an array"),
     ],
 )
-def test_a_malformed_block_of_a_known_type_becomes_an_unknown_one(raw: Any, oddity: str) -> None:
+def test_malformed_block_of_a_known_type_becomes_unknown_content(raw: Any, oddity: str) -> None:
     conversion = codec(REV_2025_11_25)
     good = {"type": "text", "text": "hi"}
     odd: list[str] = []
@@ -133,7 +133,7 @@ def test_a_malformed_block_of_a_known_type_becomes_an_unknown_one(raw: Any, oddi
         ([], None, "TextContent.annotations: expected an object, got an array"),
     ],
 )
-def test_an_odd_annotation_is_dropped_alone(annotations: Any, read: Annotations | None, oddity: str) -> None:
+def test_malformed_annotation_is_dropped_alone(annotations: Any, read: Annotations | None, oddity: str) -> None:
     conversion = codec(REV_2025_11_25)
     raw = {"content": [{"type": "text", "text": "", "annotations": annotations}]}
     odd: list[str] = []
@@ -146,7 +146,7 @@ def test_an_odd_annotation_is_dropped_alone(annotations: Any, read: Annotations 
 
 
 @pytest.mark.req("CONT-07")
-def test_contents_with_both_text_and_blob_lose_neither() -> None:
+def test_contents_with_text_and_blob_keep_both() -> None:
     raw = {"type": "resource", "resource": {"uri": "a:b", "text": "hi", "blob": "aGk="}}
     block = result_of(raw)
     assert block.resource == TextResourceContents("a:b", "hi", extra={"blob": "aGk="})
@@ -161,7 +161,9 @@ def test_contents_with_both_text_and_blob_lose_neither() -> None:
         (ResourceLink("a:b", "a"), REV_2025_03_26),
     ],
 )
-def test_a_block_that_is_too_new_is_refused_going_out_and_unknown_coming_in(block: Any, revision: Revision) -> None:
+def test_block_unknown_to_the_revision_is_refused_when_sent_and_kept_when_received(
+    block: Any, revision: Revision
+) -> None:
     (raw,) = codec(REV_2025_11_25).encode(CallToolResult((block,)))["content"]
     with pytest.raises(InvalidMessage, match=rf"^content\[0\]: {type(block).__name__} does not exist in {revision}$"):
         codec(revision).encode(CallToolResult((block,)))
@@ -170,7 +172,7 @@ def test_a_block_that_is_too_new_is_refused_going_out_and_unknown_coming_in(bloc
 
 
 @pytest.mark.req("CONT-04", "ICON-04")
-def test_decoration_is_left_out_where_it_is_too_new() -> None:
+def test_decoration_unknown_to_the_revision_is_left_out() -> None:
     block = TextContent("hi", Annotations(last_modified="2025-01-12T15:00:58Z"), meta={"a": 1})
     assert codec(REV_2025_03_26).encode(CallToolResult((block,))) == {
         "content": [{"type": "text", "text": "hi", "annotations": {}}]
@@ -182,7 +184,7 @@ def test_decoration_is_left_out_where_it_is_too_new() -> None:
 
 @pytest.mark.req("CONT-04")
 @pytest.mark.parametrize("priority", [-1, 1.5])
-def test_a_priority_out_of_range_is_read_and_not_sent(priority: float) -> None:
+def test_priority_out_of_range_is_accepted_but_not_sent(priority: float) -> None:
     block = result_of({"type": "text", "text": "", "annotations": {"priority": priority}})
     assert block.annotations.priority == priority
     with pytest.raises(InvalidMessage, match=r"^content\[0\].annotations.priority: must lie in 0..1$"):
@@ -190,7 +192,7 @@ def test_a_priority_out_of_range_is_read_and_not_sent(priority: float) -> None:
 
 
 @pytest.mark.req("RES-12")
-def test_a_uri_is_never_touched() -> None:
+def test_uri_is_never_normalised() -> None:
     for uri in ("HTTP://Example.com", "file:///a/../b", "x:%7e"):
         assert result_of({"type": "resource_link", "uri": uri, "name": "a"}).uri == uri
 
@@ -210,7 +212,7 @@ def test_a_uri_is_never_touched() -> None:
         (ResourceLink("a:b", "a", icons=(Icon("javascript:alert(1)"),)), "icons[0].src: must begin with https://"),
     ],
 )
-def test_what_breaks_a_rule_is_not_sent(block: Any, fault: str) -> None:
+def test_value_against_a_rule_is_not_sent(block: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).encode(CallToolResult((block,)))
     assert str(caught.value).startswith(f"content[0].{fault}")
@@ -225,13 +227,13 @@ def test_what_breaks_a_rule_is_not_sent(block: Any, fault: str) -> None:
         {"type": "resource_link", "uri": "a", "name": "a", "icons": [{"src": "file:///etc/passwd"}]},
     ],
 )
-def test_what_others_send_against_the_rules_is_read(raw: dict[str, Any]) -> None:
+def test_value_against_a_rule_is_accepted_when_received(raw: dict[str, Any]) -> None:
     assert not isinstance(result_of(raw), UnknownContent)
 
 
 @pytest.mark.parametrize("mime_type", ["image/png", "image/svg+xml", "text/plain; charset=utf-8", "a/b.c-d_e"])
 @pytest.mark.parametrize("time", [None, "2025-01-12", "2025-01-12T15:00:58Z", "2025-01-12T15:00:58.123+01:00"])
-def test_what_keeps_the_rules_is_sent(mime_type: str, time: str | None) -> None:
+def test_value_within_the_rules_is_sent(mime_type: str, time: str | None) -> None:
     block = ImageContent("", mime_type, Annotations(last_modified=time))
     (raw,) = codec(REV_2025_11_25).encode(CallToolResult((block,)))["content"]
     assert result_of(raw) == block
@@ -270,7 +272,7 @@ def test_what_keeps_the_rules_is_sent(mime_type: str, time: str | None) -> None:
         ({"type": "hologram", "annotations": {"priority": 1}}, None),
     ],
 )
-def test_annotations_are_found_where_the_examples_have_them_too(
+def test_annotations_inside_an_embedded_resource_are_found(
     raw: dict[str, Any], annotations: Annotations | None
 ) -> None:
     block = result_of(raw)
@@ -279,14 +281,14 @@ def test_annotations_are_found_where_the_examples_have_them_too(
 
 
 @pytest.mark.req("CONT-05")
-def test_annotations_of_contents_that_were_read() -> None:
+def test_annotations_of_read_contents_are_found() -> None:
     raw = {"contents": [{"uri": "a:b", "blob": "aGk=", "annotations": {"lastModified": "2025-01-12"}}]}
     (contents,) = codec(REV_2025_11_25).decode(raw, ReadResourceResult).contents
     assert annotations_of(contents) == Annotations(last_modified="2025-01-12")
 
 
 @pytest.mark.req("CONT-05")
-def test_annotations_of_ours_go_out_on_the_block() -> None:
+def test_annotations_are_written_on_the_block() -> None:
     block = EmbeddedResource(TextResourceContents("a:b", ""), Annotations(priority=1))
     assert codec(REV_2025_11_25).encode(CallToolResult((block,)))["content"] == [
         {"type": "resource", "resource": {"uri": "a:b", "text": ""}, "annotations": {"priority": 1}}

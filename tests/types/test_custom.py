@@ -10,7 +10,7 @@ from mcpio.types._fields import EMPTY
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("kind", [CustomRequest, CustomNotification, RawRequest, RawNotification])
-def test_params_go_out_as_they_are(kind: type[CustomRequest], revision: Revision) -> None:
+def test_params_are_sent_unchanged(kind: type[CustomRequest], revision: Revision) -> None:
     params = {"_meta": {"a": 1}, "x": [None]}
     written = codec(revision).encode(kind("x/do", params))
     assert written == params
@@ -18,7 +18,7 @@ def test_params_go_out_as_they_are(kind: type[CustomRequest], revision: Revision
     assert codec(revision).encode(kind("x/do")) == {}
 
 
-def test_without_params_there_are_none() -> None:
+def test_params_default_to_empty() -> None:
     assert CustomRequest("x/do").params is EMPTY
     assert CustomRequest("x/do") == CustomRequest("x/do", {})
     assert CustomNotification("x/done", {"a": 1}).method == "x/done"

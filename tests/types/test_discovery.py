@@ -19,7 +19,7 @@ from mcpio.types import (
 E = codec(REV_2026_07_28)
 
 
-def test_what_a_server_can_do() -> None:
+def test_discover_result_round_trips() -> None:
     assert E.encode(DiscoverRequest(meta={"x": 1})) == {"_meta": {"x": 1}}
     raw = {
         "supportedVersions": ["2026-07-28", "2025-11-25"],
@@ -40,12 +40,12 @@ def test_what_a_server_can_do() -> None:
     assert E.encode(read) == raw
 
 
-def test_discovery_belongs_to_the_stateless_revision() -> None:
+def test_discovery_exists_only_in_the_stateless_revision() -> None:
     with pytest.raises(InvalidMessage, match=r"^DiscoverRequest does not exist in 2025-11-25$"):
         codec(REV_2025_11_25).encode(DiscoverRequest())
 
 
-def test_what_errors_say() -> None:
+def test_error_data_round_trips() -> None:
     raw = {"supported": ["2026-07-28"], "requested": "2030-01-01"}
     assert E.decode(raw, UnsupportedProtocolVersionData) == UnsupportedProtocolVersionData(
         ("2026-07-28",), "2030-01-01"

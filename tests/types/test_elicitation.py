@@ -89,20 +89,20 @@ def test_a_field_of_a_form(field: Any, raw: dict[str, Any]) -> None:
         ("string", "properties.it: expected an object, got a string"),
     ],
 )
-def test_a_faulty_field(raw: Any, fault: str) -> None:
+def test_malformed_form_field_is_refused(raw: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).decode({"type": "object", "properties": {"it": raw}}, ElicitSchema)
     assert str(caught.value) == fault
 
 
-def test_a_form_is_an_object_with_properties() -> None:
+def test_form_requires_an_object_with_properties() -> None:
     raw: dict[str, Any]
     for raw in ({"properties": {}}, {"type": "object"}, {"type": "array", "properties": {}}):
         with pytest.raises(InvalidMessage):
             codec(REV_2025_11_25).decode(raw, ElicitSchema)
 
 
-def test_what_a_form_says_of_itself() -> None:
+def test_schema_keyword_of_a_form_exists_since_2025_11_25() -> None:
     schema = ElicitSchema({"a": StringSchema()}, ("a",), "https://json-schema.org/draft/2020-12/schema")
     raw = codec(REV_2025_11_25).encode(schema)
     assert raw["required"] == ["a"]
@@ -115,13 +115,13 @@ FORM: dict[str, Any] = {"message": "Who?", "requestedSchema": {"type": "object",
 
 @pytest.mark.req("ELIC-03", "ELIC-04")
 @pytest.mark.parametrize("revision", REVISIONS[2:])
-def test_a_form(revision: Revision) -> None:
+def test_form_request_round_trips(revision: Revision) -> None:
     read = codec(revision).decode(FORM, ElicitRequest)
     assert read == ElicitFormRequest("Who?", ElicitSchema({}))
     assert codec(revision).encode(read) == FORM
 
 
-def test_a_form_that_says_it_is_one() -> None:
+def test_given_form_mode_is_kept() -> None:
     raw = {**FORM, "mode": "form"}
     read = codec(REV_2025_11_25).decode(raw, ElicitRequest)
     assert read == ElicitFormRequest("Who?", ElicitSchema({}))
@@ -129,7 +129,7 @@ def test_a_form_that_says_it_is_one() -> None:
 
 
 @pytest.mark.req("ELIC-14")
-def test_an_address() -> None:
+def test_url_request_round_trips() -> None:
     raw = {"mode": "url", "message": "Go", "url": "https://x/y", "elicitationId": "1"}
     read = codec(REV_2025_11_25).decode(raw, ElicitRequest)
     assert read == ElicitURLRequest("Go", "https://x/y", "1")
@@ -143,7 +143,7 @@ def test_an_address() -> None:
         codec(REV_2025_11_25).encode(ElicitURLRequest("Go", "https://x/y"))
 
 
-def test_another_way_to_ask_is_a_fault() -> None:
+def test_unknown_elicitation_mode_is_refused() -> None:
     for mode in ("voice", 5, None):
         with pytest.raises(InvalidMessage, match=r"^mode: .* is not known here$"):
             codec(REV_2025_11_25).decode({**FORM, "mode": mode}, ElicitRequest)
@@ -153,12 +153,12 @@ def test_another_way_to_ask_is_a_fault() -> None:
         codec(REV_2025_06_18).decode(None, ElicitRequest)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_the_base_class_cannot_be_sent() -> None:
+def test_base_class_of_requests_cannot_be_sent() -> None:
     with pytest.raises(InvalidMessage, match=r"^ElicitRequest is only a base"):
         codec(REV_2025_11_25).encode(ElicitRequest("Who?"))
 
 
-def test_a_request_that_is_too_new() -> None:
+def test_request_unknown_to_the_revision_is_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"^ElicitFormRequest does not exist in 2025-03-26$"):
         codec(REV_2025_03_26).encode(ElicitFormRequest("Who?", ElicitSchema({})))
     with pytest.raises(InvalidMessage, match=r"^ElicitURLRequest does not exist in 2025-06-18$"):
@@ -188,14 +188,14 @@ def test_an_answer(revision: Revision) -> None:
         ({"action": "accept", "content": []}, "content: expected an object, got an array"),
     ],
 )
-def test_a_faulty_answer(raw: Any, fault: str) -> None:
+def test_malformed_elicit_result_is_refused(raw: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).decode(raw, ElicitResult)
     assert str(caught.value) == fault
 
 
 @pytest.mark.req("ELIC-16", "ELIC-17")
-def test_what_comes_around_an_address() -> None:
+def test_url_elicitation_notification_and_error_data_round_trip() -> None:
     raw = {"elicitationId": "1"}
     read = codec(REV_2025_11_25).decode(raw, ElicitationCompleteNotification)
     assert read == ElicitationCompleteNotification("1")

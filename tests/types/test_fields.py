@@ -64,16 +64,16 @@ def test_payloads_of_different_classes_differ() -> None:
     assert Lemon("a") != Lime("a")
 
 
-def test_what_was_given_makes_no_difference() -> None:
+def test_given_is_ignored_by_equality() -> None:
     assert Lemon("a", given=("sour",)) == Lemon("a")
 
 
-def test_a_payload_has_no_hash() -> None:
+def test_payload_is_unhashable() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         hash(Lemon("a"))
 
 
-def test_the_representation_shows_what_is_said() -> None:
+def test_repr_shows_members_that_differ_from_their_defaults() -> None:
     assert repr(Lemon("a")) == "Lemon(name='a')"
     shown = repr(Lemon("a", False, extra={"x": 1}, given=("seeds",)))
     assert shown == "Lemon(name='a', sour=False, extra={'x': 1})"
@@ -87,24 +87,24 @@ def test_a_payload_can_be_copied_and_pickled(lemon: Lemon) -> None:
         assert type(twin) is Lemon
 
 
-def test_a_payload_evolves() -> None:
+def test_payload_supports_attrs_evolve() -> None:
     assert attrs.evolve(Lemon("a"), name="b") == Lemon("b")
 
 
-def test_no_members() -> None:
+def test_empty_mapping_is_immutable() -> None:
     assert EMPTY == {}
     with pytest.raises(TypeError):
         EMPTY["x"] = 1  # type: ignore[index]  # the test is that it fails
 
 
-def test_a_member_with_nothing_to_say() -> None:
+def test_member_options_have_defaults() -> None:
     plain = Wire()
     assert (plain.since, plain.until) == (REV_2024_11_05, REV_2026_07_28)
     assert (plain.name, plain.lenient, plain.object_until, plain.limits) == (None, None, None, None)
     assert (plain.essential, plain.always, plain.required) == (False, False, False)
 
 
-def test_what_a_member_says_is_in_its_metadata() -> None:
+def test_member_options_are_in_the_attrs_metadata() -> None:
     sour = attrs.fields_dict(Lemon)["sour"]
     assert sour.default is True
     assert sour.metadata["wire"].since is REV_2025_06_18
@@ -130,14 +130,14 @@ def test_tagged_classes_are_told_apart(raw: dict[str, Any], cls: type | None) ->
     assert (choice.member, choice.unknown) == ("type", None)
 
 
-def test_a_choice_and_a_mark_hold_what_they_are_given() -> None:
+def test_choice_and_one_or_more_hold_their_arguments() -> None:
     choice = Choice(lambda raw: None, unknown=dict)
     assert (choice.pick({}), choice.unknown, choice.member) == (None, dict, None)
     mark = OneOrMore(Lemon, since=REV_2025_11_25)
     assert (mark.item, mark.since) == (Lemon, REV_2025_11_25)
 
 
-def test_an_unknown_value_has_what_came() -> None:
+def test_unknown_value_keeps_the_raw_object() -> None:
     @attrs.frozen
     class UnknownFruit(Unknown):
         raw: dict[str, Any]

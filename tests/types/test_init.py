@@ -16,23 +16,23 @@ def loaded_after(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", mcpio.types.__all__)
-def test_every_name_is_there(name: str) -> None:
+def test_every_name_resolves(name: str) -> None:
     vars(mcpio.types).pop(name, None)
     found = getattr(mcpio.types, name)
     assert vars(mcpio.types)[name] is found
     assert getattr(found, "__name__", name) in (name, "Annotated", "Literal", "Union", found)
 
 
-def test_a_name_that_does_not_exist() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'mcpio\.types' has no attribute 'CallToolRequests'"):
         mcpio.types.CallToolRequests  # type: ignore[attr-defined]  # noqa: B018  # the mistake, and the look-up is the test
 
 
-def test_dir_shows_names_that_are_not_loaded_yet() -> None:
+def test_dir_shows_names_before_they_are_loaded() -> None:
     assert set(mcpio.types.__all__) <= set(dir(mcpio.types))
 
 
-def test_the_package_loads_nothing() -> None:
+def test_importing_the_package_loads_no_feature() -> None:
     assert loaded_after("import mcpio.types") <= {"mcpio", "mcpio._lazy", "mcpio.types"}
 
 

@@ -12,7 +12,7 @@ E = codec(REV_2026_07_28)
 ASKED = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-def test_a_server_needs_something_first() -> None:
+def test_input_required_result_round_trips() -> None:
     raw = {
         "resultType": "input_required",
         "inputRequests": {"the name": {"method": "elicitation/create", "params": ASKED}, "r": {"method": "roots/list"}},
@@ -27,18 +27,18 @@ def test_a_server_needs_something_first() -> None:
     assert E.encode(read) == raw
 
 
-def test_what_is_asked_is_found_by_its_method() -> None:
+def test_type_of_an_input_request_follows_from_its_method() -> None:
     asked = InputRequest("elicitation/create", ASKED)
     found = E.decode(asked.params or {}, METHODS[asked.method].params_type)
     assert found == ElicitFormRequest("Who?", ElicitSchema({}))
 
 
-def test_it_says_that_it_is_not_complete() -> None:
+def test_result_type_is_input_required() -> None:
     assert E.encode(InputRequiredResult(request_state="x")) == {"requestState": "x", "resultType": "input_required"}
     with pytest.raises(InvalidMessage, match=r"^resultType: missing$"):
         E.decode({"requestState": "x"}, InputRequiredResult)
 
 
-def test_unknown_members_of_what_is_asked_are_kept() -> None:
+def test_unknown_members_of_an_input_request_are_kept() -> None:
     raw = {"resultType": "input_required", "inputRequests": {"a": {"method": "x/y", "id": 5}}}
     assert E.encode(E.decode(raw, InputRequiredResult)) == raw

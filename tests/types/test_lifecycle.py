@@ -41,7 +41,7 @@ INFO = {"name": "a", "version": "1"}
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
-def test_the_handshake(revision: Revision) -> None:
+def test_initialize_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     raw = {"protocolVersion": revision.name, "capabilities": {}, "clientInfo": INFO}
     request = conversion.decode(raw, InitializeRequest)
@@ -57,14 +57,14 @@ def test_the_handshake(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("name", ["protocolVersion", "capabilities", "clientInfo"])
-def test_a_handshake_needs_all_its_parts(name: str) -> None:
+def test_incomplete_initialize_is_refused(name: str) -> None:
     raw = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
     del raw[name]
     with pytest.raises(InvalidMessage, match=f"^{name}: missing$"):
         codec(REV_2025_11_25).decode(raw, InitializeRequest)
 
 
-def test_there_is_no_handshake_in_the_stateless_revision() -> None:
+def test_initialize_does_not_exist_in_the_stateless_revision() -> None:
     with pytest.raises(InvalidMessage, match=r"^PingRequest does not exist in 2026-07-28$"):
         codec(REV_2026_07_28).encode(PingRequest())
     with pytest.raises(InvalidMessage, match=r"^InitializeRequest does not exist in 2026-07-28$"):
@@ -82,18 +82,18 @@ def test_there_is_no_handshake_in_the_stateless_revision() -> None:
         (REV_2026_07_28, {"name", "version", "title", "description", "icons", "websiteUrl"}),
     ],
 )
-def test_an_implementation_says_what_the_revision_knows(revision: Revision, names: set[str]) -> None:
+def test_implementation_members_follow_the_revision(revision: Revision, names: set[str]) -> None:
     whole = Implementation("a", "1", "A", "an a", (Icon("https://x/i.png"),), "https://x")
     assert set(codec(revision).encode(whole)) == names
 
 
-def test_the_name_to_show() -> None:
+def test_display_name_prefers_the_title() -> None:
     assert Implementation("a", "1").display_name == "a"
     assert Implementation("a", "1", "An A").display_name == "An A"
 
 
 @pytest.mark.req("CAP-01")
-def test_an_absent_capability_is_none_and_an_empty_one_is_not() -> None:
+def test_empty_capability_is_declared_and_absent_is_not() -> None:
     read = codec(REV_2025_11_25).decode({"tools": {}, "logging": {}}, ServerCapabilities)
     assert read == ServerCapabilities(tools=ToolsCapability(), logging={})
     assert read.resources is None
@@ -111,12 +111,12 @@ def test_an_absent_capability_is_none_and_an_empty_one_is_not() -> None:
         (ClientCapabilities, {"tasks": {"requests": {"sampling": {"createMessage": {}}}}, "extensions": {"a/b": {}}}),
     ],
 )
-def test_capabilities_survive_in_every_revision(cls: type, raw: dict[str, Any], revision: Revision) -> None:
+def test_capabilities_round_trip_in_every_revision(cls: type, raw: dict[str, Any], revision: Revision) -> None:
     assert codec(revision).encode(codec(revision).decode(raw, cls)) == raw
 
 
 @pytest.mark.parametrize("raw", [{"tools": True}, {"tools": []}, {"logging": True}, {"tools": {"listChanged": "yes"}}])
-def test_a_capability_of_the_wrong_shape_counts_as_not_declared(raw: dict[str, Any]) -> None:
+def test_malformed_capability_counts_as_not_declared(raw: dict[str, Any]) -> None:
     odd: list[str] = []
     read = codec(REV_2025_11_25).decode(raw, ServerCapabilities, odd)
     assert not declares(read, ("tools", "list_changed"))
@@ -125,7 +125,7 @@ def test_a_capability_of_the_wrong_shape_counts_as_not_declared(raw: dict[str, A
     assert codec(REV_2025_11_25).encode(read) == raw
 
 
-def test_capabilities_say_what_the_revision_knows() -> None:
+def test_capabilities_follow_the_revision() -> None:
     capabilities = ClientCapabilities(
         RootsCapability(list_changed=True),
         SamplingCapability(context={}, tools={}),
@@ -166,7 +166,7 @@ def test_an_id_is_a_string_or_an_integer(id: Any) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_cancellation_without_an_id_is_never_sent_and_read_in_one_revision(revision: Revision) -> None:
+def test_cancellation_without_id_is_never_sent_and_accepted_only_in_2025_11_25(revision: Revision) -> None:
     with pytest.raises(InvalidMessage, match=r"^requestId: missing$"):
         codec(revision).encode(CancelledNotification())
     if revision is REV_2025_11_25:
@@ -186,6 +186,6 @@ def test_progress_is_any_number(number: float) -> None:
 
 
 @pytest.mark.parametrize("number", [True, "5", None])
-def test_progress_is_a_number(number: Any) -> None:
+def test_progress_must_be_a_number(number: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"^progress: expected a number, got"):
         codec(REV_2025_11_25).decode({"progressToken": 1, "progress": number}, ProgressNotification)

@@ -38,7 +38,7 @@ def member(cls: type[Payload], attribute: str) -> Member:
     return next(one for one in members(cls) if one.attribute == attribute)
 
 
-def test_the_members_of_a_class_come_before_those_of_its_bases() -> None:
+def test_members_of_a_class_precede_those_of_its_bases() -> None:
     assert [one.name for one in members(CallToolRequest)] == [
         *("name", "arguments", "task", "inputResponses", "requestState"),
         "_meta",
@@ -49,11 +49,11 @@ def test_the_members_of_a_class_come_before_those_of_its_bases() -> None:
     ]
 
 
-def test_the_members_are_found_once() -> None:
+def test_members_are_cached() -> None:
     assert members(CallToolRequest) is members(CallToolRequest)
 
 
-def test_names_follow_from_attributes_or_are_given() -> None:
+def test_wire_names_follow_from_attributes_unless_given() -> None:
     assert member(CallToolResult, "is_error").name == "isError"
     assert member(CallToolResult, "meta").name == "_meta"
 
@@ -65,7 +65,7 @@ def test_a_member_exists_in_some_revisions() -> None:
     assert not execution.exists_in(REV_2026_07_28)
 
 
-def test_a_member_may_be_needed() -> None:
+def test_member_may_be_required() -> None:
     assert member(Tool, "name").needed_in(REV_2024_11_05)
     assert member(Tool, "name").default is attrs.NOTHING
     assert not member(Tool, "description").needed_in(REV_2024_11_05)
@@ -75,7 +75,7 @@ def test_a_member_may_be_needed() -> None:
     assert request_id.type_in(REV_2025_11_25) == int | str
 
 
-def test_a_type_is_looked_up_where_it_is_declared() -> None:
+def test_type_is_looked_up_in_the_declaring_module() -> None:
     assert member(Tool, "name").type_in(REV_2025_11_25) is str
     assert member(Tool, "icons").type_in(REV_2025_11_25) == tuple[Icon, ...]
     assert member(ListToolsResult, "cache_scope").type_in(REV_2026_07_28).__args__ == ("public", "private")
@@ -87,7 +87,7 @@ def test_a_type_may_differ_by_revision() -> None:
     assert structured.type_in(REV_2026_07_28) is Any
 
 
-def test_a_class_derived_without_attrs_has_the_members_of_its_base() -> None:
+def test_class_derived_without_attrs_has_the_members_of_its_base() -> None:
     class Derived(Tool):
         pass
 
@@ -95,7 +95,7 @@ def test_a_class_derived_without_attrs_has_the_members_of_its_base() -> None:
     assert member(Derived, "icons").type_in(REV_2025_11_25) == tuple[Icon, ...]
 
 
-def test_a_name_that_nobody_knows_is_an_error() -> None:
+def test_unknown_name_in_an_annotation_is_an_error() -> None:
     @attrs.frozen
     class Wrong(Payload):
         x: Lemon  # type: ignore[name-defined]  # noqa: F821  # the test is that it is found out
@@ -148,12 +148,12 @@ def odd(value: Any) -> Any:
         (lambda: attrs.evolve(TextContent("a"), text=odd(5)), r"^TextContent: text= takes a str, not 5$"),
     ],
 )
-def test_a_member_of_the_wrong_kind_is_refused_where_it_is_given(make: Any, fault: str) -> None:
+def test_member_of_the_wrong_kind_raises_when_the_payload_is_made(make: Any, fault: str) -> None:
     with pytest.raises(TypeError, match=fault):
         make()
 
 
-def test_a_fault_does_not_quote_a_whole_picture() -> None:
+def test_fault_quotes_large_values_in_short() -> None:
     with pytest.raises(TypeError) as caught:
         ImageContent(odd(b"x" * 1_000_000), "image/png")
     assert len(str(caught.value)) < 200
@@ -173,11 +173,11 @@ def test_a_fault_does_not_quote_a_whole_picture() -> None:
         CallToolRequest("a", None, meta={"x": 1}),
     ],
 )
-def test_what_is_of_the_right_kind_is_taken(made: Any) -> None:
+def test_member_of_the_right_kind_is_accepted(made: Any) -> None:
     assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == attrs.evolve(made) == made
 
 
-def test_a_subclass_of_a_kind_is_of_the_kind() -> None:
+def test_subclass_of_a_kind_is_accepted() -> None:
     cls = type("Text", (str,), {})
     for _ in range(2):
         assert TextContent(cls("hi"), Annotations()).text == "hi"
@@ -185,7 +185,7 @@ def test_a_subclass_of_a_kind_is_of_the_kind() -> None:
             TextContent(odd(5), Annotations())
 
 
-def test_what_a_type_says() -> None:
+def test_optional_and_union_types_are_recognised() -> None:
     assert is_optional(int | None)
     assert is_optional(Optional[Mapping[str, Any]])  # noqa: UP045  # the other form of the same
     assert not is_optional(int | str)

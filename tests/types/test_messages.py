@@ -10,7 +10,7 @@ from mcpio.types import CacheableResult, FinalResult, ListResult, NotificationPa
 
 @pytest.mark.req("META-01")
 @pytest.mark.parametrize("cls", [RequestPayload, NotificationPayload, FinalResult, ObjectPayload])
-def test_metadata_goes_both_ways(cls: type[RequestPayload]) -> None:
+def test_metadata_round_trips(cls: type[RequestPayload]) -> None:
     meta = {"progressToken": 5, "io.modelcontextprotocol/related-task": "not what it should be", "x": [None]}
     conversion = codec(REV_2025_11_25)
     read = conversion.decode({"_meta": meta}, cls)
@@ -18,13 +18,13 @@ def test_metadata_goes_both_ways(cls: type[RequestPayload]) -> None:
     assert conversion.encode(read) == {"_meta": meta}
 
 
-def test_empty_metadata_is_still_there() -> None:
+def test_empty_metadata_is_kept() -> None:
     conversion = codec(REV_2025_11_25)
     assert conversion.encode(conversion.decode({"_meta": {}}, RequestPayload)) == {"_meta": {}}
     assert conversion.encode(RequestPayload()) == {}
 
 
-def test_metadata_is_an_object() -> None:
+def test_metadata_must_be_an_object() -> None:
     with pytest.raises(InvalidMessage, match=r"^_meta: expected an object, got an array$"):
         codec(REV_2025_11_25).decode({"_meta": []}, RequestPayload)
 
@@ -36,7 +36,7 @@ def test_before_the_stateless_revision_results_have_no_type(revision: Revision) 
     assert read == CacheableResult(extra={"resultType": "complete", "ttlMs": "soon"})
 
 
-def test_in_the_stateless_revision_they_always_say_what_they_are() -> None:
+def test_results_always_have_a_type_in_the_stateless_revision() -> None:
     conversion = codec(REV_2026_07_28)
     assert conversion.encode(FinalResult()) == {"resultType": "complete"}
     assert conversion.encode(ListResult()) == {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -44,6 +44,6 @@ def test_in_the_stateless_revision_they_always_say_what_they_are() -> None:
     assert conversion.encode(said) == {"resultType": "task", "ttlMs": 5000, "cacheScope": "public"}
 
 
-def test_a_result_that_says_nothing_is_complete_and_not_fresh() -> None:
+def test_result_without_type_and_ttl_is_complete_and_stale() -> None:
     assert codec(REV_2026_07_28).decode({}, CacheableResult) == CacheableResult()
     assert CacheableResult().ttl_ms == 0

@@ -17,7 +17,7 @@ from mcpio.types.meta import fault_in_key, fault_in_meta, is_reserved
 
 
 @pytest.mark.req("META-06")
-def test_the_protocols_keys_have_its_prefix_but_for_the_oldest() -> None:
+def test_protocol_keys_have_its_prefix_except_the_progress_token() -> None:
     keys = [getattr(meta, name) for name in meta.__all__ if name.startswith("META_")]
     assert len(set(keys)) == len(keys)
     assert [key for key in keys if not key.startswith("io.modelcontextprotocol/")] == ["progressToken"]
@@ -39,7 +39,7 @@ def test_the_protocols_keys_have_its_prefix_but_for_the_oldest() -> None:
         "progressToken",
     ],
 )
-def test_a_prefix_is_labels_with_dots_between_and_a_slash_behind(key: str) -> None:
+def test_prefix_of_dotted_labels_is_well_formed(key: str) -> None:
     assert fault_in_key(key) is None
 
 
@@ -61,30 +61,30 @@ def test_a_prefix_is_labels_with_dots_between_and_a_slash_behind(key: str) -> No
         ("a\n/x", "a\n"),
     ],
 )
-def test_what_is_no_prefix_is_told_by_its_label(key: str, label: str) -> None:
+def test_malformed_prefix_is_reported_by_its_label(key: str, label: str) -> None:
     assert fault_in_key(key) == f"{label!r} is no label of a prefix"
 
 
 @pytest.mark.req("META-03")
 @pytest.mark.parametrize("name", ["", "x", "9", "a-b_c.d", "a..b", "traceparent"])
-def test_a_name_is_empty_or_stands_between_letters_and_digits(name: str) -> None:
+def test_name_is_empty_or_begins_and_ends_alphanumerically(name: str) -> None:
     assert fault_in_key(name) is None
     assert fault_in_key(f"com.example/{name}") is None
 
 
 @pytest.mark.req("META-03")
 @pytest.mark.parametrize("name", ["-a", "a-", "_a", "a.", ".", "a b", "a:b", "ä", "a\n", "٣"])
-def test_what_is_no_name_is_told(name: str) -> None:
+def test_malformed_name_is_reported(name: str) -> None:
     assert fault_in_key(name) == fault_in_key(f"com.example/{name}") == f"{name!r} is no name"
 
 
-def test_a_key_is_a_string() -> None:
+def test_key_must_be_a_string() -> None:
     key: Any = 5
     assert fault_in_key(key) == "it is not a string"
 
 
 @pytest.mark.req("META-07")
-def test_the_first_bad_key_of_several_is_told() -> None:
+def test_first_malformed_key_is_reported() -> None:
     assert fault_in_meta({}) is None
     assert fault_in_meta({"a": 1, "com.example/b": 2}) is None
     assert fault_in_meta({"a": 1, "b c": 2, "-": 3}) == "'b c' is no key for _meta: 'b c' is no name"
@@ -116,7 +116,7 @@ def test_the_last_label_but_one_reserved_a_prefix_in_one_revision(key: str) -> N
 
 
 @pytest.mark.req("META-04", "META-05")
-def test_the_two_rules_differ() -> None:
+def test_rules_of_two_revisions_differ() -> None:
     def both(key: str) -> tuple[bool, bool]:
         return is_reserved(key, REV_2025_06_18), is_reserved(key, REV_2025_11_25)
 

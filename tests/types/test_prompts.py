@@ -33,7 +33,7 @@ def test_a_page_of_prompts(revision: Revision) -> None:
     assert conversion.encode(PromptListChangedNotification()) == {}
 
 
-def test_a_list_of_no_arguments_goes_out_as_it_came() -> None:
+def test_empty_argument_list_is_kept() -> None:
     raw = {"prompts": [{"name": "a", "arguments": []}, {"name": "b"}]}
     page = codec(REV_2025_11_25).decode(raw, ListPromptsResult)
     assert codec(REV_2025_11_25).encode(page) == raw
@@ -41,7 +41,7 @@ def test_a_list_of_no_arguments_goes_out_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_getting_one(revision: Revision) -> None:
+def test_get_prompt_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     raw: dict[str, Any] = {"name": "a", "arguments": {"x": "1"}}
     assert conversion.encode(conversion.decode(raw, GetPromptRequest)) == raw
@@ -68,7 +68,7 @@ def test_getting_one(revision: Revision) -> None:
         ({"name": "a", "arguments": ["x"]}, "arguments: expected an object, got an array"),
     ],
 )
-def test_arguments_are_strings(raw: dict[str, Any], fault: str) -> None:
+def test_prompt_arguments_must_be_strings(raw: dict[str, Any], fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).decode(raw, GetPromptRequest)
     assert str(caught.value) == fault
@@ -77,7 +77,7 @@ def test_arguments_are_strings(raw: dict[str, Any], fault: str) -> None:
     assert str(caught.value) == fault
 
 
-def test_a_role_is_one_of_two() -> None:
+def test_unknown_role_is_refused() -> None:
     raw = {"messages": [{"role": "system", "content": {"type": "text", "text": "hi"}}]}
     with pytest.raises(
         InvalidMessage, match=r"^messages\[0\].role: expected one of 'assistant', 'user', got 'system'$"
@@ -85,13 +85,13 @@ def test_a_role_is_one_of_two() -> None:
         codec(REV_2025_11_25).decode(raw, GetPromptResult)
 
 
-def test_a_prompt_says_what_the_revision_knows() -> None:
+def test_prompt_members_follow_the_revision() -> None:
     prompt = Prompt("a", title="A", meta={"x": 1}, arguments=(PromptArgument("x", title="X"),))
     assert codec(REV_2025_06_18).encode(prompt)["title"] == "A"
     assert codec(REVISIONS[1]).encode(prompt) == {"name": "a", "arguments": [{"name": "x"}]}
 
 
-def test_a_retry_belongs_to_the_stateless_revision() -> None:
+def test_retry_members_exist_only_in_the_stateless_revision() -> None:
     request = GetPromptRequest("a", input_responses={"key": {"action": "decline"}})
     raw = {"name": "a", "inputResponses": {"key": {"action": "decline"}}}
     assert codec(REV_2026_07_28).encode(request) == raw
@@ -100,11 +100,11 @@ def test_a_retry_belongs_to_the_stateless_revision() -> None:
         codec(REV_2025_11_25).encode(request)
 
 
-def test_the_name_to_show() -> None:
+def test_display_name_prefers_the_title() -> None:
     assert Prompt("a").display_name == "a"
     assert Prompt("a", title="A").display_name == "A"
 
 
-def test_the_text_of_a_message_is_that_of_its_text_block() -> None:
+def test_text_of_a_message_is_its_text_block() -> None:
     assert PromptMessage("user", TextContent("hi")).text == "hi"
     assert PromptMessage("user", ImageContent("", "image/png")).text == ""

@@ -44,7 +44,7 @@ def test_resources_and_templates(revision: Revision) -> None:
     assert conversion.encode(ListResourceTemplatesRequest()) == {}
 
 
-def test_a_bad_resource_costs_itself_alone() -> None:
+def test_malformed_resource_is_set_aside() -> None:
     raw = {"resources": [{"uri": "a:b", "name": 5}, {"uri": "a:b", "name": "a", "size": 3.0}]}
     page = codec(REV_2025_11_25).decode(raw, ListResourcesResult)
     assert page.resources == (Resource("a:b", "a", size=3),)
@@ -66,12 +66,12 @@ def test_reading(revision: Revision) -> None:
     assert raw.items() <= conversion.encode(result).items()
 
 
-def test_contents_that_are_neither_text_nor_blob() -> None:
+def test_contents_with_neither_text_nor_blob_are_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"^contents\[1\]: has none of the known shapes$"):
         codec(REV_2025_11_25).decode({"contents": [{"uri": "a:b", "text": ""}, {"uri": "a:b"}]}, ReadResourceResult)
 
 
-def test_a_retry_belongs_to_the_stateless_revision() -> None:
+def test_retry_members_exist_only_in_the_stateless_revision() -> None:
     request = ReadResourceRequest("a:b", request_state="x")
     assert codec(REV_2026_07_28).encode(request) == {"uri": "a:b", "requestState": "x"}
     with pytest.raises(InvalidMessage, match=r"^requestState: does not exist in 2025-11-25$"):
@@ -87,14 +87,14 @@ def test_subscriptions_and_changes() -> None:
         codec(REV_2026_07_28).encode(SubscribeRequest("a:b"))
 
 
-def test_the_name_to_show() -> None:
+def test_display_name_prefers_the_title() -> None:
     assert Resource("a:b", "a").display_name == "a"
     assert Resource("a:b", "a", "A").display_name == "A"
     assert ResourceTemplate("a:{b}", "a").display_name == "a"
     assert ResourceTemplate("a:{b}", "a", "A").display_name == "A"
 
 
-def test_the_text_of_a_resource_is_that_of_its_text_contents() -> None:
+def test_text_of_a_resource_joins_its_text_contents() -> None:
     parts = (TextResourceContents("a:b", "one"), BlobResourceContents("a:c", ""), TextResourceContents("a:d", "two"))
     assert ReadResourceResult(parts).text == "one\ntwo"
     assert ReadResourceResult(()).text == ""

@@ -19,13 +19,13 @@ def test_the_roots(revision: Revision) -> None:
     assert conversion.encode(result) == raw
 
 
-def test_metadata_of_a_root_came_later() -> None:
+def test_metadata_of_a_root_exists_since_2025_06_18() -> None:
     root = Root("file:///a", meta={"x": 1})
     assert codec(REV_2025_11_25).encode(root) == {"uri": "file:///a", "_meta": {"x": 1}}
     assert codec(REV_2024_11_05).encode(root) == {"uri": "file:///a"}
 
 
-def test_a_bad_root_costs_itself_alone() -> None:
+def test_malformed_root_is_set_aside() -> None:
     raw = {"roots": [{"name": "a"}, {"uri": "file:///b"}]}
     result = codec(REV_2025_11_25).decode(raw, ListRootsResult)
     assert result.roots == (Root("file:///b"),)
@@ -33,7 +33,7 @@ def test_a_bad_root_costs_itself_alone() -> None:
     assert codec(REV_2025_11_25).encode(result) == raw
 
 
-def test_a_change_of_the_roots() -> None:
+def test_roots_list_changed_round_trips() -> None:
     assert codec(REV_2025_11_25).encode(RootsListChangedNotification()) == {}
     with pytest.raises(InvalidMessage, match=r"does not exist in 2026-07-28$"):
         codec(REV_2026_07_28).encode(RootsListChangedNotification())

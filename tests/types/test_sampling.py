@@ -71,7 +71,7 @@ def test_an_answer_of_the_model(revision: Revision) -> None:
 @pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
 @pytest.mark.parametrize("content", [TEXT, [], [USE, TEXT], USE])
-def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revision) -> None:
+def test_one_or_several_blocks_are_kept_as_received(content: Any, revision: Revision) -> None:
     raw = {"role": "assistant", "content": content}
     message = codec(revision).decode(raw, SamplingMessage)
     assert codec(revision).encode(message) == raw
@@ -80,7 +80,7 @@ def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revisi
 
 @pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS[:3])
-def test_at_first_there_is_one_block(revision: Revision) -> None:
+def test_several_blocks_are_refused_before_2025_11_25(revision: Revision) -> None:
     conversion = codec(revision)
     with pytest.raises(InvalidMessage, match=r"^content: expected an object, got an array$"):
         conversion.decode({"role": "user", "content": [TEXT]}, SamplingMessage)
@@ -105,7 +105,7 @@ def test_tools_the_model_uses() -> None:
         conversion.decode({"role": "user", "content": {**USE, "input": []}}, SamplingMessage)
 
 
-def test_structured_content_of_a_tool_is_anything_later() -> None:
+def test_structured_content_of_a_tool_result_may_be_any_value_since_2026_07_28() -> None:
     raw = {**RETURNED, "structuredContent": [1]}
     assert codec(REV_2026_07_28).decode(raw, ToolResultContent).structured_content == [1]
     with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got an array$"):
@@ -113,7 +113,7 @@ def test_structured_content_of_a_tool_is_anything_later() -> None:
 
 
 @pytest.mark.req("SAMP-04")
-def test_content_that_the_revision_does_not_know() -> None:
+def test_content_unknown_to_the_revision_is_kept() -> None:
     assert codec(REV_2025_06_18).decode({"role": "user", "content": USE}, SamplingMessage).content == UnknownContent(
         "tool_use", USE
     )
@@ -124,7 +124,7 @@ def test_content_that_the_revision_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_fault_in_one_of_several_has_its_place(index: int) -> None:
+def test_fault_in_one_of_several_blocks_names_its_place(index: int) -> None:
     content: list[Any] = [TEXT, TEXT]
     content[index] = {"type": "text", "text": 5}
     with pytest.raises(InvalidMessage, match=rf"^content\[{index}\].text: expected a string, got a number$"):
@@ -139,27 +139,25 @@ def test_a_fault_in_one_of_several_has_its_place(index: int) -> None:
         (CreateMessageRequest((), 5, task=TaskMetadata()), "task"),
     ],
 )
-def test_what_would_change_the_request_is_refused_where_it_is_unknown(
-    request_: CreateMessageRequest, name: str
-) -> None:
+def test_essential_member_unknown_to_the_revision_is_refused(request_: CreateMessageRequest, name: str) -> None:
     assert name in codec(REV_2025_11_25).encode(request_)
     with pytest.raises(InvalidMessage, match=rf"^{name}: does not exist in 2025-06-18$"):
         codec(REV_2025_06_18).encode(request_)
 
 
-def test_a_bad_tool_spoils_the_request() -> None:
+def test_malformed_tool_fails_the_sampling_request() -> None:
     raw = {"messages": [], "maxTokens": 5, "tools": [{"name": "a"}]}
     with pytest.raises(InvalidMessage, match=r"^tools\[0\].inputSchema: missing$"):
         codec(REV_2025_11_25).decode(raw, CreateMessageRequest)
 
 
-def test_the_metadata_of_a_message_came_late() -> None:
+def test_metadata_of_a_message_exists_since_2025_11_25() -> None:
     message = SamplingMessage("user", TextContent("hi"), meta={"x": 1})
     assert codec(REV_2025_11_25).encode(message)["_meta"] == {"x": 1}
     assert "_meta" not in codec(REV_2025_06_18).encode(message)
 
 
-def test_priorities_lie_between_0_and_1() -> None:
+def test_priorities_outside_0_to_1_are_not_sent() -> None:
     with pytest.raises(InvalidMessage, match=r"^costPriority: must lie in 0..1$"):
         codec(REV_2025_11_25).encode(ModelPreferences(cost_priority=7))
     with pytest.raises(InvalidMessage, match=r"^costPriority: expected a number, got a string$"):
@@ -169,7 +167,7 @@ def test_priorities_lie_between_0_and_1() -> None:
 @pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("cls", [CreateMessageResult, SamplingMessage])
-def test_a_single_block_goes_out_as_a_block_in_every_revision(cls: Any, revision: Revision) -> None:
+def test_tuple_of_one_block_is_written_as_a_block(cls: Any, revision: Revision) -> None:
     """The official SDKs refuse an array in the answer to a request without tools."""
     rest = ("m",) if cls is CreateMessageResult else ()
     for content in (TextContent("hi"), (TextContent("hi"),), [TextContent("hi")]):
@@ -179,7 +177,7 @@ def test_a_single_block_goes_out_as_a_block_in_every_revision(cls: Any, revision
         assert message.text == "hi"
 
 
-def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
+def test_text_of_a_message_joins_its_text_blocks() -> None:
     blocks = (TextContent("a"), ToolUseContent("1", "add", {}), TextContent("b"))
     assert SamplingMessage("assistant", blocks).text == "a\nb"
     assert CreateMessageResult("assistant", blocks, "m").text == "a\nb"

@@ -21,13 +21,13 @@ def test_a_subscription() -> None:
     assert E.encode(read) == raw
 
 
-def test_what_is_honoured_of_it() -> None:
+def test_subscription_acknowledgement_round_trips() -> None:
     raw = {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": 5}}
     read = E.decode(raw, SubscriptionsAcknowledgedNotification)
     assert read.notifications == SubscriptionFilter()
     assert E.encode(read) == raw
 
 
-def test_the_end_of_it() -> None:
+def test_subscription_result_round_trips() -> None:
     ended = SubscriptionsListenResult(meta={"io.modelcontextprotocol/subscriptionId": 5})
     assert E.encode(ended)["resultType"] == "complete"

@@ -50,7 +50,7 @@ def test_a_call(revision: Revision) -> None:
     assert codec(revision).encode(request) == raw
 
 
-def test_arguments_that_are_empty_and_none_at_all_both_go_out_as_they_came() -> None:
+def test_empty_and_absent_arguments_are_kept_as_received() -> None:
     conversion = codec(REV_2025_11_25)
     for raw in ({"name": "echo"}, {"name": "echo", "arguments": {}}):
         assert conversion.encode(conversion.decode(raw, CallToolRequest)) == raw
@@ -67,7 +67,7 @@ def test_arguments_that_are_empty_and_none_at_all_both_go_out_as_they_came() -> 
         ({"name": "echo", "task": {"ttl": "1"}}, "task.ttl: expected a number, got a string"),
     ],
 )
-def test_a_faulty_call(raw: Any, fault: str) -> None:
+def test_malformed_call_is_refused(raw: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         codec(REV_2025_11_25).decode(raw, CallToolRequest)
     assert str(caught.value) == fault
@@ -82,7 +82,7 @@ def test_a_faulty_call(raw: Any, fault: str) -> None:
         (CallToolRequest("echo", request_state="x"), "requestState", {REV_2026_07_28.name}),
     ],
 )
-def test_what_would_change_the_call_is_refused_where_it_is_unknown(
+def test_essential_member_of_a_call_unknown_to_the_revision_is_refused(
     request_: CallToolRequest, name: str, revisions: set[str]
 ) -> None:
     for revision in REVISIONS:
@@ -93,7 +93,7 @@ def test_what_would_change_the_call_is_refused_where_it_is_unknown(
                 codec(revision).encode(request_)
 
 
-def test_a_task_that_the_revision_does_not_know_is_an_unknown_member() -> None:
+def test_task_in_a_revision_without_tasks_is_an_unknown_member() -> None:
     raw = {"name": "echo", "task": {"ttl": 5}}
     assert codec(REV_2025_06_18).decode(raw, CallToolRequest) == CallToolRequest("echo", extra={"task": {"ttl": 5}})
     assert codec(REV_2025_11_25).decode(raw, CallToolRequest) == CallToolRequest("echo", task=TaskMetadata(5))
@@ -107,7 +107,7 @@ def test_a_result(revision: Revision) -> None:
     assert codec(revision).encode(result) == raw
 
 
-def test_a_result_that_says_it_is_no_error_goes_out_like_that_and_equals_one_that_does_not() -> None:
+def test_explicit_is_error_false_is_kept_and_equals_its_absence() -> None:
     raw = {"content": [], "isError": False}
     result = codec(REV_2025_11_25).decode(raw, CallToolResult)
     assert result == CallToolResult(())
@@ -115,7 +115,7 @@ def test_a_result_that_says_it_is_no_error_goes_out_like_that_and_equals_one_tha
 
 
 @pytest.mark.parametrize("revision", [REV_2025_06_18, REV_2025_11_25])
-def test_structured_content_is_an_object_at_first(revision: Revision) -> None:
+def test_structured_content_must_be_an_object_before_2026_07_28(revision: Revision) -> None:
     conversion = codec(revision)
     raw: dict[str, Any] = {"content": [], "structuredContent": {"a": [1]}}
     assert conversion.encode(conversion.decode(raw, CallToolResult)) == raw
@@ -126,7 +126,7 @@ def test_structured_content_is_an_object_at_first(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5, {}, False])
-def test_structured_content_is_anything_later(value: Any) -> None:
+def test_structured_content_may_be_any_value_since_2026_07_28(value: Any) -> None:
     conversion = codec(REV_2026_07_28)
     raw = {"content": [], "resultType": "complete", "structuredContent": value}
     result = conversion.decode(raw, CallToolResult)
@@ -151,7 +151,7 @@ def test_absent_structured_content_is_none(cls: Any) -> None:
     assert "structuredContent" not in codec(REV_2026_07_28).encode(result)
 
 
-def test_structured_content_that_is_not_there() -> None:
+def test_has_structured_content_tells_null_from_absence() -> None:
     result = codec(REV_2026_07_28).decode({"content": []}, CallToolResult)
     assert result.structured_content is None
     assert not result.has_structured_content
@@ -187,7 +187,7 @@ TOOL = Tool(
         (REV_2026_07_28, "name inputSchema description annotations title outputSchema _meta icons"),
     ],
 )
-def test_a_tool_says_what_the_revision_knows(revision: Revision, names: str) -> None:
+def test_tool_members_follow_the_revision(revision: Revision, names: str) -> None:
     raw = codec(revision).encode(TOOL)
     assert set(raw) == set(names.split())
     assert raw["inputSchema"] is SCHEMA
@@ -195,7 +195,7 @@ def test_a_tool_says_what_the_revision_knows(revision: Revision, names: str) -> 
 
 @pytest.mark.req("SCHEMA-07")
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_tool_that_came_in_goes_out_in_any_revision(revision: Revision) -> None:
+def test_received_tool_can_be_sent_in_any_revision(revision: Revision) -> None:
     raw = codec(REV_2025_11_25).encode(TOOL)
     assert codec(revision).encode(codec(revision).decode(raw, Tool)) == raw
 
@@ -211,7 +211,7 @@ def test_a_page_of_tools(revision: Revision) -> None:
     assert raw.items() <= conversion.encode(page).items()
 
 
-def test_a_bad_tool_costs_itself_alone() -> None:
+def test_malformed_tool_is_set_aside() -> None:
     good = {"name": "a", "inputSchema": {}, "x": 1}
     bad: list[Any] = [{"name": "b"}, None, {"name": "c", "inputSchema": [{}, 1]}]
     raw = {"tools": [bad[0], *[good] * 309, bad[1], bad[2]], "nextCursor": "more"}
@@ -228,12 +228,12 @@ def test_a_bad_tool_costs_itself_alone() -> None:
 
 
 @pytest.mark.parametrize("raw", [{}, {"tools": {}}, {"tools": None}, {"tools": [5], "nextCursor": 5}, [], None])
-def test_a_list_that_is_none_is_a_fault_all_the_same(raw: Any) -> None:
+def test_tools_that_are_not_a_list_are_refused(raw: Any) -> None:
     with pytest.raises(InvalidMessage):
         codec(REV_2025_11_25).decode(raw, ListToolsResult)
 
 
-def test_a_null_for_what_may_be_absent_is_read_and_goes_out_again() -> None:
+def test_null_for_an_optional_member_is_kept() -> None:
     tool: dict[str, Any] = {"name": "a", "inputSchema": {}, "description": None, "annotations": None}
     raw: dict[str, Any] = {"tools": [tool], "nextCursor": None}
     page = codec(REV_2025_11_25).decode(raw, ListToolsResult)
@@ -251,7 +251,7 @@ def test_a_null_for_what_may_be_absent_is_read_and_goes_out_again() -> None:
         (Tool("a", {}, title="C", annotations=ToolAnnotations("B")), "C"),
     ],
 )
-def test_the_name_to_show(tool: Tool, name: str) -> None:
+def test_display_name_prefers_the_title(tool: Tool, name: str) -> None:
     assert tool.display_name == name
 
 
@@ -266,7 +266,7 @@ def test_the_name_to_show(tool: Tool, name: str) -> None:
         (ToolAnnotations(idempotent_hint=True, open_world_hint=False), (False, True, True, False)),
     ],
 )
-def test_what_hints_mean(annotations: ToolAnnotations, meaning: tuple[bool, ...]) -> None:
+def test_absent_hints_have_the_specified_defaults(annotations: ToolAnnotations, meaning: tuple[bool, ...]) -> None:
     assert meaning == (
         annotations.is_read_only,
         annotations.is_destructive,
@@ -275,17 +275,17 @@ def test_what_hints_mean(annotations: ToolAnnotations, meaning: tuple[bool, ...]
     )
 
 
-def test_a_change_of_the_list() -> None:
+def test_tool_list_changed_round_trips() -> None:
     assert codec(REV_2025_11_25).encode(ToolListChangedNotification()) == {}
 
 
-def test_the_text_of_a_result_is_that_of_its_text_blocks() -> None:
+def test_text_of_a_result_joins_its_text_blocks() -> None:
     result = CallToolResult((TextContent("a"), ImageContent("", "image/png"), TextContent("b\n")))
     assert result.text == "a\nb\n"
     assert CallToolResult(()).text == ""
 
 
-def test_a_schema_of_arguments_describes_an_object() -> None:
+def test_input_schema_must_describe_an_object() -> None:
     for schema in ({"type": "string"}, {"type": ["object", "null"]}):
         with pytest.raises(InvalidMessage, match=r'^inputSchema: must have "type": "object" at its root$'):
             codec(REV_2025_11_25).encode(Tool("a", schema))
