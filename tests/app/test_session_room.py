@@ -9,7 +9,7 @@ from linked import Link
 
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.server import Server
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import DEFAULT, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
@@ -54,7 +54,7 @@ class Full:
             self.outcomes.append(error)
 
 
-@pytest.mark.parametrize("timeout", [None, 5, Timeout(5)])
+@pytest.mark.parametrize("timeout", [DEFAULT, None, 5, Timeout(5)])
 def test_request_without_room_waits_until_the_peer_reads(timeout: Any) -> None:
     full = Full()
     full.start(timeout)
@@ -85,6 +85,27 @@ def test_cancelled_wait_for_room_sends_nothing() -> None:
     full.link.runtime.run()
     assert isinstance(full.outcomes[0], ManualCancelled)
     assert full.link.client.health().asked == 1
+
+
+def test_requests_without_room_are_woken_one_at_a_time() -> None:
+    full = Full()
+    for _ in range(2):
+        full.start(5)
+    full.link.runtime.run()
+    full.link.client.driving.settle()  # nothing was read yet
+    for done in (1, 2, 3):
+        full.link.run()
+        assert len(full.outcomes) == done
+        full.link.client.driving.settle()
+
+
+def test_connection_end_fails_requests_without_room() -> None:
+    full = Full()
+    full.start(5)
+    full.link.runtime.run()
+    full.link.pair.client.abort()
+    full.link.run()
+    assert [type(error) for error in full.outcomes] == [ConnectionLost, NoBackChannel]
 
 
 def test_broadcast_event_wakes_the_longest_waiter_first() -> None:
