@@ -205,7 +205,7 @@ class Odd(BaseException):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("kind", ["client", "serving"])
-def test_what_the_body_raises_leaves_as_it_is(error: BaseException, kind: str) -> None:
+def test_body_error_propagates_unwrapped(error: BaseException, kind: str) -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):

@@ -40,7 +40,7 @@ def test_many_clients_share_a_lifespan_which_outlives_them() -> None:
     run(main)
 
 
-def test_a_tool_that_needs_trio_is_told_what_waits_on_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_that_needs_trio_gets_an_error_that_names_asyncio(caplog: pytest.LogCaptureFixture) -> None:
     confused = Server("s")
 
     @confused.tool
@@ -67,7 +67,7 @@ def test_a_tool_that_needs_trio_is_told_what_waits_on_asyncio(caplog: pytest.Log
     assert "ctx.sleep()" in caplog.text
 
 
-def test_what_is_no_server_is_not_served() -> None:
+def test_serving_a_non_server_raises_type_error() -> None:
     async def main() -> None:
         wrong: Any = "server"
         with pytest.raises(TypeError, match=r"^server= takes Server, not 'server'$"):
@@ -78,7 +78,7 @@ def test_what_is_no_server_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("how", ["left", "raised", "cancelled"])
-def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) -> None:
+def test_leaving_the_block_answers_running_requests_and_ends_all_sessions(how: str) -> None:
     many, error = Server("s"), ValueError("in the body")
 
     @many.tool
@@ -125,7 +125,7 @@ def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) 
 
 
 @pytest.mark.parametrize("seconds", [50, 70])
-def test_what_runs_for_a_client_that_ended_its_side_has_a_minute(seconds: float) -> None:
+def test_requests_of_a_half_closed_client_have_a_minute_by_default(seconds: float) -> None:
     many, ended = Server("s"), []
 
     @many.tool
@@ -170,7 +170,7 @@ def test_beyond_the_limit_clients_are_turned_away(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(("most", "error"), [("many", TypeError), (-1, ValueError)])
-def test_a_limit_of_connections_that_makes_no_sense_is_refused(most: Any, error: type[Exception]) -> None:
+def test_invalid_connection_limit_raises(most: Any, error: type[Exception]) -> None:
     async def main() -> None:
         with pytest.raises(error, match=r"^max_connections= "):
             async with serving(server, max_connections=most):

@@ -302,7 +302,7 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize("name", ["fails_oddly", "fails_oddly_later"])
-def test_what_is_no_exception_leaves_serve_in_no_group(name: str) -> None:
+def test_base_exception_propagates_from_serve_unwrapped(name: str) -> None:
     server, error = Server("s"), Odd()
 
     @server.tool
@@ -369,7 +369,7 @@ def test_a_handler_asks_the_client_and_tells_it_things() -> None:
     run(main)
 
 
-def test_a_server_that_is_cancelled_gives_up_what_it_asked_for() -> None:
+def test_cancelled_server_cancels_its_own_requests() -> None:
     """Its handlers are cancelled with it, and what they waited for is cancelled at the client, before the end."""
     server = Server("s")
 

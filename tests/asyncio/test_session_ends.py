@@ -65,7 +65,7 @@ def test_a_reset_is_a_lost_connection_with_its_cause() -> None:
     run_in_real_time(main)
 
 
-def test_a_writer_that_somebody_closes_is_a_lost_connection() -> None:
+def test_closed_writer_is_a_lost_connection() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(a_server(), far), open_streams(*near) as client:

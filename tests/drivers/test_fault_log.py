@@ -53,7 +53,7 @@ def test_an_exception_is_contained_and_shown_without_its_groups(caplog: pytest.L
 
 
 @pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt()])
-def test_what_ends_the_program_is_not_contained(leaving: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+def test_system_exit_is_not_contained(leaving: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     log = FaultLog(Clock())
     with pytest.raises(type(leaving)), log.contained("a session failed"):
         raise leaving

@@ -73,7 +73,7 @@ def late_imports() -> Iterator[str]:
                     yield from (alias.name for alias in node.names)
 
 
-def test_what_is_imported_late_is_imported_when_serving_starts() -> None:
+def test_late_imports_are_preloaded_when_serving_starts() -> None:
     program = f"""
         import sys
         from functools import partial

@@ -102,7 +102,7 @@ def test_both_sides_go_on_from_their_snapshots_on_another_transport() -> None:
 
 
 @pytest.mark.parametrize("unanswered", ["again", "fail"])
-def test_what_was_being_served_is_served_again_or_fails(unanswered: Any) -> None:
+def test_restored_requests_run_again_or_fail(unanswered: Any) -> None:
     async def main() -> None:
         near, far = operating()
         near.send_request(CallToolRequest("wait"), now=0.0, cookie="mine")

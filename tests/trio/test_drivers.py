@@ -156,7 +156,7 @@ def test_a_channel_carries_what_the_client_says_it_does(binary: bool) -> None:
     run(main)
 
 
-def test_what_is_no_transport_is_refused() -> None:
+def test_non_transport_raises_type_error() -> None:
     wrong: Any = object()
 
     async def main() -> None:
@@ -290,7 +290,7 @@ def test_a_lifespan_that_cannot_be_entered_closes_the_transport(start: bool) -> 
     run(main)
 
 
-def test_a_lifespan_that_fails_at_the_end_raises_what_it_raises() -> None:
+def test_lifespan_error_at_exit_propagates_unwrapped() -> None:
     error = ValueError("unsaved")
 
     async def main() -> None:
@@ -303,7 +303,7 @@ def test_a_lifespan_that_fails_at_the_end_raises_what_it_raises() -> None:
     run(main)
 
 
-def test_a_client_outside_of_trio_is_told_what_it_needs() -> None:
+def test_client_outside_trio_raises_runtime_error() -> None:
     async def main() -> None:
         async with open_transport(trio.testing.memory_stream_pair()[0]):
             pass
@@ -346,7 +346,7 @@ class Odd(BaseException):
     [ValueError("v"), ExceptionGroup("g", [ValueError("v")]), KeyboardInterrupt(), Odd(), RequestError(1, "r")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_the_body_raises_leaves_as_it_is(error: BaseException) -> None:
+def test_body_error_propagates_unwrapped(error: BaseException) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with served(far):
@@ -359,7 +359,7 @@ def test_what_the_body_raises_leaves_as_it_is(error: BaseException) -> None:
     run(main)
 
 
-def test_what_the_body_raises_leaves_a_cancelled_block_too() -> None:
+def test_body_error_propagates_from_a_cancelled_block() -> None:
     error = ValueError("in the middle of it")
 
     async def main() -> None:
@@ -415,7 +415,7 @@ def test_a_block_that_is_cancelled_while_it_connects() -> None:
 
 
 @pytest.mark.req("LIFE-19")
-def test_a_handshake_that_nobody_answers_fails_and_closes_the_transport() -> None:
+def test_unanswered_handshake_fails_and_closes_the_transport() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
@@ -457,7 +457,7 @@ def test_a_client_in_a_nursery_that_is_cancelled_ends_with_it() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_a_tool_that_needs_asyncio_is_told_what_waits_on_trio(seconds: int) -> None:
+def test_tool_that_needs_asyncio_gets_an_error_that_names_trio(seconds: int) -> None:
     confused = Server("s")
 
     @confused.tool

@@ -170,7 +170,7 @@ def test_a_send_in_a_cancelled_scope_sends_nothing(ends: Ends) -> None:
 
 
 @both
-def test_nobody_reads_any_more(ends: Ends) -> None:
+def test_send_without_a_reader_raises_broken_resource_error(ends: Ends) -> None:
     async def main() -> None:
         source, sink = ends()
         source.close()
@@ -279,7 +279,7 @@ def test_a_socket_whose_peer_is_gone_still_ends() -> None:
     trio.run(main)
 
 
-def test_closing_after_the_run_is_no_error() -> None:
+def test_closing_after_the_run_does_nothing() -> None:
     async def main() -> StdioStream:
         return StdioStream(*polled())
 
@@ -305,7 +305,7 @@ def test_a_cancelled_send_by_a_thread_is_finished_before_the_next() -> None:
     trio.run(main)
 
 
-def test_a_thread_reports_whatever_goes_wrong() -> None:
+def test_error_of_the_thread_is_raised_in_the_reading_task() -> None:
     async def main() -> None:
         def refuse(fd: int, size: int) -> bytes:
             raise MemoryError("no room")

@@ -180,7 +180,7 @@ def test_of_all_clients_the_one_for_which_most_is_held_is_ended(caplog: pytest.L
     assert "most was held for it" in caplog.text
 
 
-def test_what_cannot_even_say_that_the_result_is_too_large_is_an_internal_error() -> None:
+def test_limit_too_small_for_the_size_error_gives_an_internal_error() -> None:
     async def main() -> None:
         ours, theirs = trio.testing.memory_stream_pair()
         server = a_server(Options(limits=Limits(sent_message_bytes=500)))

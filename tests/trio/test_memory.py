@@ -179,7 +179,7 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
     clients[0].close()
 
 
-def test_a_grace_that_makes_no_sense_is_the_callers_mistake() -> None:
+def test_invalid_grace_raises_local_protocol_error() -> None:
     async def main() -> None:
         async with memory_client(a_server()) as client:
             with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
@@ -207,7 +207,7 @@ def test_the_lifespan_is_entered_for_the_block() -> None:
 
 
 @pytest.mark.parametrize("when", ["enter", "leave"])
-def test_a_lifespan_that_fails_raises_what_it_raises(when: str) -> None:
+def test_lifespan_error_propagates_unwrapped(when: str) -> None:
     error = ValueError("no database")
 
     async def main() -> None:
@@ -219,7 +219,7 @@ def test_a_lifespan_that_fails_raises_what_it_raises(when: str) -> None:
     run(main)
 
 
-def test_what_the_body_raises_leaves_as_it_is() -> None:
+def test_body_error_propagates_unwrapped() -> None:
     async def main() -> None:
         error = ExceptionGroup("mine", [ValueError()])
         with pytest.raises(ExceptionGroup) as caught:

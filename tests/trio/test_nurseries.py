@@ -18,7 +18,7 @@ async def failing(error: BaseException) -> None:
     raise error
 
 
-def test_what_raises_nothing_raises_nothing() -> None:
+def test_block_without_an_error_raises_nothing() -> None:
     with ungrouped():
         pass
 

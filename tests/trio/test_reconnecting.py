@@ -89,7 +89,7 @@ async def failure(client: Client, name: str, caught: list[BaseException]) -> Non
         caught.append(error)
 
 
-def test_what_runs_fails_and_what_is_begun_meanwhile_waits_for_the_next_session(tmp_path: Path) -> None:
+def test_lost_session_fails_running_calls_and_holds_new_ones(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place, caught = Place(nursery, tmp_path), list[BaseException]()
         await place.begin(make_server())
@@ -136,7 +136,7 @@ def test_subscriptions_and_the_log_level_are_restored(tmp_path: Path) -> None:
     run(main)
 
 
-def test_what_cannot_be_restored_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_to_restore_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)
         await place.begin(make_server())
@@ -184,7 +184,7 @@ def test_a_request_that_may_be_repeated_is_sent_again_by_retry(tmp_path: Path) -
     run(main)
 
 
-def test_when_the_policy_is_at_its_end_so_is_the_client_and_what_waits_fails(tmp_path: Path) -> None:
+def test_exhausted_policy_ends_the_client_and_fails_waiting_calls(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place, caught = Place(nursery, tmp_path), list[BaseException]()
         await place.begin(make_server())
@@ -222,7 +222,7 @@ def test_a_function_or_else_the_log_hears_of_each_loss(
     assert ("trying again" in caplog.text) is not hears
 
 
-def test_it_is_left_at_once_while_there_is_no_connection(tmp_path: Path) -> None:
+def test_block_without_a_connection_is_left_immediately(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)
         await place.begin(make_server())

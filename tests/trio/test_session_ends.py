@@ -120,7 +120,7 @@ def test_a_transport_that_never_closes_is_closed_forcefully() -> None:
     assert cancelled == ["aclose"]
 
 
-def test_what_the_peer_said_before_it_went_is_heard() -> None:
+def test_messages_before_the_peers_end_are_handled() -> None:
     """A server answers and dies: the answer counts, although nothing can be written any more."""
     near, heard = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
     answers: list[object] = []
@@ -245,7 +245,7 @@ def test_close_during_the_handshake() -> None:
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
-def test_a_grace_that_makes_no_sense_is_the_callers_mistake(grace: Any) -> None:
+def test_invalid_grace_raises_local_protocol_error(grace: Any) -> None:
     async def main() -> None:
         async with connected() as (client, _):
             with pytest.raises(LocalProtocolError, match="a time is a number of seconds, 0 or more"):
@@ -257,7 +257,7 @@ def test_a_grace_that_makes_no_sense_is_the_callers_mistake(grace: Any) -> None:
 
 
 @pytest.mark.parametrize(("grace", "answered"), [(10, True), (3, False)])
-def test_what_runs_has_the_grace_to_answer(grace: float, answered: bool) -> None:
+def test_running_requests_are_answered_within_the_grace(grace: float, answered: bool) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
@@ -394,7 +394,7 @@ INITIALIZED: dict[str, Any] = {"method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("seconds", [4.9, 5.1])
-def test_what_runs_for_a_client_that_ended_its_side_has_so_many_seconds(seconds: float) -> None:
+def test_end_timeout_bounds_requests_of_a_half_closed_client(seconds: float) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:

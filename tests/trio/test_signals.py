@@ -142,7 +142,7 @@ trio.run(main)
 """
 
 
-def test_a_second_signal_ends_what_takes_its_time() -> None:
+def test_second_signal_ends_slow_cleanup() -> None:
     process = subprocess.Popen([sys.executable, "-c", IMPATIENT], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

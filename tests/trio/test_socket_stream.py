@@ -29,7 +29,7 @@ def test_it_is_a_stream_as_trio_has_them() -> None:
     trio.run(trio.testing.check_half_closeable_stream, pair, clogged_pair)
 
 
-def test_what_finds_no_room_is_not_sent_and_errors_are_trios() -> None:
+def test_send_nowait_without_room_sends_nothing_and_raises_trio_errors() -> None:
     async def main() -> None:
         left, right = await clogged_pair()
         assert left.send_nowait(b"more") == 0

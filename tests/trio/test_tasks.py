@@ -114,7 +114,7 @@ def test_a_store_knows_how_its_tasks_ended(tmp_path: Path, resume: bool) -> None
     trio.run(main)
 
 
-def test_a_task_that_nobody_fetches_ends_with_its_time() -> None:
+def test_unfetched_task_expires() -> None:
     async def main() -> None:
         mine = Mine()
         async with memory_client(mine.server) as client:

@@ -121,13 +121,13 @@ def test_a_deadline_can_be_moved_and_cleared() -> None:
     assert seen == [("sooner", 2), ("same", 4), ("later", 7)]
 
 
-def test_it_waits_for_ever_where_there_is_no_deadline() -> None:
+def test_infinite_deadline_never_expires() -> None:
     seen: list[tuple[str, float]] = []
     run(lambda: watched(lambda keeper, at: keeper.arm(Timed("never", seen), math.inf)))
     assert seen == []
 
 
-def test_what_one_deadline_does_may_clear_or_move_another_that_came_with_it() -> None:
+def test_expired_deadline_may_clear_or_move_a_simultaneous_one() -> None:
     seen: list[tuple[str, float]] = []
 
     def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:

@@ -155,7 +155,7 @@ def test_the_end_comes_after_the_last_message(kind: type[Trickle]) -> None:
     run(main)
 
 
-def test_what_one_read_brings_is_fed_at_once() -> None:
+def test_input_of_one_read_is_fed_whole() -> None:
     data = 300 * b'{"jsonrpc":"2.0","method":"x/small"}\n' + b'{"jsonrpc":"2.0",'
     seen: list[str] = []
 
@@ -184,7 +184,7 @@ def test_what_one_read_brings_is_fed_at_once() -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_until_a_channel_has_brought_something_the_caller_says_what_it_carries(binary: bool) -> None:
+def test_binary_decides_the_type_of_messages_before_the_first_input(binary: bool) -> None:
     channel = Messages()
 
     async def main() -> None:
@@ -195,7 +195,7 @@ def test_until_a_channel_has_brought_something_the_caller_says_what_it_carries(b
 
 
 @pytest.mark.parametrize("kind", [str, bytes, bytearray, memoryview])
-def test_a_channel_is_answered_in_what_it_brings(kind: type) -> None:
+def test_channel_output_has_the_type_of_the_last_input(kind: type) -> None:
     text = '{"jsonrpc":"2.0","method":"x/é"}'
     channel = Messages(text if kind is str else kind(text.encode()))
 

@@ -86,7 +86,7 @@ def test_a_server(serve: Callable[..., Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["server", Server, None])
-def test_what_is_no_server_is_not_served(wrong: Any, tmp_path: Path) -> None:
+def test_serving_a_non_server_raises_type_error(wrong: Any, tmp_path: Path) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         for serving in (
@@ -105,7 +105,7 @@ def test_what_is_no_server_is_not_served(wrong: Any, tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_outside_of_trio_servers_say_what_they_need(tmp_path: Path) -> None:
+def test_server_outside_trio_raises_runtime_error(tmp_path: Path) -> None:
     async def main() -> None:
         for serving in (
             serve(SERVER, trio.testing.memory_stream_pair()[0]),

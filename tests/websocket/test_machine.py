@@ -74,7 +74,7 @@ def ended(events: list[WebSocketEvent]) -> WebSocketEnded:
 
 @roles
 @pytest.mark.parametrize("window_bits", [None, 9, 15])
-def test_messages_both_ways(role: Role, window_bits: int | None) -> None:
+def test_messages_of_any_size_arrive_whole(role: Role, window_bits: int | None) -> None:
     far = Role.CLIENT if role is Role.SERVER else Role.SERVER
     near, other = made(role, 10**6, window_bits), made(far, 10**6, window_bits)
     texts = ["", "{}", "é𝄞" * 1000, "x" * 70_000]
@@ -180,7 +180,9 @@ def test_any_cut_gives_the_same_events_and_the_same_output(role: Role, acts: Any
         (Opcode.CLOSE, b"\x03\xe8\xff", False, 1007, "the reason of a close frame is no UTF-8"),
     ],
 )
-def test_a_fault(role: Role, opcode: Opcode, payload: bytes, more: bool, code: int, reason: str) -> None:
+def test_violation_of_the_rules_ends_with_its_code(
+    role: Role, opcode: Opcode, payload: bytes, more: bool, code: int, reason: str
+) -> None:
     socket = made(role)
     events = heard(socket, said(role, Opcode.TEXT, b"before") + said(role, opcode, payload, more=more) + b"rubbish")
     end = ended(events)
@@ -218,7 +220,7 @@ def test_the_limit_holds_over_fragments_and_for_what_is_announced() -> None:
 
 
 @roles
-def test_a_bomb(role: Role) -> None:
+def test_compressed_bomb_ends_within_the_limit_of_memory(role: Role) -> None:
     far = made(Role.CLIENT if role is Role.SERVER else Role.SERVER, 0, 15)
     far.send_message(bytes(2**24))
     tracemalloc.start()
@@ -315,18 +317,18 @@ def test_any_byte_is_a_sign_of_life(sign: bytes) -> None:
     assert (socket.next_deadline(), socket.wants_write) == (70, False)
 
 
-def test_a_silence_that_is_excused() -> None:
+def test_extend_restarts_the_time_of_silence() -> None:
     socket = made(Role.CLIENT)
     socket.handle_timeout(30.0)
     socket.extend(100.0)
     assert socket.next_deadline() == 130
 
 
-def test_no_pings() -> None:
+def test_ping_interval_none_sends_no_pings() -> None:
     assert made(Role.CLIENT, ping_interval=None).next_deadline() is None
 
 
-def test_a_client_that_says_nothing() -> None:
+def test_client_without_a_first_message_is_closed() -> None:
     socket = made(ping_interval=None, first_message_timeout=5)
     assert socket.next_deadline() == 5
     heard(socket, said(Role.SERVER, Opcode.PING) + said(Role.SERVER, Opcode.TEXT, b"{", more=True), now=4.0)
@@ -338,7 +340,7 @@ def test_a_client_that_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_a_client_that_says_something_in_time(more: bool) -> None:
+def test_first_message_clears_its_deadline(more: bool) -> None:
     socket = made(ping_interval=None, first_message_timeout=5)
     heard(socket, said(Role.SERVER, Opcode.TEXT, b"", more=more))
     heard(socket, *([said(Role.SERVER, Opcode.CONTINUATION)] if more else []))
@@ -351,7 +353,7 @@ def test_a_client_that_says_something_in_time(more: bool) -> None:
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize(("code", "in_order"), [(1000, True), (1001, True), (1005, True), (1008, False), (4000, False)])
 @roles
-def test_the_other_end_closes(role: Role, code: int, in_order: bool) -> None:
+def test_close_frame_of_the_peer_is_answered(role: Role, code: int, in_order: bool) -> None:
     socket = made(role)
     heard(socket, said(role, Opcode.PING, b"last"))
     events = heard(socket, said(role, Opcode.CLOSE, close_payload(code, "why")) + said(role, Opcode.TEXT, b"late"))
@@ -373,7 +375,7 @@ def test_the_other_end_closes(role: Role, code: int, in_order: bool) -> None:
 
 
 @roles
-def test_this_end_closes(role: Role) -> None:
+def test_close_sends_earlier_messages_and_ignores_input(role: Role) -> None:
     socket = made(role)
     socket.send_message(b"last")
     socket.close(1000, "done", 5.0)
@@ -398,7 +400,7 @@ def test_this_end_closes(role: Role) -> None:
 
 
 @roles
-def test_the_other_end_does_not_close(role: Role) -> None:
+def test_peer_that_does_not_close_is_waited_for_until_close_timeout(role: Role) -> None:
     socket = made(role)
     socket.close(1001, "", 5.0)
     heard(socket)
@@ -408,7 +410,7 @@ def test_the_other_end_does_not_close(role: Role) -> None:
 
 
 @roles
-def test_rubbish_after_this_end_closed(role: Role) -> None:
+def test_violation_after_close_ends_input(role: Role) -> None:
     socket = made(role)
     socket.close(1000, "", 0.0)
     assert len(heard(socket, b"\xff\xff\xff", now=0.5)) == 1
@@ -424,7 +426,7 @@ def test_codes_that_may_not_be_said(code: int) -> None:
 
 
 @roles
-def test_the_connection_ends_without_a_close_frame(role: Role) -> None:
+def test_end_of_connection_without_a_close_frame_is_1006(role: Role) -> None:
     socket = made(role)
     heard(socket, said(role, Opcode.PING))
     end = ended(heard(socket, None))
@@ -436,7 +438,7 @@ def test_the_connection_ends_without_a_close_frame(role: Role) -> None:
     assert socket.data_to_send(100.0) == b""
 
 
-def test_the_connection_breaks() -> None:
+def test_lost_connection_drops_all_output() -> None:
     socket = made()
     socket.send_message(b"x")
     heard(socket, b"\xff\xff")

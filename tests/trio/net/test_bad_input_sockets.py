@@ -29,7 +29,7 @@ AT_ONCE = b"\1\0\0\0\0\0\0\0"
     "rest", [b"", b'{"jsonrpc"', call(1, "wait", seconds=60)], ids=["nothing", "half a line", "a call"]
 )
 @each_socket
-def test_a_client_that_vanishes_in_the_middle_costs_nobody_anything(over: Sockets, rest: bytes, tmp_path: Path) -> None:
+def test_vanished_client_affects_no_other_client(over: Sockets, rest: bytes, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.served(a_server(), tmp_path) as client:
             await shake_hands(client)

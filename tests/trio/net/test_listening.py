@@ -25,7 +25,7 @@ from mcpio.trio._net.listening import keep_tcp_alive
 # TCP
 
 
-def test_what_listens_says_where_and_other_listeners_can_be_given() -> None:
+def test_started_server_reports_its_address_and_given_listeners_are_used() -> None:
     server = make_server()
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_the_system_is_asked_to_look_after_a_connection_as_far_as_it_can(seconds
     trio.run(main)
 
 
-def test_nobody_there_is_said_by_the_address() -> None:
+def test_refused_connection_error_names_the_address() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match=r"no connection to 127\.0\.0\.1:1: .*Connection refused") as caught:
             async with open_tcp("127.0.0.1", 1):
@@ -115,7 +115,7 @@ def test_a_client_that_is_cancelled_while_it_connects_leaves_by_the_cancellation
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_who_is_not_let_in_yet_when_the_server_ends_is_left_no_connection(secured: bool) -> None:
+def test_client_waiting_for_admission_is_disconnected_at_shutdown(secured: bool) -> None:
     async def main() -> None:
         listener = MemoryListener()
         context = serving_as("localhost") if secured else None
@@ -212,7 +212,7 @@ def test_of_servers_that_find_a_stale_file_at_the_same_moment_one_listens(tmp_pa
     assert os.listdir(tmp_path) == []
 
 
-def test_a_directory_that_somebody_holds_is_an_error_and_not_a_wait_for_ever(tmp_path: Path) -> None:
+def test_locked_directory_raises_after_the_timeout(tmp_path: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     held = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -227,7 +227,7 @@ def test_a_directory_that_somebody_holds_is_an_error_and_not_a_wait_for_ever(tmp
         os.close(held)
 
 
-def test_a_file_that_is_no_socket_stays_and_so_does_one_that_took_the_place(tmp_path: Path) -> None:
+def test_foreign_file_at_the_path_is_kept(tmp_path: Path) -> None:
     server, path = make_server(), tmp_path / "s"
     path.write_text("precious")
 

@@ -95,7 +95,7 @@ def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_one_client_does_costs_nobody_else_anything(kind: str, tmp_path: Path) -> None:
+def test_faulty_client_affects_no_other_client(kind: str, tmp_path: Path) -> None:
     server = make_server()
 
     async def main() -> None:
@@ -152,9 +152,7 @@ def test_a_connection_by_which_nothing_comes_is_closed_but_not_while_something_r
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_runs_for_a_client_that_ended_its_side_is_answered_but_not_waited_for_for_ever(
-    kind: str, tmp_path: Path
-) -> None:
+def test_requests_of_a_half_closed_client_are_answered_within_end_timeout(kind: str, tmp_path: Path) -> None:
     server, ended = make_server(), []
 
     @server.tool
@@ -182,7 +180,7 @@ def test_what_runs_for_a_client_that_ended_its_side_is_answered_but_not_waited_f
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_the_end_what_runs_is_answered_for_as_long_as_the_grace(kind: str, tmp_path: Path) -> None:
+def test_shutdown_answers_running_requests_within_the_grace(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         outcomes: list[str] = []
 
@@ -212,7 +210,7 @@ async def _held(opened: Any, task_status: trio.TaskStatus[Client]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_a_client_is_is_what_the_function_says_and_some_are_turned_away(kind: str, tmp_path: Path) -> None:
+def test_principal_function_names_or_rejects_clients(kind: str, tmp_path: Path) -> None:
     seen: list[SocketPeer] = []
     answers: list[Any] = ["ada", PermissionError("no"), ValueError("broken")]
 
@@ -282,7 +280,7 @@ def test_tasks_of_tools_outlive_the_connection_that_began_them(tmp_path: Path) -
     assert done == ["done"]
 
 
-def test_what_a_handler_ends_the_program_with_leaves_as_it_is(tmp_path: Path) -> None:
+def test_system_exit_of_a_handler_propagates_unwrapped(tmp_path: Path) -> None:
     server = make_server()
 
     @server.tool
@@ -309,9 +307,7 @@ def test_what_a_handler_ends_the_program_with_leaves_as_it_is(tmp_path: Path) ->
         ({"idle_timeout": "soon"}, ValueError),
     ],
 )
-def test_a_server_that_is_told_what_makes_no_sense_says_so_at_once_and_listens_no_more(
-    wrong: dict[str, Any], error: type[Exception]
-) -> None:
+def test_invalid_options_raise_and_close_the_listeners(wrong: dict[str, Any], error: type[Exception]) -> None:
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]

@@ -95,7 +95,7 @@ def test_two_certificates_are_one_principal_only_if_they_name_the_same_client(
     assert "()" not in said
 
 
-def test_a_certificate_that_names_nobody_is_refused_where_its_fingerprint_is_not_known() -> None:
+def test_certificate_without_names_or_fingerprint_is_rejected() -> None:
     with pytest.raises(PermissionError, match="names nobody"):
         _ = SocketPeer(None, {"subject": ()}).identity
     assert SocketPeer().identity is None

@@ -174,7 +174,7 @@ def test_a_terminal_that_is_hung_up_is_at_its_end() -> None:
     trio.run(main)
 
 
-def test_what_a_terminal_refuses_for_good_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_read_error_is_the_end_of_input(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(number: int) -> Callable[[int, int], bytes]:
         def read(fd: int, size: int) -> bytes:
             raise OSError(number, "refused")
@@ -240,7 +240,7 @@ def test_the_null_device_is_at_its_end_and_takes_everything() -> None:
 
 
 @pytest.mark.parametrize("kind", ["no /proc", "another user's"])
-def test_what_cannot_be_opened_again_is_served_by_a_thread(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptor_that_cannot_be_reopened_uses_a_thread(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_opened_again_is_served_by_a_thread(kind: str, monkeypatc
     trio.run(main)
 
 
-def test_a_terminal_is_opened_by_its_name_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_without_proc_is_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         terminal, control = terminal_pair()
         with fds(terminal, control):

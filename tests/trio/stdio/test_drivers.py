@@ -352,7 +352,7 @@ BAD_STARTS = {
 
 
 @pytest.mark.parametrize(("source", "message"), BAD_STARTS.values(), ids=BAD_STARTS)
-def test_a_handshake_that_fails_tells_what_is_known_of_the_child(source: str, message: str) -> None:
+def test_handshake_error_tells_how_the_child_ended(source: str, message: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
             async with open_stdio(raw(source), stderr="capture", close_grace=0.1):

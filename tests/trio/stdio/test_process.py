@@ -467,7 +467,7 @@ def test_without_a_descriptor_for_the_exit_a_thread_waits(monkeypatch: pytest.Mo
     trio.run(main)
 
 
-def test_a_group_that_nobody_may_look_at_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_group_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 

@@ -155,9 +155,7 @@ def successors(path: Path, *lives: str) -> list[str]:
     return [sys.executable, "-c", SUCCESSORS, str(path / "lives"), *lives]
 
 
-def test_a_first_child_that_fails_is_followed_by_none_and_nobody_hears_that_one_would_be(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_of_the_first_child_is_not_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     losses: list[int] = []
 
     async def main() -> None:
@@ -249,7 +247,7 @@ def test_a_client_that_is_tied_to_no_block_is_ended_from_a_thread_in_the_middle_
             os.kill(pid, 0)
 
 
-def test_the_first_child_is_started_once_and_what_makes_no_sense_is_refused() -> None:
+def test_first_child_is_started_once_and_invalid_options_raise() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match="no such program"):
             async with open_stdio(["/nowhere/server"], restart=POLICY):

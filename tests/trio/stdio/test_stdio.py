@@ -114,7 +114,7 @@ def flags(fd: int) -> int:
 
 @pytest.mark.parametrize("make", [pipes, sockets, one_socket, terminal])
 @pytest.mark.parametrize("end", ["end of input", "SIGKILL", "SIGTERM"])
-def test_the_flags_of_shared_files_are_as_before_whatever_the_end(make: Callable[[], Ends], end: str) -> None:
+def test_flags_of_shared_files_survive_any_exit(make: Callable[[], Ends], end: str) -> None:
     ends = make()
     before = flags(ends.stdin), flags(ends.stdout)
     child = start(ECHO, stdin=ends.stdin, stdout=ends.stdout)
@@ -177,7 +177,7 @@ STRAY = b"unwritten before the block;", b"print\n", b"a kept sys.stdout;", b"des
 
 
 @pytest.mark.req("STDIO-04", "STDIO-06")
-def test_whatever_else_is_written_goes_to_standard_error() -> None:
+def test_other_output_goes_to_standard_error() -> None:
     command = [sys.executable, "-c", NOISE, "without an end"]
     done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, timeout=20)
     assert done.stdout == b"<protocol>after the block\n"

@@ -260,7 +260,7 @@ def test_the_status_of_a_refusal_whose_text_does_not_come(drips: bool) -> None:
     in_virtual_time(main)
 
 
-def test_a_port_that_nobody_listens_at() -> None:
+def test_unused_port_raises_connect_failed() -> None:
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]

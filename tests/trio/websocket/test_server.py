@@ -99,7 +99,9 @@ def test_one_port_serves_both(kind: str) -> None:
         ({}, "host", "/mcp", 400),
     ],
 )
-def test_who_is_refused(kind: str, fields: dict[str, str], without: str, path: str, status: int) -> None:
+def test_invalid_handshakes_are_rejected(
+    kind: str, fields: dict[str, str], without: str, path: str, status: int
+) -> None:
     async def main() -> None:
         async with websocket_site(make_server(), kind) as site:
             far = site.dial()
@@ -182,7 +184,7 @@ def test_the_dialect_of_erlmcp(kind: str) -> None:
     in_virtual_time(main)
 
 
-def test_mcp_v1_is_no_name_of_the_protocol_itself() -> None:
+def test_mcp_v1_is_offered_only_with_the_erlmcp_profile() -> None:
     async def main() -> None:
         async with websocket_site(make_server()) as site:
             assert (await site.dial().ask(sec_websocket_protocol="mcp.v1"))[0] == 400
@@ -250,7 +252,7 @@ def test_a_client_that_breaks_the_rules_is_told_and_costs_itself(kind: str, fram
     in_virtual_time(main)
 
 
-def test_floods_of_what_brings_nothing() -> None:
+def test_floods_of_control_frames_and_fragments_are_bounded() -> None:
     async def main() -> None:
         async with websocket_site(make_server()) as site:
             other, far = await site.open(), await site.open()
@@ -289,7 +291,7 @@ def test_a_client_that_reads_nothing_costs_itself() -> None:
 
 
 @pytest.mark.req("XPORT-04")
-def test_what_waits_for_a_client_that_reads_nothing_is_bounded() -> None:
+def test_output_for_a_client_that_does_not_read_is_bounded() -> None:
     async def main() -> None:
         limits = Limits(queued_bytes=250_000)
         async with websocket_site(make_server(options=Options(limits=limits)), tap=Ends) as site:
@@ -312,7 +314,7 @@ def test_a_parser_that_there_is_not() -> None:
         trio.run(lambda: serve_websocket(make_server(), parser="no"))  # type: ignore[arg-type]  # which is the point
 
 
-def test_who_does_not_serve_it_does_not_pay_for_it() -> None:
+def test_http_server_without_websocket_does_not_import_it() -> None:
     program = "import sys, mcpio.trio; from mcpio.trio import serve_http, open_tcp; print('wsproto' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
