@@ -276,3 +276,19 @@ def test_stats_count_input_and_output() -> None:
     assert connection.stats.received_bytes - counted[0] == 41 + 40
     assert connection.stats.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
     assert new_server().last_received_at is None
+
+
+def test_news_and_waiting_messages_are_told_by_exchange() -> None:
+    server = operating_server()
+    assert (list(server.take_news()), server.has_output("one")) == ([], False)
+    server.receive_message('{"jsonrpc": "2.0", "id": 1, "method": "ping"}', 0.0, via="one")
+    list(server.events())
+    assert (list(server.take_news()), server.has_output("one")) == (["one"], True)
+    assert (list(server.take_news()), server.has_output("two")) == ([], False)
+
+
+def test_input_ended_is_true_from_the_end_of_file_on() -> None:
+    server = operating_server()
+    assert not server.input_ended
+    server.receive_data(None, 0.0)
+    assert server.input_ended
