@@ -15,6 +15,7 @@ copyright = "The mcpio developers"  # noqa: A001 - Sphinx gives the setting its 
 release = version = installed_version("mcpio")
 
 extensions = [
+    "sphinx.ext.napoleon",
     "myst_parser",
     "sphinx.ext.autodoc",
     "contents",
