@@ -52,10 +52,8 @@ class JwtVerifier:
     """
 
     challenges_with_metadata: bool = True
-    """Whether a 401 names the metadata, from which a client learns where to get a token."""
     """True: clients get such tokens from an authorization server."""
     header: str = "authorization"
-    """The header that carries the token, in lower case."""
     """The header field that has the token."""
 
     def __init__(

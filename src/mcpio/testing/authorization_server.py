@@ -145,6 +145,7 @@ class AuthorizationServer:
         self.issuer = issuer
         self.resource = resource
         self.faults: Faults = Faults()
+        """The faults that are switched on. They may be changed at any time."""
         self.requests: list[Fetch] = []
         """All requests, oldest first."""
         self.authorizations: list[dict[str, str]] = []
