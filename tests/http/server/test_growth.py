@@ -27,6 +27,7 @@ def lines_of_a_call(site: Site, session: str) -> int:
         count += event == "line"
         return trace
 
+    before = sys.gettrace()  # that of a measurement of coverage
     for id in ("warm", "counted"):
         if id == "counted":
             sys.settrace(trace)
@@ -34,7 +35,7 @@ def lines_of_a_call(site: Site, session: str) -> int:
             exchange, event = site.call(session, id)
             site.answer(event)
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         assert exchange.is_over
     return count
 
