@@ -258,7 +258,7 @@ class Client(Session):
 
     @property
     def driving(self) -> ClientDriving:
-        """What drivers call; programs have no use for it."""
+        """The drivers' side of the client; programs have no use for it."""
         return ClientDriving(self)
 
     @property

@@ -1,4 +1,4 @@
-"""What a client knows of its server's tools: a cached list, and checks of results against output schemas."""
+"""A client's view of its server's tools: a cached list, and checks of results against output schemas."""
 
 from __future__ import annotations
 

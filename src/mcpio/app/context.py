@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - the driving side of a scope is another view of the same object
-"""What a handler sees of the request that it serves: scopes for both roles, and for requests that became tasks."""
+"""Scopes: a handler's view of its request, for both roles, and for requests that became tasks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RequestScope:
 
     @property
     def driving(self) -> _ScopeDriving:
-        """What sessions and registries call; handlers have no use for it."""
+        """The side of the scope for sessions and registries; handlers have no use for it."""
         return _ScopeDriving(self)
 
     @property
@@ -175,7 +175,7 @@ class _ScopeDriving:
 
 
 class Context(RequestScope):
-    """What a tool, resource, prompt or completion sees of its request. A parameter annotated with it is filled in."""
+    """The scope of a tool, resource, prompt or completion. A parameter annotated with it is filled in."""
 
     __slots__ = ()
 
@@ -188,7 +188,7 @@ class Context(RequestScope):
 
     @property
     def state(self) -> Any:
-        """What the server's ``lifespan`` yielded; ``None`` without one."""
+        """The value that the server's ``lifespan`` yielded; ``None`` without one."""
         return self._session.state
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
@@ -345,7 +345,7 @@ class Context(RequestScope):
 
 
 class _InTask(RequestScope):
-    """What differs for a request that became a task: it outlives the request, and perhaps the session."""
+    """Changes for a request that became a task: the work outlives the request, and perhaps the session."""
 
     __slots__ = ()
 
@@ -397,7 +397,7 @@ class TaskContext(_InTask, Context):
 
     @property
     def state(self) -> Any:
-        """What the ``lifespan`` around the work yielded."""
+        """The value that the ``lifespan`` around the work yielded."""
         return self._task.state
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What the modules of the application layer need of each other: callable types and protocols, no behaviour.
+"""Contracts between the modules of the application layer: callable types and protocols, no behaviour.
 
 Sessions, scopes, tasks and servers refer to one another. Each of them depends on these few protocols and on modules
 below its own, so no two modules import each other, not even for their types.
@@ -44,7 +44,7 @@ server serves, the ``RequestScope`` of one that a client serves, and the ``Outgo
 
 
 class AskOptions(TypedDict, total=False):
-    """What a handler may give with every request to its client."""
+    """The options of every request of a handler to its client."""
 
     key: str | None
     """Names the request for handlers that are run again with the answers, as in the stateless era. By default the order
@@ -68,7 +68,7 @@ class Requester(Protocol):
 
     @property
     def driver(self) -> Driver:
-        """What carries the session."""
+        """The driver that carries the session."""
 
     def request(
         self,
@@ -128,7 +128,7 @@ class HandlerScope(Protocol):
 
 
 class ScopeDriving(Protocol):
-    """What sessions, tasks and registries do to a scope; handlers have no use for it."""
+    """The side of a scope for sessions, tasks and registries; handlers have no use for it."""
 
     @property
     def event(self) -> RequestReceived:

@@ -41,7 +41,7 @@ class Reconnectable(Protocol):
 
     @property
     def driver(self) -> Driver:
-        """What carries the session."""
+        """The driver that carries the session."""
 
     @property
     def driving(self) -> _ClientDriving:

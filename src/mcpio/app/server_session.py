@@ -88,7 +88,7 @@ class ServerSession(Session):
     server: ServedBy
     """The ``Server``."""
     state: Any
-    """What the server's ``lifespan`` yielded; ``None`` without one."""
+    """The value that the server's ``lifespan`` yielded; ``None`` without one."""
     log_level: LoggingLevel
     """The least severe level of log messages that this client gets (LOG-08)."""
     undelivered: int
@@ -120,7 +120,7 @@ class ServerSession(Session):
 
     @property
     def driving(self) -> ServerDriving:
-        """What drivers and the server call; programs have no use for it."""
+        """The side of the session for its driver and its server; programs have no use for it."""
         return ServerDriving(self)
 
     def notify_elicitation_complete(self, id: str) -> bool:

@@ -80,17 +80,17 @@ _NUMBERS: Final = count()
 
 
 class Session(TaskCalls):
-    """What client and server sessions share. Subclasses choose the handler of each incoming request."""
+    """Base of client and server sessions. Subclasses choose the handler of each incoming request."""
 
     connection: Connection
     """The engine. Its state may be read at any time; output queued on it leaves at the next ``driver.wake()``."""
     driver: Driver
-    """What carries the session."""
+    """The driver that carries the session."""
     ended: ConnectionClosed | None
     """How the session ended; ``None`` until then."""
 
     _SLOW_ADVICE: ClassVar[str] = "make its function async"
-    """What to do about a slow handler, for the report about it."""
+    """Advice about a slow handler, for its report."""
 
     def __init__(
         self, connection: Connection, driver: Driver, new_scope: Callable[[Any, RequestReceived], Any]
@@ -353,7 +353,7 @@ class Session(TaskCalls):
 
     @property
     def _peer_faults(self) -> PeerFaults:
-        """The throttled reports of what the peer does wrong."""
+        """The throttled reports of the peer's faults."""
         if self._reported_peer_faults is None:
             self._reported_peer_faults = PeerFaults(self.driver)
         return self._reported_peer_faults

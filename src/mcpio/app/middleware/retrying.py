@@ -19,7 +19,7 @@ __all__ = ["READING", "Retry"]
 class _ToolSession(Protocol):
     @property
     def driver(self) -> Driver:
-        """What carries the session."""
+        """The driver that carries the session."""
 
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it."""

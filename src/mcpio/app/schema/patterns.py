@@ -25,8 +25,8 @@ _MOST_STEPS: Final = 100
 class Matcher:
     """Tells whether a regular expression matches somewhere in a text.
 
-    ``ValueError`` for what is not a regular expression for text, and for one that ``re`` cannot run in linear time and
-    RE2 cannot run at all.
+    Raises ValueError if the pattern is not a regular expression for text, and if neither ``re`` can run it in linear
+    time nor RE2 at all.
     """
 
     __slots__ = ("_find", "pattern")
@@ -127,13 +127,13 @@ _ANY: Final = (1 << 129) - 1
 _END: Final = 1 << 129
 """The end of the text."""
 _REST: Final = 1 << 130
-"""What follows a part of a pattern, to see whether the part can be empty."""
+"""The follower of a part of a pattern, to see whether the part can be empty."""
 _LETTERS: Final = _bits("".join(filter(str.isalpha, _ASCII)))
 _DIGITS: Final = _bits("0123456789")
 _SPACES: Final = _bits("".join(filter(str.isspace, _ASCII)))
 _WORDS: Final = _LETTERS | _DIGITS | _bits("_")
 _UNSURE: Final = _OTHERS | _bits("\x1c\x1d\x1e\x1f")
-"""What a class and its complement may both match: it depends on the flags, or on the character."""
+"""Characters that a class and its complement may both match, depending on flags or on the character."""
 _CATEGORIES: Final = {
     _constants.CATEGORY_DIGIT: _DIGITS | _OTHERS,
     _constants.CATEGORY_NOT_DIGIT: _ANY & ~_DIGITS,

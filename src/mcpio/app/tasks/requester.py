@@ -93,7 +93,7 @@ class TaskClient(TaskSession, Protocol):
 
     @property
     def server(self) -> Any:
-        """What the server declared."""
+        """The server's name and capabilities."""
 
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it."""
