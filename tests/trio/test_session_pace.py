@@ -119,7 +119,8 @@ def test_a_client_that_asks_much_at_once_gives_way_to_the_others() -> None:
     run(main)
     assert len(served) == 2000
     # Two turns of the loop may lie between two of ours, for the order within a turn is random.
-    assert most <= 2 * EVENTS_PER_TURN
+    # In each, the reader and the marked session may take a turn.
+    assert most <= 4 * EVENTS_PER_TURN == 128
 
 
 class Recording(WithRoom):

@@ -26,7 +26,7 @@ from mcpio.engine.table import Phase
 
 __all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Flag", "TransportAdapter", "handle_events"]
 
-EVENTS_PER_TURN: Final = 64
+EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""
 
 WORK_PER_TURN: Final = 0.001
