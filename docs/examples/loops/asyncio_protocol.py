@@ -1,4 +1,4 @@
-"""A server and a client under asyncio, by a protocol class: callbacks, and no task."""
+"""A server and a client on asyncio, as a protocol class: callbacks, without tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 from echo_app import App, Caller, EchoServer
 
 LINGER = 5.0
-"""Seconds that a peer has to read what was written last."""
+"""Seconds that a peer has to read the last output."""
 
 
 class Carrier(asyncio.Protocol):

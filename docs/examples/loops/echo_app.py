@@ -1,4 +1,4 @@
-"""What the programs beside this one carry: an echo server and its caller, of the engine."""
+"""The application of the programs here: an echo server and its client, on the bare engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server and a client under gevent, in greenlets. Nothing is patched."""
+"""A server and a client on gevent, in greenlets, without monkey-patching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Trio client in a program whose loop is another: a GUI's, or whatever calls callbacks."""
+"""A Trio client in a program with another event loop, such as a GUI's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A server and a client in a GUI's loop of callbacks: Qt's, or any that has the same few names.
+"""A server and a client in the event loop of a GUI: Qt, or a loop with the same interface.
 
-Without PySide6, ``small_qt.py`` stands in for what is used of it here.
+Without PySide6, ``small_qt.py`` replaces the parts used here.
 """
 
 from __future__ import annotations

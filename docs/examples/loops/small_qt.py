@@ -1,4 +1,4 @@
-"""A loop of callbacks with the names of Qt's, as far as ``qt_sockets.py`` uses them."""
+"""An event loop with the parts of Qt that ``qt_sockets.py`` uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server for HTTP without sessions, under any WSGI server, in any number of threads."""
+"""An HTTP server without sessions, under any WSGI server, in any number of threads."""
 
 from __future__ import annotations
 
