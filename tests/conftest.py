@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -16,6 +17,10 @@ from hypothesis import settings
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("steady")
+
+# A shell that starts a job in the background has it ignore SIGINT, and so all its children. Ctrl-C is under test here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Needs(NamedTuple):

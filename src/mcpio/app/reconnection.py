@@ -162,8 +162,7 @@ class SessionReconnector:
             self._leave_lost(_State.OVER)
 
     def _leave_lost(self, state: _State) -> None:
-        if self._state is not _State.OVER:
-            self._state = state
+        self._state = state
         waiting, self._waiting = self._waiting, []
         for opened in waiting:
             opened.set(None)

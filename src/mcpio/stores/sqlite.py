@@ -156,7 +156,9 @@ class SqliteStore:
                 for statement in filter(str.strip, _BEGIN.split(";")):
                     database.execute(statement)
             elif version != VERSION or set(database.execute("SELECT name FROM sqlite_master")) != TABLES:
-                raise ValueError(f"{path} is not a file of this store, or not of version {VERSION}")
+                raise ValueError(
+                    f"{path} is not a file of this store: expected version {VERSION} with its tables, found {version}"
+                )
 
 
 def _make_private(path: str | os.PathLike[str]) -> None:

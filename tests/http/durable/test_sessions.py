@@ -270,6 +270,16 @@ def test_a_session_is_known_as_long_as_it_is_there() -> None:
     assert site.machine.sessions == ()
 
 
+def test_used_session_of_an_unstorable_principal_is_not_stored() -> None:
+    site = KeptSite(options=HttpOptions(session_idle=100))
+    session = site.open(principal=("a", "tuple"))
+    site.listen(session, principal=("a", "tuple"))
+    site.said()
+    site.advance(210)
+    assert "Save" not in site.said()
+    assert len(site.machine.sessions) == 1
+
+
 def test_a_session_that_nobody_uses_ends_in_the_store_too() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100))
     site.open()
