@@ -467,7 +467,7 @@ _OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping
 
 def _is_bare_tuple(annotation: Any) -> bool:
     # typing.Tuple looks like Tuple[()] to get_origin and get_args.
-    return annotation is tuple or annotation is typing.Tuple  # noqa: UP006 - the old name, as somebody else wrote it
+    return annotation is tuple or annotation is typing.Tuple  # noqa: UP006 - annotations of other authors may use the old name
 
 
 def _readable(annotation: Any) -> str:

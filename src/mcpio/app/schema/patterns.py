@@ -58,7 +58,7 @@ def _compiled(pattern: Any) -> re.Pattern[str]:
         raise ValueError(f"pattern={pattern!r:.300} is not a regular expression: {error}") from error
     if not isinstance(compiled.pattern, str):
         text = f"pattern={pattern!r:.300} is a regular expression for bytes, not for text"
-        raise ValueError(text)  # noqa: TRY004  # as for every other limit that makes no sense
+        raise ValueError(text)  # noqa: TRY004  # ValueError, as for every other invalid constraint
     return compiled
 
 
