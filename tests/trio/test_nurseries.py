@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import socket
-import ssl
-
 import pytest
 import trio
 
 from mcpio._drivers import first_failure
-from mcpio.trio._nurseries import reason_of, ungrouped
+from mcpio.trio._nurseries import ungrouped
 
 
 async def failing(error: BaseException) -> None:
@@ -90,31 +85,3 @@ def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
 def test_of_several_failures_it_is_the_first() -> None:
     first, second = ValueError("first"), KeyError("second")
     assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second]), trio.Cancelled) is first
-
-
-REFUSED = os.strerror(errno.ECONNREFUSED)
-
-
-def all_refused() -> OSError:
-    """Return what Trio raises if every address of a name refuses."""
-    attempts = [
-        OSError(errno.ECONNREFUSED, f"Error connecting to ({host!r}, 1): {REFUSED}") for host in ("::1", "127.0.0.1")
-    ]
-    error = OSError("all attempts to connect to localhost:1 failed")
-    error.__cause__ = ExceptionGroup("all attempts failed", attempts)
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (all_refused(), REFUSED),
-        (FileNotFoundError(errno.ENOENT, "no", "/run/s"), os.strerror(errno.ENOENT)),
-        (OSError("no route"), "no route"),
-        (ssl.SSLError(1, "certificate verify failed"), "certificate verify failed"),
-        (socket.gaierror(1, "no such host"), "[Errno 1] no such host"),
-        (ValueError(), "ValueError"),
-    ],
-)
-def test_reason_says_the_deepest_cause_once(error: Exception, reason: str) -> None:
-    assert reason_of(error) == reason

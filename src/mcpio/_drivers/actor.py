@@ -24,7 +24,7 @@ from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Flag", "TransportAdapter", "handle_events"]
+__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Flag", "Timed", "TransportAdapter", "handle_events"]
 
 EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""
@@ -73,10 +73,17 @@ class Flag(Protocol):
         """Wait until the flag is set."""
 
 
+class Timed(Protocol):
+    """Has a deadline."""
+
+    def handle_timeout(self) -> None:
+        """Act on a deadline that has passed."""
+
+
 class Deadlines(Protocol):
     """Lets the deadlines of sessions expire. Never touches a transport, so no peer can hold it up."""
 
-    def arm(self, timed: Actor, deadline: float | None) -> None:
+    def arm(self, timed: Timed, deadline: float | None) -> None:
         """Call ``handle_timeout`` at that time, in place of an earlier one; ``None`` for never."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
-from mcpio._drivers.actor import Actor
+from mcpio._drivers.actor import Actor, Timed
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment
 from mcpio.asyncio._transport import ReaderWriterAdapter
@@ -87,7 +87,7 @@ class _Alarm:
         self._handle: asyncio.Handle | None = None
         self._deadline = math.inf
 
-    def arm(self, timed: Actor, deadline: float | None) -> None:
+    def arm(self, timed: Timed, deadline: float | None) -> None:
         """Go off at a deadline, if not before. To set the timer anew for each request costs more than a false alarm."""
         if deadline is not None and deadline < self._deadline:
             self.set(deadline, timed.handle_timeout)

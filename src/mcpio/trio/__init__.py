@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mcpio.trio._drivers import connect as connect
     from mcpio.trio._drivers import open_transport as open_transport
     from mcpio.trio._drivers import serve as serve
+    from mcpio.trio._http.client import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.trio._http.client import connect_http as connect_http
     from mcpio.trio._http.client import open_http as open_http
-    from mcpio.trio._http.client_pool import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.trio._http.config import HttpTimeouts as HttpTimeouts
     from mcpio.trio._http.server import HttpListening as HttpListening
     from mcpio.trio._http.server import serve_http as serve_http
@@ -63,9 +63,8 @@ else:
         __name__,
         {
             "_drivers": "connect open_transport serve",
-            "_http.client": "connect_http open_http",
+            "_http.client": "HttpClientTimeouts connect_http open_http",
             "_http.config": "HttpTimeouts",
-            "_http.client_pool": "HttpClientTimeouts",
             "_http.server": "HttpListening serve_http",
             "_net.listening": "SocketPeer",
             "_memory": "memory_client",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
 
 import trio
 
 from mcpio._drivers import report
+from mcpio._drivers.actor import Timed
 from mcpio.engine.timers import Timers
 from mcpio.trio._interrupts import uninterruptible
 
@@ -45,13 +45,6 @@ class Signal:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
-
-
-class Timed(Protocol):
-    """Has a deadline."""
-
-    def handle_timeout(self) -> None:
-        """Act on a deadline that has passed."""
 
 
 class Timekeeper:

@@ -13,11 +13,12 @@ import trio.testing
 from certificates import serving_as, trusting
 from rawsite import RawSite
 
+from mcpio._drivers.http_pool import HttpClientTimeouts, HttpPool
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import End, RequestHead, Reset, ResponseItem
 from mcpio.trio import open_http
-from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
+from mcpio.trio._event_loop import TrioEventLoop
 
 
 async def listen(site: RawSite, nursery: trio.Nursery, context: ssl.SSLContext | None = None) -> int:
@@ -221,6 +222,7 @@ class Pooled:
         self.woken = trio.Event()
         self.pool = HttpPool(
             Location.parse(url),
+            loop=TrioEventLoop(),
             start=nursery.start_soon,
             receive=self.items.append,
             on_input=lambda: self.woken.set() if self.items else None,

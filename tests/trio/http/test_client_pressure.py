@@ -9,8 +9,8 @@ import trio
 from rawsite import RawRequest, RawSite, Wire, result_of, serve_listeners
 
 from mcpio import Client, Limits, Options, RequestTimeout
+from mcpio._drivers import http_pool
 from mcpio.trio import open_http
-from mcpio.trio._http import client_pool as _http_exchange
 
 URL = "http://example.com/mcp"
 PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'
@@ -41,7 +41,7 @@ def _heard(client: Client) -> int:
 
 
 def test_paused_stream_resumes_when_answers_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_http_exchange, "RECEIVE_SIZE", 1000)
+    monkeypatch.setattr(http_pool, "RECEIVE_SIZE", 1000)
     flooding = Flooding()
 
     async def play(site: RawSite) -> None:

@@ -2,62 +2,24 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from typing import Any, Final, TypedDict, Unpack
+from typing import Unpack
 
 import trio
 
-from mcpio._checks import check_options, checked, chosen
-from mcpio._drivers import report
-from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
-from mcpio.app.awaitables import checked_callback
-from mcpio.app.client import Client, ClientOptions
-from mcpio.app.reconnection import SessionReconnector
-from mcpio.app.runtime import checked_grace
-from mcpio.engine.client import ClientConnection
-from mcpio.errors import LocalProtocolError
-from mcpio.http.client.client import HttpClient, HttpClientEvent
-from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
-from mcpio.http.client.options import HttpClientOptions
-from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
+from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_pool import HttpClientTimeouts
+from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, shake_hands
-from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
-from mcpio.trio._http.proxy import Proxy, find_proxy
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Signal, Timekeeper
+from mcpio.trio._timekeeper import Timekeeper
 
-__all__ = ["HttpConnectOptions", "connect_http", "open_http"]
+__all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 
-LAST_WORDS: Final = 0.5
-"""Seconds for telling the server that a cancelled block ends the session."""
-
-
-class TransportOptions(TypedDict, total=False):
-    """Options of the transport."""
-
-    http: HttpClientOptions | None
-    """Header fields, listening, resumption of broken streams, and reopening of lost sessions."""
-    on_session_lost: Callable[[], None] | None
-    """Called when the server has forgotten the session. Pending calls fail with ConnectionLost; unless ``http`` says
-    otherwise, the client then opens another session. A plain function, not a coroutine function."""
-    ssl_context: ssl.SSLContext | None
-    """Settings for HTTPS; ``None`` trusts the authorities of the system."""
-    timeouts: HttpClientTimeouts | None
-    """How long the server may take."""
-    proxy: str | None
-    """The URL of an HTTP proxy."""
-    trust_env: bool
-    """Whether to use the proxy of the environment without ``proxy``: ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``
-    and ``NO_PROXY``, in lower case too."""
-
-
-class HttpConnectOptions(TransportOptions, ClientOptions, ClientSetupOptions, total=False):
-    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, the client and its setup."""
+uninterruptible(HttpActor)
 
 
 async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[HttpConnectOptions]) -> Client:
@@ -68,17 +30,9 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
 
     Raises ConnectFailed with the reason as its cause, and ValueError for a malformed URL or option.
     """
-    given: dict[str, Any] = dict(options)
-    check_options(given, HttpConnectOptions.__annotations__)
-    transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
-    of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
-    checked_callback("on_session_lost", transport.get("on_session_lost"))
-    location = Location.parse(url)
-    proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
-    setup = prepare_client(of_client, trio.current_time(), **given)
-    _session_id(setup)
-    client: Client = await nursery.start(_carry, setup, location, proxy, transport, of_client)
-    return client if setup.is_resumed else await shake_hands(client)
+    setup = HttpSetup.check(url, options, trio.current_time())
+    client: Client = await nursery.start(_carry, setup)
+    return client if setup.session.is_resumed else await shake_hands(client)
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientContext[Client]:
@@ -91,31 +45,15 @@ def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientCont
 
 # Protected, so that no KeyboardInterrupt can come between the start of the session and the ``try`` of ``run``.
 @trio.lowlevel.enable_ki_protection
-async def _carry(
-    setup: SessionSetup,
-    location: Location,
-    proxy: Proxy | None,
-    transport: TransportOptions,
-    options: ClientOptions,
-    *,
-    task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def _carry(setup: HttpSetup, *, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
     """Run one client until it has ended."""
-    timekeeper = Timekeeper()
     with ungrouped():
         async with trio.open_nursery() as nursery:
             # The tasks that carry messages outlive the cancellation of the block, to end the session on the server.
             carriers = await nursery.start(_shielded)
             try:
-                connection: Any = setup.connection
-                runtime = TrioRuntime(nursery)
-                actor = HttpActor(
-                    connection, location, timekeeper, runtime, carriers, proxy, transport, _session_id(setup)
-                )
-                client = Client(connection, actor, **options)
-                actor.attach(client, SessionReconnector(client, transport.get("on_session_lost")))
-                setup.resume(client)
-                task_status.started(client)
+                actor = TrioHttpActor(setup, carriers, TrioRuntime(nursery))
+                task_status.started(setup.client(actor))
                 await actor.run()
             finally:
                 carriers.cancel_scope.cancel()
@@ -131,197 +69,23 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         await trio.sleep_forever()
 
 
-def _session_id(setup: SessionSetup) -> str | None:
-    """Return the id of a saved session, ``None`` for a new one. Raises LocalProtocolError for a malformed id."""
-    id = None if setup.saved is None else setup.saved.transport.get("session_id")
-    if id is not None and not (isinstance(id, str) and id and all("!" <= character <= "~" for character in id)):
-        raise LocalProtocolError(f"malformed snapshot: no session id: {id!r:.60}")
-    return id
-
-
 @uninterruptible
-class HttpActor:
-    """The ``Driver`` of one client: it runs until its connection has ended and the server was told.
+class TrioHttpActor(HttpActor):
+    """Runs one client until its connection has ended and the server was told."""
 
-    ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
-    connection takes one for what it read, which saves a turn of the loop. Turns are never nested.
-    """
-
-    def __init__(
-        self,
-        connection: ClientConnection,
-        location: Location,
-        timekeeper: Timekeeper,
-        runtime: TrioRuntime,
-        carriers: trio.Nursery,
-        proxy: Proxy | None,
-        transport: TransportOptions,
-        session_id: str | None,
-    ) -> None:
-        self.runtime = runtime
-        self._machine = HttpClient(
-            connection,
-            location,
-            options=chosen("http", transport.get("http"), HttpClientOptions),
-            session_id=session_id,
-        )
+    def __init__(self, setup: HttpSetup, carriers: trio.Nursery, runtime: TrioRuntime) -> None:
+        timekeeper = Timekeeper()
         self._carriers = carriers
-        self._pool = HttpPool(
-            location,
-            start=self._start,
-            receive=self._receive,
-            on_input=self._turn,
-            wants_read=self._machine.wants_read,
-            ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
-            timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
-            proxy=proxy,
-        )
-        self._timekeeper = timekeeper
-        self._work = Signal()
-        self._failure: BaseException | None = None
-        self._scope = trio.CancelScope()
-        self._over = trio.Event()
+        super().__init__(setup, TrioEventLoop(), timekeeper, runtime)
         self._start(timekeeper.run)
 
-    def attach(self, client: Client, reconnector: SessionReconnector) -> None:
-        """Set the client that handles events, and what replaces its lost sessions."""
-        self._client = client
-        self._driving = client.driving
-        self._reconnector = reconnector
-        self._driving.reconnect_by(reconnector)
-
-    # The driver of the session
-
-    def now(self) -> float:
-        """Return Trio's time."""
-        return trio.current_time()
-
-    def wake(self) -> None:
-        """Mark that there is work: ``run`` takes a turn."""
-        self._work.set()
-
-    def save_transport(self) -> dict[str, Any]:
-        """Return the transport's part of a snapshot. Raises as ``HttpClient.save`` does."""
-        return {"session_id": self._machine.save()}
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Write to the log named ``mcpio``."""
-        report(message, error)
-
-    def handle_timeout(self) -> None:
-        """Expire deadlines. The timekeeper calls this."""
-        self._machine.handle_timeout(trio.current_time())
-        self.wake()
-
-    def close(self, grace: float) -> None:
-        """Close gracefully, at the loop's next turn. Raises LocalProtocolError for an invalid ``grace``."""
-        limit = checked_grace(grace)
-        self.runtime.call_soon(lambda: self._close(limit))
-
-    async def wait_closed(self) -> None:
-        """Wait until the connection has ended and the server was told."""
-        await self._over.wait()
-
-    async def run(self) -> None:
-        """Run until the connection has ended. A cancelled block ends the session at once, and tells the server.
-
-        Raises an exception of a callback that ends the program, such as SystemExit.
-        """
-        try:
-            with self._scope:
-                await self._take_turns()
-        finally:
-            await self._end()
-        if self._failure is not None:
-            raise self._failure
-
-    async def _take_turns(self) -> None:
-        self._turn()
-        # A mark that comes during a turn is kept by the signal, and costs one more turn that may find nothing.
-        while not self._machine.closed:
-            await self._work.wait()
-            self._turn()
-
-    async def _end(self) -> None:
-        """Leave nothing behind, in bounded time: whatever is raised here, ``wait_closed`` returns."""
-        with ExitStack() as steps:  # the last is taken first
-            steps.callback(self._over.set)
-            steps.callback(self._turn)
-            steps.callback(self._machine.connection.abort)
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
-                # The callers of requests are cancelled in this turn of the loop: their cancellations go out first.
-                await trio.lowlevel.checkpoint()
-                self._close(0.0)
-                await self._take_turns()
-
-    # Inside
-
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that outlives the cancellation of the block."""
         self._carriers.start_soon(self._guard, task)
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run such a task. Its exception ends the session and is raised by ``run``; the others still carry the end."""
         try:
             await task()
         except trio.Cancelled:
             raise
         except BaseException as error:
-            self._failure = self._failure or error
-            self._scope.cancel()
-
-    def _receive(self, item: ResponseItem) -> None:
-        self._machine.receive(item, trio.current_time())
-
-    def _close(self, grace: float | None) -> None:
-        self._machine.connection.close(trio.current_time(), grace=grace)
-        self.wake()
-
-    def _turn(self) -> None:
-        """Handle all events and give all requests to the pool, until nothing is left; then arm the deadline."""
-        has_acted = True
-        while has_acted:
-            self._handle_events()
-            items = self._machine.requests_to_send(trio.current_time())
-            for item in items:
-                self._send(item)
-            # To find that nothing is left to send may end the connection, which is an event.
-            has_acted = self._handle_events() or bool(items)
-        self._pool.resume()
-        self._driving.settle()
-        self._timekeeper.arm(self, self._machine.next_deadline())
-        if self._machine.closed:
-            self.wake()  # run may wait while the task of a connection takes the last turn
-
-    def _send(self, item: RequestItem) -> None:
-        if isinstance(item, RequestHead):
-            self._pool.add(item)
-        elif isinstance(item, Body):
-            self._pool.add_body(item)
-        elif isinstance(item, End):
-            self._pool.run(item.exchange)
-        else:
-            self._pool.cancel(item.exchange)
-
-    def _handle_events(self) -> bool:
-        """Handle all events; return whether there were any."""
-        has_acted = False
-        while (event := self._machine.next_event()) is not None:
-            has_acted = True
-            try:
-                self._handle(event)
-            except Exception as error:
-                report("a session failed", error)
-                self._machine.connection.abort(error)
-        return has_acted
-
-    def _handle(self, event: HttpClientEvent) -> None:
-        if isinstance(event, SessionLost):
-            report("the server does not know the session any more", None)
-            self._reconnector.begin(event.again_in)
-        elif isinstance(event, MessageRefused):
-            report("the server did not take a message", event.error)
-        elif isinstance(event, ListeningEnded):
-            report("messages outside of requests are no longer received", event.error)
-        else:
-            self._driving.handle(event)
+            self._fail(error)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import trio
 
 from mcpio._checks import check_options, checked
+from mcpio._drivers.event_loop import reason_of
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
 from mcpio.trio._net.listening import TCP_KEEP_ALIVE, keep_tcp_alive
-from mcpio.trio._nurseries import reason_of, ungrouped
+from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._transport import BROKEN, StreamAdapter, TransportAdapter, close_forcefully
 
 if TYPE_CHECKING:

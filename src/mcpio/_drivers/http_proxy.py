@@ -9,8 +9,8 @@ from urllib.request import getproxies_environment
 
 import attrs
 import h11
-import trio
 
+from mcpio._drivers.event_loop import ByteStream
 from mcpio.http.location import Location
 
 __all__ = ["Proxy", "find_proxy", "open_tunnel"]
@@ -72,7 +72,7 @@ def _goes_direct(location: Location, exceptions: str) -> bool:
     return False
 
 
-async def open_tunnel(stream: trio.abc.Stream, location: Location, proxy: Proxy) -> None:
+async def open_tunnel(stream: ByteStream, location: Location, proxy: Proxy) -> None:
     """Ask a proxy to connect the stream to a server. Raises OSError if it refuses."""
     http = h11.Connection(h11.CLIENT)
     authority = f"[{location.host}]" if ":" in location.host else location.host

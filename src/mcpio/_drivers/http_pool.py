@@ -9,24 +9,22 @@ from typing import Final
 
 import attrs
 import h11
-import trio
 
 from mcpio._drivers import report
+from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
+from mcpio._drivers.http_proxy import Proxy, open_tunnel
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
-from mcpio.trio._fd_streams import RECEIVE_SIZE
-from mcpio.trio._http.proxy import Proxy, open_tunnel
-from mcpio.trio._net.listening import TCP_KEEP_ALIVE, keep_tcp_alive
-from mcpio.trio._nurseries import reason_of
-from mcpio.trio._timekeeper import Signal
-from mcpio.trio._transport import BROKEN
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
 
 KEEP: Final = 60.0
 """Seconds after which an unused connection is closed."""
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes requested by one read."""
 
 SAFE: Final = ("GET", "DELETE")
 """The methods that may be repeated when it is unknown whether the request arrived."""
@@ -47,13 +45,14 @@ class HttpClientTimeouts:
 class ClientExchange:
     """One exchange: its request, and the scope that cancels it."""
 
-    __slots__ = ("body", "head", "id", "scope")
+    __slots__ = ("body", "head", "id", "may_read", "scope")
 
-    def __init__(self, head: RequestHead) -> None:
+    def __init__(self, head: RequestHead, loop: EventLoop) -> None:
         self.id = head.exchange
         self.head = head
         self.body = b""
-        self.scope = trio.CancelScope()
+        self.may_read = loop.signal()
+        self.scope = loop.scope()
 
 
 class HttpPool:
@@ -63,6 +62,7 @@ class HttpPool:
         self,
         location: Location,
         *,
+        loop: EventLoop,
         start: Callable[[Callable[[], Awaitable[None]]], None],
         receive: Callable[[ResponseItem], None],
         on_input: Callable[[], None],
@@ -75,6 +75,7 @@ class HttpPool:
 
         Args:
             location: The server.
+            loop: The running event loop.
             start: Starts the task of a connection.
             receive: Takes an item of a response.
             on_input: Called when everything that one read brought was received. By the end of a response, its
@@ -89,8 +90,10 @@ class HttpPool:
         self.timeouts = timeouts
         self.receive = receive
         self.on_input = on_input
+        self.loop = loop
+        self._unopenable: tuple[type[Exception], ...] = (*loop.broken, h11.ProtocolError, UnicodeError)
         self._wants_read = wants_read
-        self._paused = trio.lowlevel.ParkingLot()
+        self._paused: set[ClientExchange] = set()
         self._start = start
         self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
@@ -101,7 +104,7 @@ class HttpPool:
 
     def add(self, head: RequestHead) -> None:
         """Begin an exchange. ``run`` carries it when it is complete."""
-        self._exchanges[head.exchange] = ClientExchange(head)
+        self._exchanges[head.exchange] = ClientExchange(head, self.loop)
 
     def add_body(self, body: Body) -> None:
         """Set the body of an exchange."""
@@ -125,15 +128,19 @@ class HttpPool:
 
     def resume(self) -> None:
         """Ask again whether to read on in exchanges that had to wait."""
-        if self._paused:
-            self._paused.unpark_all()
+        for exchange in self._paused:
+            exchange.may_read.set()
 
     # For the connections
 
     async def wait_for_room(self, exchange: ClientExchange) -> None:
         """Wait until there is room for more of a response."""
         while not self._wants_read(exchange.id):
-            await self._paused.park()
+            self._paused.add(exchange)
+            try:
+                await exchange.may_read.wait()
+            finally:
+                self._paused.discard(exchange)
 
     def finish(self, exchange: ClientExchange, connection: _PooledConnection) -> None:
         """Forget an exchange that is over, and let others use its connection."""
@@ -144,41 +151,30 @@ class HttpPool:
         """Forget an unused connection."""
         self._unused.remove(connection)
 
-    async def open(self) -> trio.abc.Stream:
+    async def open(self) -> ByteStream:
         """Return a new connection. Raises ConnectFailed with the reason as its cause."""
         place, limit = self.location.place, self.timeouts.connect
-        with trio.CancelScope() as scope:
-            if limit is not None:
-                scope.deadline = trio.current_time() + limit
+        with self.loop.scope(limit):
             try:
                 return await self._open()
-            except (*BROKEN, h11.ProtocolError, UnicodeError) as error:
+            except self._unopenable as error:
                 raise ConnectFailed(f"cannot connect to {place}: {reason_of(error)}") from error
         message = f"cannot connect to {place} within {limit:g} s"
         raise ConnectFailed(message) from TimeoutError(message)
 
-    async def _open(self) -> trio.abc.Stream:
-        to = self.location if self._proxy is None else self._proxy
-        stream: trio.abc.Stream
-        if self.location.unix is not None:
-            stream = await trio.open_unix_socket(self.location.unix)
-        else:
-            stream = await trio.open_tcp_stream(to.host, to.port)
+    async def _open(self) -> ByteStream:
+        loop, location, proxy = self.loop, self.location, self._proxy
+        to = location if proxy is None else proxy
+        stream = await loop.open_stream(to.host, to.port, location.unix)
         try:
-            # Streams may be quiet for hours: without this, a server that vanished would never be noticed.
-            keep_tcp_alive(stream, TCP_KEEP_ALIVE)
             if self._ssl_context is None:
                 return stream
-            if self._proxy is not None:
-                await open_tunnel(stream, self.location, self._proxy)
-            secured = trio.SSLStream(
-                stream, self._ssl_context, server_hostname=self.location.host, https_compatible=True
-            )
-            await secured.do_handshake()
+            if proxy is not None:
+                await open_tunnel(stream, location, proxy)
+            return await loop.start_tls(stream, self._ssl_context, location.host)
         except BaseException:
-            await trio.aclose_forcefully(stream)
+            await loop.abort(stream)
             raise
-        return secured
 
     def encode(self, http: h11.Connection, exchange: ClientExchange) -> bytes:
         """Return a request as bytes. h11 rejects a header value that would be read as several fields (HTTP-35)."""
@@ -200,10 +196,12 @@ class _PooledConnection:
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
-        self._stream: trio.abc.Stream | None = None
+        self._loop = pool.loop
+        self._cut_off: tuple[type[Exception], ...] = (*pool.loop.broken, ConnectionLost)
+        self._stream: ByteStream | None = None
         self._http = h11.Connection(h11.CLIENT)
         self._next: ClientExchange | None = None
-        self._has_next = Signal()
+        self._has_next = pool.loop.signal()
         # Of the exchange under way: whether all of the request was sent, and whether anything came back.
         self._is_sent = self._has_response = False
 
@@ -227,19 +225,19 @@ class _PooledConnection:
                 if last is not None:
                     self._pool.receive(last)
                     self._pool.on_input()
-                with trio.move_on_after(KEEP):
+                with self._loop.scope(KEEP):
                     while self._next is None:
                         await self._has_next.wait()
             self._pool.remove(self)
         finally:
-            with trio.CancelScope(shield=True):
+            async with self._loop.last_moment(None):
                 await self._close()
 
     async def _carry(self, exchange: ClientExchange) -> ResponseItem:
         """Carry one exchange. Returns its last item, which the machine has not received."""
         error: McpError
         try:
-            if self._stream is not None and _is_stale(self._stream):
+            if self._stream is not None and self._loop.is_readable(self._stream):
                 await self._close()
             if self._stream is None or not await self._try_reused(self._stream, exchange):
                 await self._close()
@@ -252,7 +250,7 @@ class _PooledConnection:
             error = fault
         except h11.LocalProtocolError as fault:
             error = LocalProtocolError(f"cannot be encoded as an HTTP request: {fault}")
-        except BROKEN as fault:
+        except self._loop.broken as fault:
             error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {reason_of(fault)}")
             error.__cause__ = fault
         except Exception as fault:
@@ -263,7 +261,7 @@ class _PooledConnection:
         await self._close()
         return Reset(exchange.id, error)
 
-    async def _try_reused(self, stream: trio.abc.Stream, exchange: ClientExchange) -> bool:
+    async def _try_reused(self, stream: ByteStream, exchange: ClientExchange) -> bool:
         """Try a connection that was used before; return whether it worked, or a new one is worth a try.
 
         The server may have closed it at the same moment. A request that was not sent completely, or that may be
@@ -271,19 +269,19 @@ class _PooledConnection:
         """
         try:
             await self._exchange(stream, exchange)
-        except (*BROKEN, ConnectionLost):
+        except self._cut_off:
             if self._has_response or (self._is_sent and exchange.head.method not in SAFE):
                 raise
             return False
         return True
 
-    async def _exchange(self, stream: trio.abc.Stream, exchange: ClientExchange) -> None:
+    async def _exchange(self, stream: ByteStream, exchange: ClientExchange) -> None:
         self._is_sent = self._has_response = False
         try:
             await stream.send_all(self._pool.encode(self._http, exchange))
-        except BROKEN:
+        except self._loop.broken:
             # A server that rejects a request before its end closes the connection, and may have sent the reason.
-            with contextlib.suppress(*BROKEN, ConnectionLost):
+            with contextlib.suppress(*self._cut_off):
                 await self._read(stream, exchange)
                 await self._close()
                 return
@@ -291,7 +289,7 @@ class _PooledConnection:
         self._is_sent = True
         await self._read(stream, exchange)
 
-    async def _read(self, stream: trio.abc.Stream, exchange: ClientExchange) -> None:
+    async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
         pool, http, receive = self._pool, self._http, self._pool.receive
         # Some servers send the head of a quiet stream with its first comment.
         limit = pool.timeouts.idle if exchange.head.method == "GET" else pool.timeouts.head
@@ -300,7 +298,7 @@ class _PooledConnection:
             if event is h11.NEED_DATA:
                 pool.on_input()
                 await pool.wait_for_room(exchange)
-                data = await _receive_some(stream, limit)
+                data = await self._receive_some(stream, limit)
                 self._has_response |= bool(data)
                 http.receive_data(data)
             elif isinstance(event, h11.Response):
@@ -312,6 +310,14 @@ class _PooledConnection:
                 return
             elif not isinstance(event, h11.InformationalResponse):
                 raise ConnectionLost("the server closed the connection")
+
+    async def _receive_some(self, stream: ByteStream, limit: float | None) -> bytes:
+        """Return the next bytes, ``b""`` at the end. Raises ConnectionLost after ``limit`` seconds."""
+        if limit is None:
+            return bytes(await stream.receive_some(RECEIVE_SIZE))
+        with self._loop.scope(limit):
+            return bytes(await stream.receive_some(RECEIVE_SIZE))
+        raise ConnectionLost(f"the server sent nothing for {limit:g} s")
 
     async def _release(self) -> None:
         """Keep the connection for the next exchange if both sides agree."""
@@ -325,7 +331,7 @@ class _PooledConnection:
     async def _close(self) -> None:
         if self._stream is not None:
             stream, self._stream = self._stream, None
-            await trio.aclose_forcefully(stream)
+            await self._loop.abort(stream)
 
 
 def _next_event(http: h11.Connection) -> object:
@@ -337,18 +343,3 @@ def _next_event(http: h11.Connection) -> object:
         if has_ended:
             raise ConnectionLost("the server closed the connection") from error
         raise RemoteProtocolError(f"the server's response is malformed HTTP: {error}") from error
-
-
-async def _receive_some(stream: trio.abc.Stream, limit: float | None) -> bytes:
-    """Return the next bytes, ``b""`` at the end. Raises ConnectionLost after ``limit`` seconds."""
-    if limit is None:
-        return bytes(await stream.receive_some(RECEIVE_SIZE))
-    with trio.move_on_after(limit):
-        return bytes(await stream.receive_some(RECEIVE_SIZE))
-    raise ConnectionLost(f"the server sent nothing for {limit:g} s")
-
-
-def _is_stale(stream: trio.abc.Stream) -> bool:
-    """Whether an idle connection is readable: the only thing that comes unasked is its end."""
-    inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()

@@ -1,0 +1,93 @@
+"""What shared drivers need of an event loop. Trio and asyncio each implement it once."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import AbstractAsyncContextManager
+from socket import gaierror
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from mcpio._drivers.actor import Flag
+
+__all__ = ["ByteStream", "CancelScope", "EventLoop", "reason_of"]
+
+
+class CancelScope(Protocol):
+    """Block that ends quietly when it is cancelled, as Trio's of the same name."""
+
+    @property
+    def cancelled_caught(self) -> bool:
+        """Whether the block was cut off."""
+
+    def cancel(self) -> None:
+        """Cut the block off at its current or next wait; before the block begins, at its first."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool: ...
+
+
+class ByteStream(Protocol):
+    """A connection. Its methods raise what ``EventLoop.broken`` lists when it is closed or broken."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Wait for bytes; empty at the end."""
+
+    async def send_all(self, data: bytes) -> None:
+        """Write all of the data."""
+
+
+class EventLoop(Protocol):
+    """A running event loop."""
+
+    @property
+    def broken(self) -> tuple[type[Exception], ...]:
+        """What a stream raises that is closed or broken."""
+
+    def now(self) -> float:
+        """Return the loop's time in seconds."""
+
+    def signal(self) -> Flag:
+        """Return a flag that waiting lowers again, for one waiting task."""
+
+    def event(self) -> Flag:
+        """Return a flag that stays up."""
+
+    def scope(self, seconds: float | None = None) -> CancelScope:
+        """Return a block that can be cancelled; ``seconds`` is how long it may take, ``None`` for no limit."""
+
+    def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
+        """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
+
+    async def open_stream(self, host: str, port: int, unix: str | None) -> ByteStream:
+        """Connect to a host and port, or to the Unix socket at a path. Raises OSError.
+
+        A TCP connection is kept alive by the system, since streams may be quiet for hours: without that, a server that
+        vanished would never be noticed.
+        """
+
+    async def start_tls(self, stream: Any, context: ssl.SSLContext, host: str) -> ByteStream:
+        """Return the stream under TLS, with the certificate checked for ``host``. Raises OSError."""
+
+    def is_readable(self, stream: Any) -> bool:
+        """Whether there is something to read, which on a connection without a request is its end."""
+
+    async def abort(self, stream: Any) -> None:
+        """Close a stream at once, without waiting for the peer, and without raising."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of an error in one line: that of its deepest cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(reason_of(each) for each in error.exceptions))
+    # The texts of event loops repeat the address, once for each that was tried. TLS and name look-ups have their own
+    # numbers.
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | gaierror) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
