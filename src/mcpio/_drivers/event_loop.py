@@ -63,6 +63,9 @@ class EventLoop(Protocol):
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
 
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host, the preferred one first. Raises OSError."""
+
     async def open_stream(self, host: str, port: int, unix: str | None) -> ByteStream:
         """Connect to a host and port, or to the Unix socket at a path. Raises OSError.
 

@@ -42,6 +42,11 @@ class TrioEventLoop:
         """Return a shielded block."""
         return last_moment(seconds)
 
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Ask the system in a thread."""
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
     async def open_stream(self, host: str, port: int, unix: str | None) -> trio.SocketStream:
         """Connect."""
         if unix is not None:
