@@ -106,6 +106,19 @@ def test_whole_messages_keep_their_exchange() -> None:
     assert not server.closed
 
 
+@pytest.mark.req("SEC-04")
+@pytest.mark.parametrize("via", [None, "one"])
+def test_principal_belongs_to_the_message(via: str | None) -> None:
+    server = operating_server()
+    server.receive_message(json.dumps(call("a")), 0.0, via=via, principal="ann")
+    server.receive_message(json.dumps(call("b")), 0.0, via=via)
+    server.receive_message(json.dumps(call("c")), 0.0, via=via, principal="bob")
+    events = [event for event in server.events() if isinstance(event, RequestReceived)]
+    assert [event.context.principal for event in events] == ["ann", None, "bob"]
+    assert {event.context.via for event in events} == {via}
+    assert server.principal is None
+
+
 def test_output_is_limited_to_about_max_bytes() -> None:
     server = operating_server()
     server.receive_data(lines(*(ping(number) for number in range(10))), 0.0)

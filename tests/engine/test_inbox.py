@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.inbox import QUOTE, Inbox, head
+from mcpio.engine.inbox import KEEP, QUOTE, Inbox, head
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import Overlong
 
@@ -14,7 +14,7 @@ SMALL = Limits(message_bytes=4)
 def drained(inbox: Inbox) -> list[tuple[Any, Any]]:
     items = []
     while (item := inbox.next()) is not None:
-        items.append(item)
+        items.append(item[:2])
     return items
 
 
@@ -35,8 +35,8 @@ def test_end_of_input_completes_the_last_line() -> None:
 
 def test_whole_messages_keep_exchange_and_order() -> None:
     inbox = Inbox(Limits())
-    inbox.add_message("a\nb", via="x")
-    inbox.add_message(b"", via=2)
+    inbox.add_message("a\nb", via="x", principal=KEEP)
+    inbox.add_message(b"", via=2, principal=KEEP)
     assert inbox.pending
     assert drained(inbox) == [("a\nb", "x"), (b"", 2)]
     assert not inbox.pending
@@ -48,11 +48,11 @@ def test_whole_messages_keep_exchange_and_order() -> None:
 )
 def test_overlong_message_keeps_only_its_head(text: bytes | str, size: int) -> None:
     inbox = Inbox(SMALL)
-    inbox.add_message("äö", via=0)
-    inbox.add_message(b"1234", via=0)
-    inbox.add_message(text, via=1)
+    inbox.add_message("äö", via=0, principal=KEEP)
+    inbox.add_message(b"1234", via=0, principal=KEEP)
+    inbox.add_message(text, via=1, principal=KEEP)
     assert drained(inbox)[:2] == [("äö", 0), (b"1234", 0)]
-    inbox.add_message(text, via=1)
+    inbox.add_message(text, via=1, principal=KEEP)
     ((overlong, via),) = drained(inbox)
     assert isinstance(overlong, Overlong)
     assert (overlong.size_seen, via) == (size, 1)
@@ -65,7 +65,7 @@ def test_overlong_line_keeps_its_place() -> None:
     inbox = Inbox(SMALL)
     inbox.add_data(b"1\n23456")
     assert inbox.pending
-    assert inbox.next() == (b"1", None)
+    assert inbox.next() == (b"1", None, KEEP)
     assert inbox.pending
     ((overlong, _),) = drained(inbox)
     assert isinstance(overlong, Overlong)
@@ -75,7 +75,7 @@ def test_overlong_line_keeps_its_place() -> None:
 def test_cleared_inbox_is_empty() -> None:
     inbox = Inbox(Limits())
     inbox.add_data(b"1\n2\n3")
-    inbox.add_message("4", via=None)
+    inbox.add_message("4", via=None, principal=KEEP)
     inbox.clear()
     assert drained(inbox) == []
     assert (inbox.pending, inbox.unfinished) == (False, b"")
@@ -111,17 +111,17 @@ def test_head_returns_the_beginning_of_a_text() -> None:
 def test_restarted_inbox_accepts_input() -> None:
     inbox = Inbox(Limits())
     inbox.add_data(b"half a li")
-    inbox.add_message("a", None)
+    inbox.add_message("a", None, KEEP)
     inbox.end()
     inbox.restart()
     inbox.add_data(b"whole\n")
-    assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None), None)
+    assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None, KEEP), None)
 
 
 def test_channel_of_whole_messages_makes_no_framer() -> None:
     inbox = Inbox(Limits())
     inbox.load(b"", skipping=False)
-    inbox.add_message("x", via=1)
+    inbox.add_message("x", via=1, principal=KEEP)
     inbox.end()
     assert drained(inbox) == [("x", 1)]
     assert (inbox.pending, inbox.unfinished, inbox.skipping) == (False, b"", False)

@@ -111,6 +111,20 @@ def test_deferred_requests_come_before_later_input() -> None:
     assert server.wants_read
 
 
+def test_deferred_requests_keep_their_principals() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    for id, principal in ((2, "ann"), (3, "bob")):
+        server.receive_message(json.dumps(call(id)), 0.0, via=id, principal=principal)
+    assert list(server.events()) == []
+    read(server)
+    assert [event.context.principal for event in server.events() if isinstance(event, RequestReceived)] == [
+        "ann",
+        "bob",
+    ]
+
+
 def test_answers_and_notifications_pass_deferred_requests() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))

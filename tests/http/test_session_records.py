@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mcpio.auth.grant import Grant
 from mcpio.errors import InvalidMessage, LocalProtocolError
 from mcpio.http.session_records import (
     SessionRecord,
@@ -22,10 +23,15 @@ def changed(**members: Any) -> bytes:
     return json.dumps({**json.loads(dump_session(RECORD)), **members}).encode()
 
 
-@pytest.mark.parametrize("owner", ["ann", 7, None])
+@pytest.mark.parametrize("owner", ["ann", 7, None, Grant("https://id", "ann", None)])
 def test_record_round_trips(owner: Any) -> None:
     record = SessionRecord(owner, RECORD.next_stream, RECORD.streams, RECORD.saved)
     assert load_session("key", StoredSession(dump_session(record), 1.5, [StoredEvent(4, 1, b"x")])) == record
+
+
+def test_record_holds_only_the_identity_of_a_grant() -> None:
+    grant = Grant("https://id", "ann", "app", frozenset({"canary-scope"}), 5.0, {"email": "canary@example.com"})
+    assert b"canary" not in dump_session(SessionRecord(grant, 1, (), {}))
 
 
 def test_record_inexpressible_in_json_is_refused() -> None:
@@ -45,6 +51,8 @@ def test_record_inexpressible_in_json_is_refused() -> None:
         changed(owner=[]),
         changed(owner=1.5),
         changed(owner=True),
+        changed(owner={"issuer": "https://id", "subject": "ann"}),
+        changed(owner={"issuer": 7, "subject": "ann", "client_id": None}),
         changed(saved=[]),
         changed(streams=7),
         changed(streams=[7]),

@@ -101,7 +101,7 @@ class Channel:
             inbox.end()
         return True
 
-    def receive_message(self, text: bytes | str | None, now: float, via: Hashable) -> bool:
+    def receive_message(self, text: bytes | str | None, now: float, via: Hashable, principal: Hashable) -> bool:
         """Store one whole text, or note the end; return whether the input was still open."""
         if now > self.now:
             self.now = now
@@ -113,7 +113,7 @@ class Channel:
         else:
             self.received_at = self.now
             self.received_bytes += len(text)
-            inbox.add_message(text, via)
+            inbox.add_message(text, via, principal)
         return True
 
     def wants_read(self, *, awaits_answers: bool) -> bool:

@@ -20,7 +20,7 @@ from mcpio.engine.admission import NOT_FOUND, Admission, admission
 from mcpio.engine.channel import LAST_WRITE, Channel
 from mcpio.engine.gates import Capabilities, addressed_to
 from mcpio.engine.handshake import Handshake, created_task
-from mcpio.engine.inbox import QUOTE, head
+from mcpio.engine.inbox import KEEP, QUOTE, head
 from mcpio.engine.keep_alive import KEEP_ALIVE, Silence
 from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
 from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
@@ -153,6 +153,7 @@ class Connection:
         "_options",
         "_outgoing",
         "_ready",
+        "_sender",
         "_silence",
         "_tasks",
         "can_reach",
@@ -202,6 +203,8 @@ class Connection:
             self._decoder = DialectDecoder(options.profiles, self.role is Role.SERVER, hook, most)
         self._events: list[Event] = []
         self._ready: list[Event] | None = None  # older than those of _events, the oldest last
+        # The principal of the message that is being acted on, or KEEP for that of the connection.
+        self._sender: Hashable = KEEP
         self._observers: tuple[Observer, ...] | None = None
         self._admission: Mapping[str, Admission] = self._admitted()
 
@@ -221,15 +224,19 @@ class Connection:
             self._tell("received", data)
             self._tell_call("receive_data", data=data)
 
-    def receive_message(self, text: bytes | str | None, now: float, *, via: Hashable = None) -> None:
+    def receive_message(
+        self, text: bytes | str | None, now: float, *, via: Hashable = None, principal: Hashable = KEEP
+    ) -> None:
         """Feed one whole JSON text of a channel with message boundaries, or ``None`` for its end.
 
         ``via`` names the exchange that brought it, where the transport has exchanges, and comes back on every event
-        that the message causes. Drain the events, write the messages, re-arm the deadline.
+        that the message causes. ``principal`` is who sent it, for transports that authenticate each message: a token
+        may change within a session. By default it is the principal of the connection. Drain the events, write the
+        messages, re-arm the deadline.
         """
         channel = self._channel
         ended = channel.inbox.ended
-        channel.receive_message(text, now, via)
+        channel.receive_message(text, now, via, principal)
         if self._observers and not ended:
             self._tell_call("receive_message", text=text, via=via)
 
@@ -1067,7 +1074,7 @@ class Connection:
         inbox = channel.inbox
         item = inbox.next()
         if item is not None:
-            text, via = item
+            text, via, self._sender = item
             if isinstance(text, Overlong):
                 if self._observers:
                     self._tell("message_received", text.head, via)
@@ -1093,6 +1100,7 @@ class Connection:
             return True
         if inbox.deferred_bytes and not channel.is_full():
             deferred = inbox.next_deferred()
+            self._sender = deferred.principal
             self._receive_whole(deferred.text, deferred.via)
             return True
         if inbox.ended and not channel.end_received and not inbox.deferred_bytes:
@@ -1134,11 +1142,11 @@ class Connection:
         if isinstance(message, jsonrpc.Batch):
             if not any(isinstance(jsonrpc.classify(item), jsonrpc.Request) for item in message.items):
                 return False
-            inbox.defer(None, text, via)
+            inbox.defer(None, text, via, self._sender)
             return True
         if not isinstance(message, jsonrpc.Request) or message.method == "ping":
             return False
-        inbox.defer(message.id, text, via)
+        inbox.defer(message.id, text, via, self._sender)
         return True
 
     def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
@@ -1241,7 +1249,7 @@ class Connection:
         # All checks are behind.
         if dialogue.phase is not _OPERATING:
             self._step(Input.RECV_REQUEST)
-        context: Any = dialogue.context if via is None else self._context_for(via)
+        context: Any = dialogue.context if via is None and self._sender is KEEP else self._context_for(via)
         size = REQUEST_COST + TYPICAL_FACTOR * len(text)
         if self._channel.held.requests + size > limits.peer_bytes // 8:
             # Where much runs already, a closer look is worth its time.
@@ -1571,12 +1579,13 @@ class Connection:
         self._events.append(RequestFailed(request.id, error, request.cookie, raw))
 
     def _context_for(self, via: Hashable) -> RequestContext | None:
-        """Return the context of a message that came by an exchange."""
-        context = self._context
-        if context is None or via is None:
+        """Return the context of the message that is being received, which came by ``via``."""
+        context, sender = self._context, self._sender
+        if context is None or (via is None and sender is KEEP):
             return context
+        principal = context.principal if sender is KEEP else sender
         era, revision, peer = context.era, context.revision, context.capabilities
-        return RequestContext(era, revision, peer, context.info, context.log_level, context.principal, via)
+        return RequestContext(era, revision, peer, context.info, context.log_level, principal, via)
 
     # Outgoing messages: checks, which change nothing
 

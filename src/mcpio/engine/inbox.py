@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import LineFramer, Overlong
 
-__all__ = ["QUOTE", "Inbox", "head"]
+__all__ = ["KEEP", "QUOTE", "Inbox", "Keep", "head"]
 
 QUOTE = 200
 """How many characters of an unreadable text an event quotes."""
+
+
+class Keep(enum.Enum):
+    """The type of ``KEEP``."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+"""The principal of a message that came without one: that of its connection."""
 
 
 class Deferred(NamedTuple):
@@ -25,6 +36,8 @@ class Deferred(NamedTuple):
     """The whole message."""
     via: Hashable
     """The exchange that brought it."""
+    principal: Hashable
+    """Who sent it, or ``KEEP``."""
 
 
 class Inbox:
@@ -42,7 +55,7 @@ class Inbox:
         # Made with the first bytes: channels with message boundaries, as HTTP, need none.
         self._framer: LineFramer | None = None
         self._limits = limits
-        self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
+        self._messages: deque[tuple[bytes | str | Overlong, Hashable, Hashable]] | None = None
         self._deferred: deque[Deferred] | None = None
         # How many by each exchange: whether one has any is asked for each stream of a session.
         self._deferred_by: dict[Hashable, int] | None = None
@@ -55,16 +68,16 @@ class Inbox:
             self._framer = self._new_framer()
         self._framer.receive(data)
 
-    def add_message(self, text: bytes | str, via: Hashable) -> None:
+    def add_message(self, text: bytes | str, via: Hashable, principal: Hashable) -> None:
         """Store one whole text of a channel that has message boundaries."""
         if self._messages is None:
             self._messages = deque()
         size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
         if size > self._limits.message_bytes:
             head = text[:200] if isinstance(text, bytes) else text[:200].encode(errors="replace")
-            self._messages.append((Overlong(size, head), via))
+            self._messages.append((Overlong(size, head), via, principal))
         else:
-            self._messages.append((text, via))
+            self._messages.append((text, via, principal))
 
     def end(self) -> None:
         """Note the end of the input. A last line without its line end counts."""
@@ -72,23 +85,23 @@ class Inbox:
         if self._framer is not None:
             self._framer.receive_eof()
 
-    def next(self) -> tuple[bytes | str | Overlong, Hashable] | None:
-        """Take out the next text with its ``via``, or ``None``."""
+    def next(self) -> tuple[bytes | str | Overlong, Hashable, Hashable] | None:
+        """Take out the next text with its ``via`` and its principal, or ``None``."""
         if self._messages is not None:
             item = self._messages.popleft()
             if not self._messages:
                 self._messages = None
             return item
         line = None if self._framer is None else self._framer.next_line()
-        return None if line is None else (line, None)
+        return None if line is None else (line, None, KEEP)
 
     # Requests that wait for room
 
-    def defer(self, id: int | str | None, text: bytes | str, via: Hashable) -> None:
+    def defer(self, id: int | str | None, text: bytes | str, via: Hashable, principal: Hashable) -> None:
         """Put a request aside, or a batch (which has no id), until there is room for what it causes."""
         if self._deferred is None or self._deferred_by is None:
             self._deferred, self._deferred_by = deque(), {}
-        self._deferred.append(Deferred(id, text, via))
+        self._deferred.append(Deferred(id, text, via, principal))
         self._deferred_by[via] = self._deferred_by.get(via, 0) + 1
         self.deferred_bytes += len(text) + MESSAGE_COST
 
@@ -131,7 +144,7 @@ class Inbox:
     def size(self) -> int:
         """Bytes held: what was not parsed yet, and what was put aside."""
         messages = self._messages
-        texts = 0 if messages is None else sum(len(text) for text, _ in messages if not isinstance(text, Overlong))
+        texts = 0 if messages is None else sum(len(text) for text, *_ in messages if not isinstance(text, Overlong))
         return texts + self.deferred_bytes + (0 if self._framer is None else self._framer.buffered)
 
     # The end

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from mcpio.auth.grant import Grant
 from mcpio.errors import InvalidMessage, LocalProtocolError
 from mcpio.framing import json
 
@@ -32,8 +33,8 @@ FORMAT: Final = 1
 LARGEST: Final = 2**62
 """The largest number of a stream or an event, so that databases can hold it and its successors."""
 
-Owner: TypeAlias = str | int | None
-"""A principal that can be stored; ``None`` without authentication."""
+Owner: TypeAlias = str | int | None | Grant
+"""A principal that can be stored; ``None`` without authentication. Of a grant the identity is stored."""
 
 
 @attrs.frozen
@@ -149,7 +150,7 @@ def dump_session(record: SessionRecord) -> bytes:
     """Encode a record. Raises LocalProtocolError if JSON cannot express it."""
     said = {
         "format": FORMAT,
-        "owner": record.owner,
+        "owner": _identity(record.owner) if isinstance(record.owner, Grant) else record.owner,
         "next_stream": record.next_stream,
         "streams": [[each.number, each.next_number, each.sent] for each in record.streams],
         "saved": record.saved,
@@ -174,7 +175,7 @@ def load_session(key: str, stored: Any) -> SessionRecord:
             _of_type(event.data, bytes)
         said = _members(json.loads(_of_type(stored.record, bytes)))
         streams = tuple(StreamRecord(*map(_whole, each)) for each in said["streams"])
-        return SessionRecord(said["owner"], _whole(said["next_stream"]), streams, said["saved"])
+        return SessionRecord(_owner(said["owner"]), _whole(said["next_stream"]), streams, said["saved"])
     except (TypeError, ValueError, KeyError) as fault:
         # The key is a bearer credential, so the message quotes only its beginning.
         raise InvalidMessage(f"{key[:4]}…", f"not the record of a session: {fault!r:.100}") from fault
@@ -183,9 +184,23 @@ def load_session(key: str, stored: Any) -> SessionRecord:
 def _members(said: Any) -> Any:
     if said["format"] != FORMAT:
         raise ValueError("another format")
-    if said["owner"].__class__ not in (str, int, type(None)) or not isinstance(said["saved"], Mapping):
+    if not isinstance(said["saved"], Mapping):
         raise TypeError("not the members of a session")
     return said
+
+
+def _owner(said: Any) -> Owner:
+    if isinstance(said, dict):
+        return Grant(*(_of_type(said[name], str, type(None)) for name in _IDENTITY))
+    owner: Owner = _of_type(said, str, int, type(None))
+    return owner
+
+
+def _identity(grant: Grant) -> dict[str, str | None]:
+    return {name: getattr(grant, name) for name in _IDENTITY}
+
+
+_IDENTITY: Final = ("issuer", "subject", "client_id")
 
 
 def _whole(value: Any) -> int:

@@ -13,6 +13,7 @@ from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
 from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.app.thread_pool import ThreadPool
+from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged, TaskLimits
@@ -345,6 +346,9 @@ def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
 
 @pytest.mark.req("TASK-34")
 def test_a_principal_may_be_anything_with_a_name() -> None:
+    known = Mine(link={"principal": Grant("https://id", "ada", "app")})
+    known.wire.begin()
+    assert known.changes[0].owner == '["https://id","ada","app"]'
     mine = Mine(link={"principal": ("ada", 5)}, owner=lambda principal: principal and principal[0])
     mine.wire.begin()
     assert mine.changes[0].owner == "ada"

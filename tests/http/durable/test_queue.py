@@ -9,6 +9,7 @@ import pytest
 from httpsite import initialize, note, tool_call
 from keptsite import KeptSite
 
+from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.http.options import HttpOptions
 from mcpio.http.session_records import SessionDelete, SessionLoad, SessionSave, SessionSweep
@@ -193,6 +194,18 @@ def test_stored_session_of_another_principal_gets_404() -> None:
     exchange, event = site.call(session, principal="ann")
     site.answer(event)
     assert (exchange.status, event.context.principal) == (200, "ann")
+
+
+@pytest.mark.req("SESS-09", "SEC-04")
+def test_stored_session_goes_on_with_another_token_of_the_same_identity() -> None:
+    site = KeptSite()
+    session = site.open(principal=Grant("https://id", "ann", "app", frozenset({"read"}), claims={"jti": "canary"}))
+    site = site.next_process()
+    assert site.post(tool_call(), session, principal=Grant("https://id", "bob", "app")).status == 404
+    new = Grant("https://id", "ann", "app", frozenset({"write"}))
+    exchange, event = site.call(session, principal=new)
+    site.answer(event)
+    assert (exchange.status, event.context.principal is new) == (200, True)
 
 
 def test_silent_store_turns_requests_away_in_time() -> None:

@@ -7,6 +7,7 @@ import pytest
 from httpsite import BOTH, Site, initialize, note, tool_call
 
 from mcpio.app.session_store import MemorySessionStore
+from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
@@ -151,6 +152,18 @@ def test_session_of_another_principal_gets_404() -> None:
         assert site.ask("DELETE", mcp_session_id=session, principal=principal).status == 404
     assert site.requests() == []
     assert site.ask("DELETE", mcp_session_id=session, principal="me").status == 204
+
+
+@pytest.mark.req("SEC-04", "SESS-09")
+def test_each_request_has_the_grant_of_its_own_token() -> None:
+    site = Site()
+    old, new = (Grant("https://id", "ann", "app", frozenset({scope})) for scope in ("read", "write"))
+    session = site.open(principal=old)
+    for grant in (old, new):
+        site.post(tool_call(), session, principal=grant)
+    assert all(event.context.principal is grant for event, grant in zip(site.requests(), (old, new), strict=True))
+    for other in (Grant("https://id", "bob", "app"), Grant("https://id", "ann", "other"), Grant(None, "ann", "app")):
+        assert site.post(tool_call(), session, principal=other).status == 404
 
 
 def test_second_initialize_is_refused_and_the_session_goes_on() -> None:

@@ -19,6 +19,7 @@ from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
 from mcpio.app.tasks.store import MemoryTaskStore, Settle, TaskStorage, TaskStore
+from mcpio.auth.grant import Grant
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
 from mcpio.engine.task_machine import TaskMachine
@@ -99,7 +100,7 @@ class TaskOptions:
     """Whether the session that began a task is notified of its changes (TASK-30)."""
     owner: Callable[[Any], Owner] | None = None
     """Turns a principal into the owner of a task: a str or an int, ``None`` for no owner. By default the principal
-    itself is the owner."""
+    itself is the owner, and of a grant its ``key``."""
     on_change: Callable[[TaskChanged], None] | None = attrs.field(default=None)
     """Called with every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
 
@@ -423,7 +424,8 @@ class TaskReceiver:
     def _bound(self, principal: Any) -> Owner:
         if self.options.owner is not None:
             return self.options.owner(principal)
-        owner: Owner = principal
+        # Of a grant only the identity counts: its scopes and claims change with each token.
+        owner: Owner = principal.key if isinstance(principal, Grant) else principal
         return owner
 
 

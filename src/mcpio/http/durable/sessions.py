@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, McpError, RequestError
@@ -116,7 +117,7 @@ class DurableSessions:
 
     def begun(self, session: HttpSession) -> None:
         """Store a new session. Its client hears of its id when the store has it."""
-        is_lasting = session.principal.__class__ in (str, int, type(None))
+        is_lasting = session.principal.__class__ in (str, int, type(None), Grant)
         if session.id is not None and not session.is_legacy and is_lasting:
             self._queue.open(session, session.id, is_new=True)
 

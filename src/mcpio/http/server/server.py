@@ -699,7 +699,7 @@ class HttpServer:
         """Hand a message to the engine, and decide by its events how the response begins."""
         connection, streams = session.connection, self.streams
         stream = streams.open(session, exchange)
-        connection.receive_message(body, streams.now, via=stream.via)
+        connection.receive_message(body, streams.now, via=stream.via, principal=exchange.principal)
         event = connection.next_event()
         if isinstance(event, RequestReceived) and body.startswith(b"{") and event.context.via == stream.via:
             # The usual case: one request. What follows depends on its answer, so the caller acts first.
@@ -771,7 +771,7 @@ class HttpServer:
         if session is None or not self.is_open(session):
             exchange.reject(NO_SESSION)
             return
-        session.connection.receive_message(body, self.streams.now)
+        session.connection.receive_message(body, self.streams.now, principal=exchange.principal)
         exchange.respond(202, ())
         self._flush(session)
 
