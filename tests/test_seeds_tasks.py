@@ -46,9 +46,9 @@ def test_b3_c34_server_declares_tasks_as_objects() -> None:
 def test_c9_task_augmented_call_returns_the_task() -> None:
     wire = mine()
     answer = wire.ask("tools/call", name="dig", task={"ttl": 60000})
-    assert set(answer) == {"task"}
-    # The result with the metadata is the answer to tasks/result.
     id = answer["task"]["taskId"]
+    assert answer == {"task": answer["task"], "_meta": {RELATED: {"taskId": id}}}
+    # The result is the answer to tasks/result.
     assert wire.ask("tasks/result", taskId=id)["_meta"] == {RELATED: {"taskId": id}}
 
 

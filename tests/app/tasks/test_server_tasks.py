@@ -103,7 +103,7 @@ def test_async_on_change_is_refused() -> None:
 # Which calls become tasks
 
 
-@pytest.mark.req("TASK-09", "TASK-11", "TASK-12", "TASK-13", "TASK-32")
+@pytest.mark.req("TASK-09", "TASK-11", "TASK-12", "TASK-13", "TASK-28", "TASK-32")
 def test_a_call_becomes_a_task_and_is_answered_at_once() -> None:
     mine = Mine(tool={"immediate_response": "Digging."})
     answer = mine.wire.ask("tools/call", name="dig", task={"ttl": 60000})
@@ -117,7 +117,7 @@ def test_a_call_becomes_a_task_and_is_answered_at_once() -> None:
             "ttl": 60000,
             "pollInterval": 1000,
         },
-        "_meta": {"io.modelcontextprotocol/model-immediate-response": "Digging."},
+        "_meta": {RELATED: {"taskId": task["taskId"]}, "io.modelcontextprotocol/model-immediate-response": "Digging."},
     }
     assert mine.wire.ask("tasks/get", taskId=task["taskId"]) == task
     assert len(mine.digs) == 1

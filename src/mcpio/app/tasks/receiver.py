@@ -36,7 +36,6 @@ from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackCh
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2025_11_25
-from mcpio.types._fields import EMPTY
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
 from mcpio.types.tasks import (
@@ -237,7 +236,8 @@ class TaskReceiver:
         task: Task = _value(replied)
         run = TaskRun(self, id, owner, host, session, _token(scope), state, account=session.account)
         self._start(run, work, scope.method)
-        meta = EMPTY if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
+        # The specification's list of messages that need no mark does not name this answer (TASK-28, TASK-29).
+        meta = run.related if immediate is None else {**run.related, META_MODEL_IMMEDIATE_RESPONSE: immediate}
         return CreateTaskResult(task, meta=meta)
 
     # For the work
