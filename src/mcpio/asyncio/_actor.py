@@ -6,15 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Literal
 
-from mcpio._drivers.actor import Actor, Timed
+from mcpio._drivers.actor import Actor, Timed, TransportAdapter
+from mcpio.asyncio._event_loop import Signal
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment
-from mcpio.asyncio._transport import ReaderWriterAdapter
 from mcpio.engine.connection import Connection
 
-__all__ = ["AsyncioActor"]
+__all__ = ["Alarm", "AsyncioActor"]
 
 
 class AsyncioActor(Actor):
@@ -23,16 +22,16 @@ class AsyncioActor(Actor):
     def __init__(
         self,
         connection: Connection,
-        adapter: ReaderWriterAdapter,
+        adapter: TransportAdapter,
         runtime: AsyncioRuntime,
         *,
         end_timeout: float | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._alarm = _Alarm(self._loop)
-        self._last_write = _Alarm(self._loop)
+        self._alarm = Alarm(self._loop)
+        self._last_write = Alarm(self._loop)
         super().__init__(
-            connection, adapter, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
+            connection, adapter, self._alarm, runtime, signal=Signal, event=asyncio.Event, end_timeout=end_timeout
         )
 
     def now(self) -> float:
@@ -68,17 +67,7 @@ class AsyncioActor(Actor):
         return last_moment(seconds)
 
 
-class _Signal(asyncio.Event):
-    """A flag that one task waits for; waiting lowers it."""
-
-    async def wait(self) -> Literal[True]:
-        """Wait until the flag is up, and lower it."""
-        await super().wait()
-        self.clear()
-        return True
-
-
-class _Alarm:
+class Alarm:
     """The timer of a session's deadlines. It may go off too early, which does no harm."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

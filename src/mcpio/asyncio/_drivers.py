@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, TapSource, lifespan_of, report
@@ -29,15 +29,29 @@ from mcpio.app.session import Session
 from mcpio.asyncio._actor import AsyncioActor
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment, settled, tasks_around, ungrouped
-from mcpio.asyncio._transport import ReaderWriterAdapter
+from mcpio.asyncio._transport import AbortableAdapter, ReaderWriterAdapter
 from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
-__all__ = ["AsyncioClientContext", "ServeStreams", "connect", "open_streams", "serve", "serving"]
+__all__ = [
+    "AsyncioClientContext",
+    "ServeStreams",
+    "Started",
+    "connect",
+    "open_streams",
+    "run_client",
+    "serve",
+    "serving",
+    "start_client",
+]
 
 S = TypeVar("S", bound=Session)
+C = TypeVar("C", bound=Client)
+
+Started: TypeAlias = tuple[C, "asyncio.Task[None]"]
+"""A client, and the task that runs its session."""
 
 _RUNNING: set[asyncio.Task[None]] = set()
 """The tasks of clients without a group. The event loop itself keeps only weak references to tasks."""
@@ -146,19 +160,19 @@ async def connect(
 
 def open_streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **options: Unpack[ConnectOptions]
-) -> AsyncioClientContext:
+) -> AsyncioClientContext[Client]:
     """Async context manager that yields a client: ``async with open_streams(…) as client``. See ``connect``."""
     return AsyncioClientContext(lambda: _start(reader, writer, None, options))
 
 
-class AsyncioClientContext(ClientContext):
+class AsyncioClientContext(ClientContext, Generic[C]):
     """Async context manager that yields a client. An exception of the body propagates unwrapped."""
 
-    def __init__(self, start: Callable[[], Awaitable[tuple[Client, asyncio.Task[None]]]]) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Started[C]]]) -> None:
         self._start = start
         self._is_open = False
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> C:
         """Connect. Raises ConnectFailed, with nothing left behind."""
         if self._is_open:
             raise RuntimeError("this context manager is in use: make another for a second client")
@@ -238,16 +252,71 @@ def _session(server: Server, setup: SessionSetup, state: Any, driver: Driver) ->
 
 async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
-) -> tuple[Client, asyncio.Task[None]]:
-    """Return an initialized client, and the task that runs its session."""
-    adapter = ReaderWriterAdapter(reader, writer)
+) -> Started[Client]:
+    """Return an initialized client over a reader and a writer, and the task that runs its session."""
+    return await start_client(ReaderWriterAdapter(reader, writer), group, options, Client)
+
+
+async def start_client(
+    adapter: AbortableAdapter,
+    group: asyncio.TaskGroup | None,
+    options: Mapping[str, Any],
+    make: Callable[..., C],
+    after_close: Callable[[C], Awaitable[None]] | None = None,
+) -> Started[C]:
+    """Return an initialized client, made by ``make(connection, driver, **options)``, and the task of its session."""
     try:
-        started, task, is_resumed = _launch(adapter, group, options)
+        of_client, how = split_options(options)
+        setup = prepare_client(of_client, asyncio.get_running_loop().time(), **how)
+
+        def carrying(started: asyncio.Future[C]) -> Coroutine[Any, Any, None]:
+            return _carry(
+                setup,
+                adapter,
+                lambda driver: make(setup.connection, driver, **of_client),
+                after_close,
+                started=started,
+            )
+
+        return await run_client(carrying, group, is_resumed=setup.is_resumed)
     except BaseException:
-        # Invalid options, or a group that takes no more tasks: no actor owned the streams yet.
+        # Invalid options, or a group that takes no more tasks: no actor owned the transport yet.
         adapter.abort()
         raise
-    client: Client | None = None
+
+
+async def run_client(
+    carry: Callable[[asyncio.Future[C]], Coroutine[Any, Any, None]],
+    group: asyncio.TaskGroup | None,
+    *,
+    is_resumed: bool,
+) -> Started[C]:
+    """Start the task ``carry(started)``, which sets the future to a client, and return that client, initialized.
+
+    A client whose conversation began earlier needs no handshake.
+    """
+    loop = asyncio.get_running_loop()
+    started: asyncio.Future[C] = loop.create_future()
+
+    async def carried() -> None:
+        try:
+            await carry(started)
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    running = carried()
+    try:
+        task = (group or loop).create_task(running)
+    except RuntimeError:
+        running.close()
+        raise
+    _RUNNING.add(task)
+    task.add_done_callback(_RUNNING.discard)
+    # Its group may have been cancelled before the task started.
+    task.add_done_callback(lambda _: started.cancel())
+    client: C | None = None
     try:
         client = await asyncio.shield(started)
         if not is_resumed:
@@ -262,41 +331,9 @@ async def _start(
     return client, task
 
 
-def _launch(
-    adapter: ReaderWriterAdapter, group: asyncio.TaskGroup | None, options: Any
-) -> tuple[asyncio.Future[Client], asyncio.Task[None], bool]:
-    """Return a future client, the task that runs its session, and whether the conversation began earlier."""
-    of_client, how = split_options(options)
-    loop = asyncio.get_running_loop()
-    setup = prepare_client(of_client, loop.time(), **how)
-    connection: Any = setup.connection
-    started: asyncio.Future[Client] = loop.create_future()
-
-    async def carry() -> None:
-        try:
-            await _carry(setup, adapter, lambda driver: Client(connection, driver, **of_client), started=started)
-        except Exception as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    running = carry()
-    try:
-        task = (group or loop).create_task(running)
-    except RuntimeError:
-        running.close()
-        raise
-    _RUNNING.add(task)
-    task.add_done_callback(_RUNNING.discard)
-    # Its group may have been cancelled before the task started.
-    task.add_done_callback(lambda _: started.cancel())
-    task.add_done_callback(lambda _: adapter.abort())
-    return started, task, setup.is_resumed
-
-
 async def _carry(
     setup: SessionSetup,
-    adapter: ReaderWriterAdapter,
+    adapter: AbortableAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,

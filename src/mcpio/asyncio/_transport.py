@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
+from mcpio._drivers.actor import TransportAdapter
 from mcpio.engine.connection import Connection
 
-__all__ = ["ReaderWriterAdapter"]
+__all__ = ["AbortableAdapter", "ReaderWriterAdapter"]
 
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read."""
 
 WRITE_AHEAD: Final = 8192
 """Bytes in the transport's buffer beyond which no more output is pulled from the connection."""
+
+
+class AbortableAdapter(TransportAdapter, Protocol):
+    """A transport adapter that can be closed between two waits."""
+
+    def abort(self) -> None:
+        """Close the transport without writing what is unsent, unless it is closed."""
 
 
 class ReaderWriterAdapter:

@@ -12,11 +12,12 @@ import trio
 
 from mcpio._checks import check_options, checked
 from mcpio._drivers.event_loop import reason_of
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
-from mcpio.trio._net.listening import TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._net.listening import keep_tcp_alive
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._transport import BROKEN, StreamAdapter, TransportAdapter, close_forcefully
 

@@ -22,10 +22,10 @@ from mcpio._checks import checked
 from mcpio._drivers import report
 from mcpio._drivers.connection_limit import capped_connections
 from mcpio._drivers.fault_log import FaultLog
+from mcpio._drivers.tcp_keep_alive import set_tcp_keep_alive
 from mcpio.trio._transport import BROKEN
 
 __all__ = [
-    "TCP_KEEP_ALIVE",
     "Acceptor",
     "SocketPeer",
     "address_of",
@@ -57,15 +57,6 @@ LOCK_AGAIN: Final = 0.01
 
 LOCK_TIMEOUT: Final = 2.0
 """Seconds after which the owner of the lock cannot be a server that is starting."""
-
-TCP_KEEP_ALIVE: Final = 60.0
-"""Seconds of silence before the first TCP keep-alive probe, by default."""
-
-KEEP_ALIVE_MOST: Final = 32767
-"""The longest time in seconds that every system accepts."""
-
-KEEP_ALIVE_INTERVAL: Final = 15.0
-"""Seconds between two keep-alive probes; after four without an answer, the connection is lost."""
 
 Listener: TypeAlias = "trio.abc.Listener[Any]"
 
@@ -308,14 +299,7 @@ def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
     """Turn on TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
     if seconds is None or not isinstance(stream, trio.SocketStream):
         return
-    if stream.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
-        return
-    times = {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": KEEP_ALIVE_INTERVAL, "TCP_KEEPCNT": 4}
-    with suppress(OSError):  # The peer is gone already.
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in times.items():
-            if hasattr(socket, name):  # Which options exist depends on the system.
-                stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(min(max(1, value), KEEP_ALIVE_MOST)))
+    set_tcp_keep_alive(stream.socket, seconds)
 
 
 def unix_path_of(listener: Listener) -> str | None:

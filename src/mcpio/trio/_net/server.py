@@ -14,10 +14,10 @@ import trio
 from mcpio._checks import check_options
 from mcpio._drivers import TapSource, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._net.listening import (
-    TCP_KEEP_ALIVE,
     Acceptor,
     SocketPeer,
     address_of,

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from mcpio._checks import check_options, checked, chosen
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.client import Client
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import seconds
@@ -22,7 +23,6 @@ from mcpio.http.location import Location
 from mcpio.trio._drivers import TrioClientContext
 from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._net.client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_by, connect_socket, secured
-from mcpio.trio._net.listening import TCP_KEEP_ALIVE
 from mcpio.trio._websocket.adapter import WebSocketAdapter
 from mcpio.websocket import client_opening
 from mcpio.websocket.client_opening import ClientOpening

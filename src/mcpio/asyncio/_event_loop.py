@@ -1,0 +1,135 @@
+"""What the drivers that all event loops share need of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
+from mcpio.asyncio._socket_stream import SocketStream
+from mcpio.asyncio._tasks import last_moment
+
+__all__ = ["AsyncioEventLoop", "CancelScope", "Signal"]
+
+
+class Signal(asyncio.Event):
+    """A flag that one task waits for; waiting lowers it."""
+
+    async def wait(self) -> Literal[True]:
+        """Wait until the flag is up, and lower it."""
+        await super().wait()
+        self.clear()
+        return True
+
+
+class CancelScope:
+    """Block that ends quietly when it is cancelled, or when its time is over, as Trio's of the same name.
+
+    ``asyncio.timeout`` raises TimeoutError, and cannot be cancelled before it is entered.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = None if seconds is None else self._loop.time() + seconds
+        self._task: asyncio.Task[Any] | None = None
+        self._handle: asyncio.Handle | None = None
+        self._is_cancelled = self._is_delivered = False
+        self.cancelled_caught = False
+
+    def cancel(self) -> None:
+        """Cut the block off at its current or next wait; before the block begins, at its first."""
+        self._is_cancelled = True
+        if self._task is not None and not self._is_delivered:
+            # Not at once: a task that cancels its own block would be cut off at its first wait after the block.
+            self._call(self._loop.call_soon(self._deliver))
+
+    def __enter__(self) -> Self:
+        """Begin the block, in the task that is to be cut off."""
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._before = self._task.cancelling()
+        if self._is_cancelled:
+            self.cancel()
+        elif self._deadline is not None:
+            self._call(self._loop.call_at(self._deadline, self._deliver))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """End the block."""
+        task, self._task = self._task, None
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self._is_delivered or task is None:
+            return False
+        # A cancellation from outside that came as well goes on.
+        is_ours = task.uncancel() <= self._before
+        self.cancelled_caught = is_ours and isinstance(error, asyncio.CancelledError)
+        return self.cancelled_caught
+
+    def _call(self, handle: asyncio.Handle) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = handle
+
+    def _deliver(self) -> None:
+        if self._task is not None:
+            self._is_delivered = True
+            self._task.cancel()
+
+
+class AsyncioEventLoop:
+    """``mcpio._drivers.event_loop.EventLoop`` for asyncio."""
+
+    broken: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self) -> None:
+        """Make it inside the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._loop.time()
+
+    def signal(self) -> Signal:
+        """Return a flag that waiting lowers again."""
+        return Signal()
+
+    def event(self) -> asyncio.Event:
+        """Return a flag that stays up."""
+        return asyncio.Event()
+
+    def scope(self, seconds: float | None = None) -> CancelScope:
+        """Return a cancel scope."""
+        return CancelScope(seconds)
+
+    def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
+        """Return a block that an earlier cancellation does not cut off."""
+        return last_moment(seconds)
+
+    async def open_stream(self, host: str, port: int, unix: str | None) -> SocketStream:
+        """Connect."""
+        if unix is not None:
+            _, stream = await self._loop.create_unix_connection(SocketStream, unix)
+            return stream
+        # One address after another as they answer, as Trio does (RFC 8305).
+        transport, stream = await self._loop.create_connection(SocketStream, host, port, happy_eyeballs_delay=0.25)
+        set_tcp_keep_alive(transport.get_extra_info("socket"), TCP_KEEP_ALIVE)
+        return stream
+
+    async def start_tls(self, stream: SocketStream, context: ssl.SSLContext, host: str) -> SocketStream:
+        """Shake hands as a client."""
+        await stream.start_tls(context, host)
+        return stream
+
+    def is_readable(self, stream: SocketStream) -> bool:
+        """Whether something came, as far as the loop has seen."""
+        return stream.is_readable
+
+    async def abort(self, stream: SocketStream) -> None:
+        """Close a stream without waiting for the peer."""
+        await stream.abort()

@@ -1,0 +1,94 @@
+"""``open_http`` and ``connect_http``: a client of a server over Streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Unpack
+
+from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_pool import HttpClientTimeouts
+from mcpio.app.client import Client
+from mcpio.asyncio._actor import Alarm
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
+from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._tasks import ungrouped
+
+__all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
+
+
+async def connect_http(
+    url: str, *, group: asyncio.TaskGroup | None = None, **options: Unpack[HttpConnectOptions]
+) -> Client:
+    """Return a client that has completed the handshake with the server at a URL.
+
+    It is tied to no block, and any task may close it. It ends when it is closed, or with ``group``, in which its tasks
+    run and never raise; without a group it ends with the event loop. ``http+unix://%2Frun%2Fserver.sock/mcp`` is a
+    server on a Unix socket: the path, percent-encoded, stands in place of the host.
+
+    Raises ConnectFailed with the reason as its cause, and ValueError for a malformed URL or option.
+    """
+    client, _ = await _start(url, group, options)
+    return client
+
+
+def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> AsyncioClientContext[Client]:
+    """Return an async context manager that yields a client: ``async with open_http("http://…/mcp") as client``.
+
+    See ``connect_http`` for the arguments.
+    """
+    return AsyncioClientContext(lambda: _start(url, None, options))
+
+
+async def _start(url: str, group: asyncio.TaskGroup | None, options: Any) -> Started[Client]:
+    setup = HttpSetup.check(url, options, asyncio.get_running_loop().time())
+
+    def carrying(started: asyncio.Future[Client]) -> Coroutine[Any, Any, None]:
+        return _carry(setup, started)
+
+    return await run_client(carrying, group, is_resumed=setup.session.is_resumed)
+
+
+async def _carry(setup: HttpSetup, started: asyncio.Future[Client]) -> None:
+    """Run one client until it has ended."""
+    with ungrouped():
+        async with asyncio.TaskGroup() as handlers:
+            actor = AsyncioHttpActor(setup, AsyncioRuntime(handlers))
+            try:
+                started.set_result(setup.client(actor))
+                await actor.run()
+            finally:
+                await actor.stop()
+
+
+class AsyncioHttpActor(HttpActor):
+    """Runs one client until its connection has ended and the server was told."""
+
+    def __init__(self, setup: HttpSetup, runtime: AsyncioRuntime) -> None:
+        # The tasks that carry messages are in no group: they outlive a cancellation, to end the session on the server.
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._alarm = Alarm(asyncio.get_running_loop())
+        super().__init__(setup, AsyncioEventLoop(), self._alarm, runtime)
+
+    async def stop(self) -> None:
+        """End the tasks that carry messages, and wait for them."""
+        self._alarm.stop()
+        for task in self._carriers:
+            task.cancel()
+        if self._carriers:
+            async with self._loop.last_moment(None):
+                await asyncio.wait(self._carriers)
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        started = asyncio.get_running_loop().create_task(self._guard(task))
+        self._carriers.add(started)
+        started.add_done_callback(self._carriers.discard)
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._fail(error)

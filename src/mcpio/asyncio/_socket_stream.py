@@ -1,0 +1,130 @@
+"""A connection on asyncio as a stream: what arrives waits in a buffer, and what leaves waits for room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+__all__ = ["SocketStream"]
+
+READ_AHEAD: Final = 131_072
+"""Bytes in the buffer beyond which the socket is not read."""
+
+
+class SocketStream(asyncio.Protocol):
+    """A byte stream with one reading and one writing task.
+
+    Not asyncio's reader and writer: those cannot tell whether something came that nobody asked for, and hold 64 KiB of
+    output before they wait.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._received = bytearray()
+        self._has_ended = False
+        self._is_paused = False
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._may_write = True
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    # The stream
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to read, or the end."""
+        return bool(self._received) or self._has_ended or self._error is not None
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes; ``b""`` at the end. Raises OSError if the connection broke."""
+        while not self._received:
+            if self._error is not None:
+                raise self._error
+            if self._has_ended:
+                return b""
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        data = bytes(self._received[:max_bytes])
+        del self._received[:max_bytes]
+        if self._is_paused and not self._has_ended and len(self._received) < READ_AHEAD:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
+
+    async def send_all(self, data: bytes) -> None:
+        """Write all of the data: wait until the system has taken it, but for what a socket's buffer holds."""
+        self._check_open()
+        self._transport.write(data)
+        while not self._may_write:
+            self._writer = self._loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+            self._check_open()
+
+    async def start_tls(self, context: Any, host: str) -> None:
+        """Shake hands as a client; all later bytes are encrypted. Raises OSError."""
+        self._transport = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
+        self._transport.set_write_buffer_limits(0)
+
+    async def abort(self) -> None:
+        """Close without waiting for the peer."""
+        self._transport.abort()
+        await asyncio.wait([self._closed])
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+
+    # The protocol of the transport
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin."""
+        self._transport = transport
+        # What is written is with the system, or its task waits: nothing piles up here.
+        transport.set_write_buffer_limits(0)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what arrived."""
+        self._received += data
+        if len(self._received) >= READ_AHEAD and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> bool:
+        """Note the end of input. Output goes on, but under TLS, where that is impossible."""
+        self._has_ended = True
+        _wake(self._reader)
+        return self._transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Note the end."""
+        self._has_ended = True
+        self._error = error if error is None or isinstance(error, OSError) else ConnectionResetError(str(error))
+        _wake(self._reader)
+        _wake(self._writer)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Wait before more is written."""
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._may_write = True
+        _wake(self._writer)
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
