@@ -17,6 +17,8 @@ import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, Event, Limits, ServerConnection, files
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.stdio.process import INHERITED_VARIABLES, ProcessOptions
+from mcpio._drivers.stdio.stderr import MAX_LINE, TAIL_SIZE
 from mcpio.app import client_tools, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
@@ -28,9 +30,6 @@ from mcpio.cli import lists as cli_lists
 from mcpio.engine.inbox import QUOTE
 from mcpio.errors import ErrorCode
 from mcpio.trio import default_environment, start_process
-from mcpio.trio._stdio.platform import INHERITED_VARIABLES
-from mcpio.trio._stdio.process import ProcessOptions
-from mcpio.trio._stdio.stderr import MAX_LINE, TAIL_SIZE
 
 DOCS = ROOT / "docs"
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from mcpio.trio._signals import Terminated, exit_status, run_until_signalled, terminate_on_signals
+from mcpio._drivers.signals import Terminated, exit_status
+from mcpio.trio._signals import run_until_signalled, terminate_on_signals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

@@ -278,7 +278,7 @@ async def start_client(
                 started=started,
             )
 
-        return await run_client(carrying, group, is_resumed=setup.is_resumed)
+        return await run_client(carrying, group, is_resumed=setup.is_resumed, after=adapter.abort)
     except BaseException:
         # Invalid options, or a group that takes no more tasks: no actor owned the transport yet.
         adapter.abort()
@@ -290,10 +290,12 @@ async def run_client(
     group: asyncio.TaskGroup | None,
     *,
     is_resumed: bool,
+    after: Callable[[], object] | None = None,
 ) -> Started[C]:
     """Start the task ``carry(started)``, which sets the future to a client, and return that client, initialized.
 
-    A client whose conversation began earlier needs no handshake.
+    A client whose conversation began earlier needs no handshake. ``after`` is called when the task is done, even if its
+    group was cancelled before the task started.
     """
     loop = asyncio.get_running_loop()
     started: asyncio.Future[C] = loop.create_future()
@@ -314,8 +316,9 @@ async def run_client(
         raise
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
-    # Its group may have been cancelled before the task started.
     task.add_done_callback(lambda _: started.cancel())
+    if after is not None:
+        task.add_done_callback(lambda _: after())
     client: C | None = None
     try:
         client = await asyncio.shield(started)

@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
+from mcpio.trio._net.listening import keep_tcp_alive
 from mcpio.trio._nurseries import last_moment
 from mcpio.trio._timekeeper import Signal
 from mcpio.trio._transport import BROKEN
@@ -52,7 +53,7 @@ class TrioEventLoop:
         if unix is not None:
             return await trio.open_unix_socket(unix)
         stream = await trio.open_tcp_stream(host, port)
-        set_tcp_keep_alive(stream.socket, TCP_KEEP_ALIVE)
+        keep_tcp_alive(stream, TCP_KEEP_ALIVE)
         return stream
 
     async def start_tls(self, stream: Any, context: ssl.SSLContext, host: str) -> trio.SSLStream[Any]:

@@ -1,48 +1,21 @@
-"""The end of a server by SIGINT or SIGTERM: soon, without a traceback, with exit status 130 or 143."""
+"""The end of a server on Trio by SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
-import _thread
-import atexit
-import contextlib
-import os
-import signal
-import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import trio
 
-__all__ = ["DEFAULT_TIMEOUT", "Terminated", "exit_status", "run_until_signalled", "terminate_on_signals"]
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, Terminated, ended_by_signals, exit_status
 
-if sys.platform == "win32":
-    _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
-else:
-    _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The signals that end a server."""
+__all__ = ["Terminated", "run_until_signalled", "terminate_on_signals"]
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT: Final = 0.06
-"""Seconds between the signal and the forced exit. The rest of the promised 100 ms is for the system."""
 
-
-class Terminated(SystemExit):
-    """Raised when a signal ended the block. If not caught, it ends the process with ``code``, without a traceback.
-
-    ``signum`` is the signal. ``code`` is 128 plus its number, as in a shell: 130 for SIGINT, 143 for SIGTERM.
-    """
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(128 + signum)
-        self.signum = signum
-
-
-@contextmanager
-def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> Iterator[None]:
+def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> AbstractContextManager[None]:
     """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM. For a Trio run.
 
     The signal cancels the block. When that is unwound, ``Terminated`` is raised, which ends the process with the right
@@ -58,25 +31,7 @@ def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> Iterator
     process was started to ignore it, as a background job of a shell is. The end of the block restores the previous
     handlers, unless a signal ended it.
     """
-    termination = _Termination(trio.CancelScope(), timeout)
-    previous = {}
-    try:
-        for signum in _TERMINATION_SIGNALS:
-            previous[signum] = signal.signal(signum, termination.receive)
-    except ValueError:
-        pass  # Not the main thread.
-    try:
-        with termination.scope:
-            yield
-    finally:
-        if termination.signum is None:
-            for signum, handler in previous.items():
-                signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
-    if termination.signum is not None:
-        _exit_quietly()
-        if timeout is not None:
-            atexit.register(_exit_at_once, 128 + termination.signum)
-        raise Terminated(termination.signum)
+    return ended_by_signals(trio.CancelScope(), trio.lowlevel.current_trio_token().run_sync_soon, timeout)
 
 
 def run_until_signalled(main: Callable[[], Awaitable[T]], *, timeout: float | None = DEFAULT_TIMEOUT) -> T:
@@ -96,65 +51,3 @@ def run_until_signalled(main: Callable[[], Awaitable[T]], *, timeout: float | No
         if status is None:
             raise
         raise Terminated(status - 128) from None
-
-
-def exit_status(exc: BaseException) -> int | None:
-    """Return the exit status of a ``Terminated``, or of an exception group of nothing else; otherwise ``None``."""
-    if isinstance(exc, Terminated):
-        return 128 + exc.signum
-    if isinstance(exc, BaseExceptionGroup):
-        statuses = [exit_status(member) for member in exc.exceptions]
-        return None if None in statuses else statuses[0]
-    return None
-
-
-class _Termination:
-    """The signal handler of one block."""
-
-    def __init__(self, scope: trio.CancelScope, timeout: float | None) -> None:
-        self.scope = scope
-        self.signum: int | None = None
-        self._timeout = timeout
-        self._token = trio.lowlevel.current_trio_token()
-
-    def receive(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal. Runs between any two bytecodes of the main thread, so nothing here may wait for a lock."""
-        if self.signum is not None:
-            os._exit(128 + signum)
-        self.signum = signum
-        if self._timeout is not None:
-            # Not threading.Thread: its start takes a lock that the interrupted code may hold.
-            _thread.start_new_thread(_exit_after, (self._timeout, 128 + signum))
-        self._token.run_sync_soon(self.scope.cancel)
-
-
-def _exit_after(seconds: float, status: int) -> None:
-    time.sleep(seconds)
-    os._exit(status)
-
-
-def _exit_at_once(status: int) -> None:
-    """Run the exit functions, and skip the rest of the exit: the interpreter may take long to clear its modules.
-
-    No thread could cut that short, since none runs then. It is the first of the exit functions, so it runs the others.
-    """
-    atexit.unregister(_exit_at_once)
-    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other name for it
-    for file in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            file.flush()
-    os._exit(status)
-
-
-def _exit_quietly() -> None:
-    """Let the interpreter treat an exception group of ``Terminated`` only as it treats a bare one."""
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], exc: BaseException, traceback: TracebackType | None) -> None:
-        status = exit_status(exc)
-        if status is None:
-            previous(kind, exc, traceback)
-        else:
-            raise SystemExit(status)  # From here, it is the interpreter's ordinary exit with a status.
-
-    sys.excepthook = hook

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
+from mcpio._drivers.stdio import posix
 from mcpio.errors import ConnectFailed
-from mcpio.trio._stdio import posix as _posix
 from mcpio.trio._stdio.process import ChildProcess, default_environment, open_process_stream, start_process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
@@ -473,8 +473,8 @@ def test_process_group_of_another_user_counts_as_alive(monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", refuse)
-        assert _posix._group_lives(os.getpid())
+        assert posix.group_lives(os.getpid())
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", refuse)
-        assert _posix._has_living_member(os.getpgrp())
-    assert _posix._group_lives(os.getpgrp())
+        assert posix._has_living_member(os.getpgrp())
+    assert posix.group_lives(os.getpgrp())

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import trio
 
-from mcpio.trio._stdio.stderr import MAX_LINE, TAIL_SIZE, StderrReader
+from mcpio._drivers.stdio.stderr import MAX_LINE, TAIL_SIZE
+from mcpio.trio._stdio.stderr import StderrReader
 
 
 class Source:

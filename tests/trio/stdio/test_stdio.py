@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcpio.trio._stdio.stdio_stream import claim_stdio, stdio_stream
+from mcpio._drivers.stdio.claim import claim_stdio
+from mcpio.trio._stdio.stdio_stream import stdio_stream
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 

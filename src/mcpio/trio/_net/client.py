@@ -17,6 +17,7 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._net.listening import keep_tcp_alive
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._transport import BROKEN, StreamAdapter, TransportAdapter, close_forcefully
@@ -141,9 +142,10 @@ async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, giv
     if policy is None:
         given.pop("on_session_lost", None)
         return await start_client(connector.make_adapter(await connector.open()), nursery, given, Client)
-    from mcpio.trio._reconnecting import start_lasting_client
+    from mcpio._drivers.reconnecting import lasting_client
 
-    return await start_lasting_client(connector, policy, nursery, given, Client)
+    adapter, make = await lasting_client(connector, policy, given, Client, TrioEventLoop())
+    return await start_client(adapter, nursery, given, make)
 
 
 class SocketConnector(Generic[D]):

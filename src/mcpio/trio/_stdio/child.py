@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from mcpio.trio._fd_streams import FdReader, FdWriter
 
-__all__ = ["Child", "Stderr"]
-
-
-class Stderr(enum.Enum):
-    """Where a child's standard error goes."""
-
-    INHERIT = "inherit"
-    DISCARD = "discard"
-    PIPE = "pipe"
+__all__ = ["Child"]
 
 
 class Child(Protocol):

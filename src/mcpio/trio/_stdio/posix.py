@@ -7,21 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from mcpio._drivers.stdio.posix import group_lives, signal_group, tie_to
+from mcpio._drivers.stdio.process import Stderr
 from mcpio.trio._fd_streams import FdReader, FdWriter, PollReader, PollWriter
-from mcpio.trio._stdio.child import Child, Stderr
+from mcpio.trio._stdio.child import Child
 from mcpio.trio._stdio.descriptors import open_input, open_output
 
-__all__ = ["INHERITED_VARIABLES", "open_input", "open_output", "start_child"]
+__all__ = ["open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform != "win32"
-
-INHERITED_VARIABLES: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""The environment variables that a child gets by default: none that is likely to be a secret."""
 
 
 async def start_child(
@@ -89,7 +88,7 @@ class _PosixChild:
         self._signal(signal.SIGKILL)
 
     def group_left(self) -> bool:
-        return _group_lives(self.pid)
+        return group_lives(self.pid)
 
     def take_stdout(self) -> FdReader | None:
         return self._stdout.hand_over()
@@ -98,35 +97,7 @@ class _PosixChild:
         self._stdout.end_when_empty()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Refused for a program that changed its user: the end of its input is the only request that reaches it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
-
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return _has_living_member(group) if sys.platform == "linux" else True
-
-
-def _has_living_member(group: int) -> bool:
-    """Distinguish members from zombies, which stay for ever where process 1 reaps none, as in many containers."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return True  # It cannot be known.
-    for name in names:
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # "pid (command) state parent group ...", and the command may hold anything.
-                state, _, member_of = file.read().rpartition(b")")[2].split()[:3]
-                if int(member_of) == group and state not in (b"Z", b"X"):
-                    return True
-    return False
+        signal_group(self.pid, number)
 
 
 async def _start_tied(
@@ -153,30 +124,9 @@ async def _start_tied(
         env=env,
         cwd=cwd,
         start_new_session=start_new_session,
-        preexec_fn=_tie_to(os.getpid()),  # noqa: PLW1509 - nothing in it takes a lock or imports
+        preexec_fn=tie_to(os.getpid()),  # noqa: PLW1509 - nothing in it takes a lock or imports
     )
     return _TiedProcess(popen)
-
-
-def _tie_to(parent: int) -> Callable[[], None]:
-    """Return the function that the child runs between fork and exec.
-
-    Python code is safe there as long as it waits for no lock that another thread of the parent held at the fork: all
-    names are looked up before, and ``PyDLL`` keeps the interpreter lock during the call.
-    """
-    import ctypes
-
-    prctl = ctypes.PyDLL(None).prctl
-    prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
-    set_parent_death_signal, kill = 1, int(signal.SIGKILL)
-    parent_of_caller, leave = os.getppid, os._exit
-
-    def tie() -> None:
-        prctl(set_parent_death_signal, kill)
-        if parent_of_caller() != parent:
-            leave(1)  # The parent died before the call, so no signal will come.
-
-    return tie
 
 
 class _TiedProcess:

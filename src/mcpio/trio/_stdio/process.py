@@ -5,21 +5,30 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
-import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Literal, TypedDict, Unpack
+from typing import Unpack
 
 import trio
 
+from mcpio._drivers.stdio.process import (
+    EXIT_TIMEOUT,
+    STDERR_TIMEOUT,
+    ProcessOptions,
+    Stderr,
+    StderrSink,
+    default_environment,
+    describe_exit,
+    environment,
+    starting,
+    stderr_mode,
+)
 from mcpio._printable import printable
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
-from mcpio.errors import ConnectFailed
 from mcpio.trio._fd_streams import FdReader, StdioStream
 from mcpio.trio._interrupts import uninterruptible
-from mcpio.trio._stdio.child import Child, Stderr
-from mcpio.trio._stdio.platform import INHERITED_VARIABLES, start_child
+from mcpio.trio._stdio.child import Child
+from mcpio.trio._stdio.platform import start_child
 from mcpio.trio._stdio.stderr import StderrReader
 
 __all__ = [
@@ -30,39 +39,6 @@ __all__ = [
     "open_process_stream",
     "start_process",
 ]
-
-StderrSink = Literal["inherit", "discard", "capture"] | Callable[[str], object]
-"""Where a child's standard error goes: to this process's own, nowhere, into ``stderr_tail`` only, or there and to a
-function, line by line."""
-
-
-class ProcessOptions(TypedDict, total=False):
-    """The keyword arguments of ``start_process``, for functions that pass them on."""
-
-    env: Mapping[str, str] | None
-    inherit_env: bool
-    cwd: str | os.PathLike[str] | None
-    stderr: StderrSink
-    close_grace: float
-    terminate_grace: float
-    die_with_parent: bool
-
-
-EXIT_TIMEOUT: Final = 0.5
-"""Seconds for which an error message waits for the child's exit and the rest of its standard error."""
-
-STDERR_TIMEOUT: Final = 0.2
-"""Seconds to wait, after the child's end, for the end of its standard error, which another process may hold open."""
-
-
-def default_environment() -> dict[str, str]:
-    """Return the part of this process's environment that a child gets by default (STDIO-11).
-
-    These are HOME, LOGNAME, PATH, SHELL, TERM and USER; on Windows, what programs there need to start. Values that are
-    exported shell functions are left out.
-    """
-    found = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-    return {name: value for name, value in found.items() if not value.startswith("()")}
 
 
 async def start_process(
@@ -98,10 +74,10 @@ async def start_process(
 
     Raises ConnectFailed if the program cannot be started.
     """
-    mode = _stderr_mode(stderr)
+    mode = stderr_mode(stderr)
     machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
     place = None if cwd is None else os.fspath(cwd)
-    child = await _start(argv, _environment(env, inherit_env), place, mode, die_with_parent)
+    child = await _start(argv, environment(env, inherit_env), place, mode, die_with_parent)
     process = ChildProcess(tuple(argv), child, machine, stderr if callable(stderr) else None)
     try:
         process.attend(nursery)
@@ -199,7 +175,7 @@ class ChildProcess:
         with trio.move_on_after(timeout):
             await self._exited.wait()
             await self._stderr.ended.wait()
-        text = f"{self.argv[0]!r} {_describe_exit(self.returncode)}"
+        text = f"{self.argv[0]!r} {describe_exit(self.returncode)}"
         tail = printable(self.stderr_tail.strip())
         return f"{text}; the end of its standard error:\n{tail}" if tail else text
 
@@ -295,59 +271,8 @@ class _ChildStream(StdioStream):
 async def _start(
     argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: Stderr, die_with_parent: bool
 ) -> Child:
-    if isinstance(argv, str | bytes) or not argv:
-        raise TypeError(f"argv is a list of strings, the program first, not {argv!r}")
-    try:
+    with starting(argv, cwd):
         return await start_child(argv, env=env, cwd=cwd, stderr=stderr, die_with_parent=die_with_parent)
-    except OSError as exc:
-        raise ConnectFailed(f"cannot start {argv[0]!r}: {_reason(exc, argv[0], cwd)}") from exc
-    except (ValueError, subprocess.SubprocessError) as exc:  # A null character in an argument, say.
-        raise ConnectFailed(f"cannot start {argv[0]!r}: {exc}") from exc
-
-
-def _reason(exc: OSError, program: str, cwd: str | None) -> str:
-    if cwd is not None and not os.path.isdir(cwd):
-        return f"the working directory {cwd!r} does not exist"
-    if isinstance(exc, FileNotFoundError):
-        if os.path.dirname(program) and os.path.exists(program):
-            return "the interpreter that its first line names is not found"
-        return "no such program"
-    if isinstance(exc, PermissionError):
-        return "it is not an executable file, or this user may not run it"
-    return exc.strerror or str(exc)
-
-
-def _environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, str]:
-    base = dict(os.environ) if inherit_env else default_environment()
-    given = dict(env or {})
-    for name, value in given.items():
-        if not isinstance(value, str | bytes | os.PathLike):
-            raise TypeError(f"env: the value of {name!r} is text, not of type {type(value).__name__}")
-    return base | given
-
-
-def _stderr_mode(sink: StderrSink) -> Stderr:
-    match sink:
-        case "inherit":
-            return Stderr.INHERIT
-        case "discard":
-            return Stderr.DISCARD
-        case "capture":
-            return Stderr.PIPE
-        case _ if callable(sink):
-            return Stderr.PIPE
-    raise ValueError(f"stderr is 'inherit', 'discard', 'capture' or a function, not {sink!r}")
-
-
-def _describe_exit(returncode: int | None) -> str:
-    if returncode is None:
-        return "has not exited"
-    if returncode >= 0:
-        return f"exited with status {returncode}"
-    try:
-        return f"was ended by {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"was ended by signal {-returncode}"
 
 
 @trio.lowlevel.enable_ki_protection

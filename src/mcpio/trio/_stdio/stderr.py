@@ -1,51 +1,33 @@
-"""A child's standard error: always read, its tail kept, its lines passed to a sink (STDIO-07)."""
+"""A child's standard error, read to its end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
+from mcpio._drivers.stdio.stderr import StderrLines
 from mcpio.trio._interrupts import interruptible
 
 if TYPE_CHECKING:
     from mcpio.trio._fd_streams import FdReader
 
-__all__ = ["MAX_LINE", "TAIL_SIZE", "StderrReader"]
+__all__ = ["StderrReader"]
 
-TAIL_SIZE: Final = 8192
-"""Bytes kept for error messages."""
-
-MAX_LINE: Final = 65536
-"""Bytes after which a line without an end is passed on as it is."""
+interruptible(StderrLines._give)  # noqa: SLF001  # it calls a function of the user
 
 
-class StderrReader:
-    """Reads one child's standard error to its end; ``source`` is ``None`` if it is not captured.
-
-    ``sink`` is called with each line. If it raises an Exception, that is logged, the sink is not called again, and
-    reading continues. Any other BaseException propagates from ``run``.
-    """
+class StderrReader(StderrLines):
+    """Reads one child's standard error to its end; ``source`` is ``None`` if it is not captured."""
 
     def __init__(self, source: FdReader | None, sink: Callable[[str], object] | None) -> None:
+        super().__init__(sink)
         self.ended = trio.Event()
         """Set when nothing more is read."""
         self._source = source
-        self._sink = sink
-        self._tail = bytearray()
-        self._cut = False
-        self._line = bytearray()
         if source is None:
             self.ended.set()
-
-    @property
-    def tail(self) -> str:
-        """The last ``TAIL_SIZE`` bytes, from the beginning of a line; undecodable bytes are replaced."""
-        kept = bytes(self._tail[-TAIL_SIZE:])
-        if self._cut or len(self._tail) > TAIL_SIZE:
-            kept = kept.partition(b"\n")[2] or kept
-        return kept.decode("utf-8", "replace")
 
     async def run(self) -> None:
         """Read until the end or a cancellation; then close the source."""
@@ -53,40 +35,10 @@ class StderrReader:
             return
         try:
             while data := await self._source.receive_some():
-                self._take(data)
+                self.take(data)
         except trio.BrokenResourceError:
             pass
         finally:
-            if self._line:
-                self._give(bytes(self._line))
+            self.finish()
             self._source.close()
             self.ended.set()
-
-    def _take(self, data: bytes) -> None:
-        self._tail += data
-        if len(self._tail) > 2 * TAIL_SIZE:
-            del self._tail[:-TAIL_SIZE]
-            self._cut = True
-        if self._sink is None:
-            return
-        first, *others = data.split(b"\n")
-        self._line += first
-        for other in others:
-            self._give(bytes(self._line))
-            self._line[:] = other
-        if len(self._line) >= MAX_LINE:
-            self._give(bytes(self._line))
-            self._line.clear()
-
-    @interruptible
-    def _give(self, line: bytes) -> None:
-        sink, self._sink = self._sink, None
-        if sink is None:
-            return
-        try:
-            sink(line.removesuffix(b"\r").decode("utf-8", "replace"))
-            self._sink = sink
-        except Exception:
-            import logging
-
-            logging.getLogger("mcpio").exception("the function for a server's standard error failed")

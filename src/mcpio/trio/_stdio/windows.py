@@ -15,34 +15,20 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from ctypes import wintypes
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
-from mcpio.trio._stdio.child import Child, Stderr
+from mcpio._drivers.stdio.process import Stderr
+from mcpio.trio._stdio.child import Child
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
 if TYPE_CHECKING:
     from mcpio.trio._fd_streams import FdReader, FdWriter
 
-__all__ = ["INHERITED_VARIABLES", "open_input", "open_output", "start_child"]
+__all__ = ["open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform == "win32"
-
-INHERITED_VARIABLES: Final = (
-    "APPDATA",
-    "HOMEDRIVE",
-    "HOMEPATH",
-    "LOCALAPPDATA",
-    "PATH",
-    "PATHEXT",
-    "PROCESSOR_ARCHITECTURE",
-    "SYSTEMDRIVE",
-    "SYSTEMROOT",
-    "TEMP",
-    "USERNAME",
-    "USERPROFILE",
-)
 
 
 def open_input(fd: int) -> FdReader:

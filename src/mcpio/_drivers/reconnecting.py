@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import attrs
-import trio
 
 from mcpio._checks import chosen
+from mcpio._drivers.actor import TransportAdapter
+from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client
@@ -20,10 +21,8 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 from mcpio.restarts import RestartPolicy, Restarts
-from mcpio.trio._drivers import start_client
-from mcpio.trio._transport import BROKEN, TransportAdapter
 
-__all__ = ["Connector", "start_lasting_client"]
+__all__ = ["Connector", "ReconnectingAdapter", "lasting_client"]
 
 C = TypeVar("C", bound=Client)
 
@@ -41,25 +40,25 @@ class Connector(Protocol):
         """Clean up after a lost connection, and return what is known of its end."""
 
 
-async def start_lasting_client(
+async def lasting_client(
     connector: Connector,
     policy: Backoff | RestartPolicy,
-    nursery: trio.Nursery,
     given: dict[str, Any],
     make: Callable[..., C],
-    after_close: Callable[[C], Awaitable[None]] | None = None,
-) -> C:
-    """Return a client that outlives its connections. ``make`` and ``after_close`` are as for ``start_client``.
+    loop: EventLoop,
+) -> tuple[ReconnectingAdapter, Callable[..., C]]:
+    """Return the adapter of a client that outlives its connections, and the function that makes the client.
 
-    ``given`` are the options of the client, and ``on_session_lost``. Raises TypeError for a ready-made connection.
+    ``make`` makes one as for ``start_client``. ``given`` are the options of the client, which are changed to fit, and
+    ``on_session_lost``, which is taken out. Raises TypeError for a ready-made connection.
     """
     if given.get("connection") is not None:
         raise TypeError("a client that connects again makes its connection itself: leave connection= out")
     given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
     on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
     restarts = Restarts(policy)
-    adapter = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost)
-    return await start_client(adapter, nursery, given, partial(adapter.client, make), after_close)
+    adapter = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost, loop)
+    return adapter, partial(adapter.client, make)
 
 
 class ReconnectingAdapter:
@@ -69,15 +68,21 @@ class ReconnectingAdapter:
     """
 
     def __init__(
-        self, adapter: TransportAdapter, connector: Connector, restarts: Restarts, on_lost: Callable[[], None] | None
+        self,
+        adapter: TransportAdapter,
+        connector: Connector,
+        restarts: Restarts,
+        on_lost: Callable[[], None] | None,
+        loop: EventLoop,
     ) -> None:
         """``on_lost`` is called for each lost session."""
+        self._loop = loop
         self._connector = connector
         self._on_lost = on_lost
         self._restarts = restarts
         self._has_client = False
         self._use(adapter)
-        restarts.began(trio.current_time())
+        restarts.began(self._loop.now())
 
     def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
         """Make the client of this adapter. Call it once."""
@@ -105,13 +110,13 @@ class ReconnectingAdapter:
         if self._inner is None:
             await self._connect_again(connection)
             return
-        self._reading = trio.CancelScope()
+        self._reading = self._loop.scope()
         try:
             with self._reading:
                 if not self._is_abandoned:
                     await self._inner.receive(connection)
                     return
-        except BROKEN as error:
+        except self._loop.broken as error:
             # The cause that the adapter found says more than that the stream broke.
             self._lose(connection, error.__cause__ if isinstance(error.__cause__, McpError) else error)
         await self._drop(connection)
@@ -126,14 +131,14 @@ class ReconnectingAdapter:
         inner = self._inner
         if inner is None:
             # Without a stream, only the end has output.
-            connection.connection_lost(None, trio.current_time())
+            connection.connection_lost(None, self._loop.now())
             return
         try:
             await inner.send(connection)
-        except BROKEN:
+        except self._loop.broken:
             if connection.phase is Phase.CLOSING:
                 raise
-            with trio.move_on_after(FINAL_READ_TIMEOUT):
+            with self._loop.scope(FINAL_READ_TIMEOUT):
                 await self._lost.wait()
             if self._inner is inner:
                 self._lose(connection, None)
@@ -155,15 +160,15 @@ class ReconnectingAdapter:
 
     def _use(self, adapter: TransportAdapter) -> None:
         self._inner: TransportAdapter | None = adapter
-        self._reading = trio.CancelScope()
-        self._lost = trio.Event()
+        self._reading = self._loop.scope()
+        self._lost = self._loop.event()
         self._is_abandoned = False
         self._has_begun = True
 
     def _lose(self, connection: Connection, error: Exception | None) -> None:
         """Tell the connection that its session is lost. Without a session, that would end the connection for good."""
         if self._has_begun:
-            connection.connection_lost(error, trio.current_time())
+            connection.connection_lost(error, self._loop.now())
 
     def _abandon(self) -> None:
         """Make the task that reads drop the stream."""
@@ -189,7 +194,7 @@ class ReconnectingAdapter:
     async def _connect_again(self, connection: Connection) -> None:
         """Try to connect until it works, or until the policy gives up, which ends the connection."""
         while (deadline := self._restarts.next_deadline()) is not None:
-            await trio.sleep_until(deadline)
+            await self._client.driver.runtime.sleep(max(0.0, deadline - self._loop.now()))
             try:
                 adapter = await self._connector.connect()
             except ConnectFailed as error:
@@ -200,11 +205,11 @@ class ReconnectingAdapter:
             self._client.driver.runtime.spawn(self._open(adapter))
             return
         self._renewal.give_up(self._restarts.error)
-        connection.connection_lost(self._restarts.error, trio.current_time())
+        connection.connection_lost(self._restarts.error, self._loop.now())
 
     def _fail(self, error: McpError) -> None:
         drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
-        self._restarts.ended(error, trio.current_time(), chance=drawn)
+        self._restarts.ended(error, self._loop.now(), chance=drawn)
 
     async def _open(self, adapter: TransportAdapter) -> None:
         """Open a session on a new stream. The task that reads sees if that stream is lost too."""
@@ -214,7 +219,7 @@ class ReconnectingAdapter:
         try:
             await self._renewal.open()
             # Only now: a server that accepts connections and hangs in the handshake does not work.
-            self._restarts.began(trio.current_time())
+            self._restarts.began(self._loop.now())
         except McpError as error:
             self._client.driver.report(f"no session on the new connection: {error}", None)
             if self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
