@@ -9,13 +9,12 @@ from typing import Any
 
 import trio
 
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
-from mcpio.trio._net.listening import keep_tcp_alive
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
 from mcpio.trio._nurseries import last_moment
 from mcpio.trio._timekeeper import Signal
 from mcpio.trio._transport import BROKEN
 
-__all__ = ["TrioEventLoop"]
+__all__ = ["TrioEventLoop", "keep_tcp_alive"]
 
 
 class TrioEventLoop:
@@ -70,3 +69,10 @@ class TrioEventLoop:
     async def abort(self, stream: Any) -> None:
         """Close a stream forcefully."""
         await trio.aclose_forcefully(stream)
+
+
+def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
+    """Turn on TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
+    if seconds is None or not isinstance(stream, trio.SocketStream):
+        return
+    set_tcp_keep_alive(stream.socket, seconds)

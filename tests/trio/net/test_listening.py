@@ -20,7 +20,7 @@ from triowire import MemoryListener, in_virtual_time
 
 from mcpio import ConnectFailed
 from mcpio.trio import SocketListening, open_tcp, open_unix, serve_tcp, serve_unix
-from mcpio.trio._net.listening import keep_tcp_alive
+from mcpio.trio._event_loop import keep_tcp_alive
 
 # TCP
 

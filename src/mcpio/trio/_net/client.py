@@ -17,8 +17,7 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
-from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._net.listening import keep_tcp_alive
+from mcpio.trio._event_loop import TrioEventLoop, keep_tcp_alive
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._transport import BROKEN, StreamAdapter, TransportAdapter, close_forcefully
 

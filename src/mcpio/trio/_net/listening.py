@@ -22,7 +22,6 @@ from mcpio._checks import checked
 from mcpio._drivers import report
 from mcpio._drivers.connection_limit import capped_connections
 from mcpio._drivers.fault_log import FaultLog
-from mcpio._drivers.tcp_keep_alive import set_tcp_keep_alive
 from mcpio.trio._transport import BROKEN
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "SocketPeer",
     "address_of",
     "close_all",
-    "keep_tcp_alive",
     "listen_tcp",
     "listen_unix",
     "protocol_of",
@@ -293,13 +291,6 @@ async def listen_unix(path: str | os.PathLike[str], mode: int) -> AsyncIterator[
             with suppress(OSError):
                 if _identity(host) == found:
                     os.unlink(host)
-
-
-def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
-    """Turn on TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
-    if seconds is None or not isinstance(stream, trio.SocketStream):
-        return
-    set_tcp_keep_alive(stream.socket, seconds)
 
 
 def unix_path_of(listener: Listener) -> str | None:

@@ -17,11 +17,11 @@ from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
+from mcpio.trio._event_loop import keep_tcp_alive
 from mcpio.trio._net.listening import (
     Acceptor,
     SocketPeer,
     address_of,
-    keep_tcp_alive,
     listen_tcp,
     listen_unix,
 )
