@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -110,6 +111,11 @@ class AsyncioEventLoop:
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block that an earlier cancellation does not cut off."""
         return last_moment(seconds)
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Ask the system in a thread."""
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
     async def open_stream(self, host: str, port: int, unix: str | None) -> SocketStream:
         """Connect."""
