@@ -8,7 +8,7 @@ from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.keep_alive import KeepAlive
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import (
@@ -52,7 +52,7 @@ from mcpio.types.lifecycle import (
     ServerCapabilities,
 )
 from mcpio.types.roots import ListRootsResult, RootsListChangedNotification
-from mcpio.types.tools import ListToolsRequest
+from mcpio.types.tools import CallToolRequest, ListToolsRequest
 
 INFO = Implementation("client", "1", title="Client")
 
@@ -434,3 +434,27 @@ def test_unanswered_handshake_ends_the_client_or_its_session(reopens: bool) -> N
     client.send_initialize(now=0.0)
     client.handle_timeout(3.0)
     assert client.phase is (Phase.NEW if reopens else Phase.CLOSED)
+
+
+def test_held_time_leaves_each_request_what_was_left_of_its_timeout() -> None:
+    client = opening()
+    feed(client, result(capabilities={"tools": {}}))
+    client.release(0.0)
+    early = client.send_request(CallToolRequest("x"), now=0.0, timeout=10)
+    idle = client.send_request(CallToolRequest("x"), now=0.0, timeout=Timeout(None, idle=10))
+    answered = client.send_request(CallToolRequest("x"), now=0.0, timeout=10)
+    client.send_request(CallToolRequest("x"), now=0.0, timeout=None)
+    client.hold(4.0)
+    client.hold(50.0)
+    late = client.send_request(CallToolRequest("x"), now=60.0, timeout=5)
+    client.send_request(CallToolRequest("x"), now=60.0, timeout=None)
+    client.cancel_request(answered)
+    assert client.next_deadline() is None
+    client.release(100.0)
+    list(client.events())
+    client.handle_timeout(104.9)
+    assert list(client.events()) == []
+    client.handle_timeout(105.0)
+    assert [event.id for event in client.events() if isinstance(event, RequestFailed)] == [late]
+    client.handle_timeout(106.0)
+    assert [event.id for event in client.events() if isinstance(event, RequestFailed)] == [early, idle]

@@ -285,3 +285,21 @@ def test_call_that_is_refused_now_is_reported_as_a_difference() -> None:
     (step,) = Replay([recording()[0], json.dumps(entry)])
     assert step.differs is not None
     assert step.differs.startswith("refused: ")
+
+
+def test_held_time_is_replayed() -> None:
+    connection = client()
+    lines: list[str] = []
+    add_tap(connection, Recorder(lines.append), now=0.0)
+    connection.send_request(CallToolRequest("x"), now=1.0, timeout=10)
+    connection.hold(2.0)
+    connection.handle_timeout(50.0)
+    connection.release(60.0)
+    connection.handle_timeout(68.0)
+    connection.handle_timeout(69.0)
+    events = [type(event) for event in connection.events()]
+    assert [type(event) for event in Replay(lines).events()] == events == [RequestFailed]
+    with pytest.raises(LocalProtocolError, match="only a client stops the time"):
+        replay([recording()[0], '{"at": 0, "do": "hold"}'])
+    with pytest.raises(LocalProtocolError, match="only a client stops the time"):
+        replay([recording()[0], '{"at": 0, "do": "release"}'])

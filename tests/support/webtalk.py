@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from mcpio.auth import Authorizer
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
@@ -58,9 +59,12 @@ class WebTalk:
         url: str = "http://localhost:8000/mcp",
         connection: ClientConnection | None = None,
         session_id: str | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.connection = connection or ClientConnection(Implementation("c", "1"), capabilities, options=options)
-        self.machine = HttpClient(self.connection, Location.parse(url), options=http, session_id=session_id)
+        self.machine = HttpClient(
+            self.connection, Location.parse(url), options=http, session_id=session_id, authorizer=authorizer
+        )
         self.now = 0.0
         self.events: list[Any] = []
         self.requests: list[Asked] = []

@@ -6,11 +6,12 @@ another process.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import attrs
 
+from mcpio._checks import is_amount
 from mcpio.auth.challenges import Challenge
 from mcpio.auth.clients import given_client, register_client
 from mcpio.auth.credentials import Credentials
@@ -19,7 +20,7 @@ from mcpio.auth.effects import BindRedirect, Flow, FlowContext
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.options import AuthorizationOptions
-from mcpio.auth.pending import PendingAuthorization
+from mcpio.auth.pending import LOGIN_TIMEOUT, PendingAuthorization
 from mcpio.auth.pkce import code_challenge, new_state, new_verifier
 from mcpio.auth.registration import Registration
 from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes
@@ -35,6 +36,11 @@ CALLBACK_PATH: Final = "/callback"
 
 def _redirect_uri(uri: str | None) -> str | None:
     return uri if uri is None else check_redirect_uri(uri)
+
+
+def _amount(_: object, field: attrs.Attribute[float], value: Any) -> None:
+    if not is_amount(value):
+        raise ValueError(f"{field.name}= takes a number of seconds, 0 or more, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +63,8 @@ class OAuth(AuthorizationOptions):
     """Where the browser is sent, for hosted clients; ``None`` to listen on a loopback address."""
     port: int | None = None
     """The port to listen on, for clients whose redirect URI is registered with one; ``None`` for any."""
+    login_timeout: float = attrs.field(default=LOGIN_TIMEOUT, validator=_amount)
+    """Seconds that a person has to log in."""
 
     def __attrs_post_init__(self) -> None:
         if self.client_id is None and (self.client_secret is not None or self.signer is not None):
@@ -104,6 +112,7 @@ class OAuth(AuthorizationOptions):
             resource=found.resource,
             scopes=scopes,
             created_at=context.now,
+            lifetime=self.login_timeout,
         )
 
     def finish(

@@ -128,6 +128,8 @@ AuthorizationEvent: TypeAlias = Authorized | AuthorizationFailed | CredentialsNo
 @attrs.define
 class _Call:
     operation: Hashable
+    is_background: bool
+    """Whether nobody waits for it, so that no person may be asked on its behalf."""
     generation: int = -1
     """The generation of the token that it was last made with."""
     renewed: bool = False
@@ -190,6 +192,7 @@ class Authorizer:
         self._tokens = 0
         self._challenge: Challenge | None = None
         self._pending: PendingAuthorization | None = None
+        self._shows_code = False
         self._is_bound = False
         self._is_locked = False
         self._late_locks: set[int] = set()
@@ -208,19 +211,30 @@ class Authorizer:
 
     # Calls.
 
-    def authorize(self, call: Hashable, operation: Hashable, now: float) -> Headers | None:
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether a person is at work: at an authorization URL, or with a code on another device."""
+        return self._pending is not None or self._shows_code
+
+    def authorize(self, call: Hashable, operation: Hashable, now: float, *, background: bool = False) -> Headers | None:
         """Return the header fields that authorize a call, or ``None``: keep the call until `next_ready` names it.
 
         ``call`` identifies the call, and ``operation`` its kind, such as the method and the name of the tool: step-ups
-        are counted for each operation. Empty fields mean that no token is needed so far. Report the end of every call
-        with `refused`, `succeeded` or `drop`. Raises LocalProtocolError once closed, and for a call that waits already.
+        are counted for each operation. ``background`` calls, such as those of a reconnection, never have a person
+        asked: where one is needed, they fail with the URL in the error. Empty fields mean that no token is needed so
+        far. Report the end of every call with `refused`, `succeeded` or `drop`.
+
+        Raises LocalProtocolError once closed, and for a call that waits already.
         """
         if (self._state, AuthorizationInput.SEND_AUTHORIZE) not in AUTHORIZATION_TABLE:
             raise LocalProtocolError("the authorizer is closed")
         if call in self._waiting:
             raise LocalProtocolError("the call waits already")
         self.handle_timeout(now)
-        entry = self._calls.setdefault(call, _Call(operation))
+        if self._error is not None and self._error.url is not None and not background and self._interaction == "allow":
+            # A flow on behalf of the background failed for want of a person, who may be asked now.
+            self._cool()
+        entry = self._calls.setdefault(call, _Call(operation, background))
         self._admit(now)
         if self._state in _SENDING:
             return self._headers(entry)
@@ -363,8 +377,7 @@ class Authorizer:
             return
         self._deadline = None
         if self._state is AuthorizationState.FAILED:
-            self._error = None
-            self._enter(AuthorizationInput.RECV_COOLED)
+            self._cool()
         elif isinstance(self._awaited, Pause):
             self._send(None, now)
         elif isinstance(self._awaited, AskUser):
@@ -484,7 +497,7 @@ class Authorizer:
             return stored
         if isinstance(self._method, OAuth):
             return (yield from self._method.begin(self._context(now), self._credentials, challenge))
-        if isinstance(self._method, Device) and self._interaction == "never":
+        if isinstance(self._method, Device) and not self._may_ask:
             raise AuthorizationError("a person has to enter a code, and interaction is not allowed")
         credentials = yield from self._method.obtain(self._context(now), self._credentials, challenge)
         return (yield from self._saved(credentials))
@@ -513,7 +526,7 @@ class Authorizer:
             return
         # A login that is tried again uses the client that this one registered.
         self._credentials = self._credentials.with_registration(result.client)
-        if self._interaction == "never":
+        if not self._may_ask:
             message = "a person has to log in, and interaction is not allowed"
             self._fail(AuthorizationError(message, url=result.url), now)
             return
@@ -582,6 +595,17 @@ class Authorizer:
         else:
             self._fail(error, now)
 
+    def _cool(self) -> None:
+        """Leave the state of failure."""
+        self._error = self._deadline = None
+        self._enter(AuthorizationInput.RECV_COOLED)
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether a person may be asked: for a program that allows it, and a call that somebody waits for."""
+        waiting = [self._calls[name] for name in self._waiting]
+        return self._interaction == "allow" and not (waiting and all(each.is_background for each in waiting))
+
     def _fail(self, error: AuthorizationError, now: float) -> None:
         self._enter(AuthorizationInput.RECV_FAILURE)
         self._abandon()
@@ -639,6 +663,7 @@ class Authorizer:
 
     def _start(self, flow: Flow[T], on_result: Callable[[T, float], None], now: float) -> None:
         self._flow, self._on_result = flow, on_result
+        self._shows_code = False
         self._advance(flow, lambda: next(flow), now)
 
     def _send(self, answer: Any, now: float) -> None:
@@ -657,6 +682,7 @@ class Authorizer:
         try:
             effect = step()
             while isinstance(effect, _UNANSWERED):
+                self._shows_code = self._shows_code or isinstance(effect, ShowCode)
                 self._put(effect)
                 effect = flow.send(None)
         except StopIteration as end:
@@ -701,7 +727,7 @@ class Authorizer:
         self._stop_asking()
 
     def _stop_asking(self) -> None:
-        self._pending = None
+        self._pending, self._shows_code = None, False
         self._awaited, self._deadline = None, None
         if self._is_bound:
             self._is_bound = False

@@ -16,8 +16,8 @@ from mcpio.auth.tokens import oauth_error
 
 __all__ = ["PendingAuthorization"]
 
-PENDING_SECONDS: Final = 600.0
-"""How long a machine waits for a person."""
+LOGIN_TIMEOUT: Final = 600.0
+"""Seconds that a person has to log in, unless the program says otherwise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,11 +45,13 @@ class PendingAuthorization:
     """The scopes that were requested."""
     created_at: float
     """In Unix seconds."""
+    lifetime: float = LOGIN_TIMEOUT
+    """Seconds from then that the person has."""
 
     @property
     def expires_at(self) -> float:
         """Until when an answer is waited for, in Unix seconds."""
-        return self.created_at + PENDING_SECONDS
+        return self.created_at + self.lifetime
 
     def matches(self, callback_url: str) -> bool:
         """Tell whether a callback URL has the state of this authorization. Ignore one that has not (AUTH-27)."""

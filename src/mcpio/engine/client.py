@@ -103,6 +103,24 @@ class ClientConnection(Connection):
         if self._observers:
             self._tell_call("reset_session")
 
+    def hold(self, now: float) -> None:
+        """Stop the timeouts of all requests, while a person is asked to log in. Twice is as once.
+
+        Requests that are sent before ``release`` have their whole time after it. The grace of ``close`` goes on.
+        Re-arm the deadline.
+        """
+        self._advance(now)
+        self._outgoing.hold(self._channel.now)
+        if self._observers:
+            self._tell_call("hold")
+
+    def release(self, now: float) -> None:
+        """Let the timeouts of requests go on with what was left of them at ``hold``. Re-arm the deadline."""
+        self._advance(now)
+        self._outgoing.release(self._channel.now)
+        if self._observers:
+            self._tell_call("release")
+
     # With Options.reopens the end of a channel, or of a silent peer, is the end of the session only
 
     def _lose_channel(self, cause: BaseException | None) -> None:

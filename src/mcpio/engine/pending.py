@@ -119,10 +119,13 @@ class OutgoingRequest:
 class OutgoingRequests:
     """The outgoing requests: ids, deadlines, and retired ids whose answer may still come."""
 
-    __slots__ = ("_limits", "_next", "_retired", "_running", "_timers")
+    __slots__ = ("_held", "_held_at", "_limits", "_next", "_retired", "_running", "_timers")
 
     def __init__(self, timers: Timers[int], limits: Limits) -> None:
         self._timers = timers
+        # While time is held: since when, and the deadlines of the requests, which have no timers then.
+        self._held_at = 0.0
+        self._held: dict[int, float] | None = None
         self._limits = limits
         self._running: dict[int, OutgoingRequest] | None = None
         self._retired: dict[int, RequestState] | None = None
@@ -153,6 +156,8 @@ class OutgoingRequests:
             self._running = {}
         self._running[request.id] = request
         self._next = request.id + 1
+        if self._held is not None:
+            now = self._held_at
         request.total, request.idle = timeout.total, timeout.idle
         if timeout.total is not None:
             request.total_at = now + timeout.total
@@ -160,11 +165,38 @@ class OutgoingRequests:
 
     def touch(self, request: OutgoingRequest, now: float) -> None:
         """Restart the idle timeout of a request: it was sent, or made progress. The total stays (TIME-03)."""
+        if self._held is not None:
+            now = self._held_at
         deadline = request.total_at
         if request.idle is not None and (deadline is None or now + request.idle < deadline):
             deadline = now + request.idle
         if deadline is not None:
-            self._timers.set(request.id, deadline)
+            if self._held is None:
+                self._timers.set(request.id, deadline)
+            else:
+                self._held[request.id] = deadline
+
+    def hold(self, now: float) -> None:
+        """Stop the timeouts of all requests, also of those that are added before ``release``."""
+        if self._held is not None:
+            return
+        self._held_at, self._held = now, {}
+        for request in self:
+            due = self._timers.get(request.id)
+            if due is not None:
+                self._timers.clear(request.id)
+                self._held[int(request.id)] = due
+
+    def release(self, now: float) -> None:
+        """Let the timeouts go on with what was left of them at ``hold``."""
+        held, self._held = self._held, None
+        passed = now - self._held_at
+        for id, due in (held or {}).items():
+            request = self.get(id)
+            if request is not None:
+                if request.total_at is not None:
+                    request.total_at += passed
+                self._timers.set(id, due + passed)
 
     def finish(self, request: OutgoingRequest, cause: RequestInput) -> None:
         """End a request. If its answer may still be under way, remember why it is not wanted."""
@@ -209,7 +241,10 @@ class OutgoingRequests:
 
     def save(self, now: float) -> tuple[list[OutgoingState], dict[str, str]]:
         """Return the running requests, deadlines as remaining seconds, and the retired ids."""
-        states = [outgoing_state(each, now, self._timers.get(each.id)) for each in self]
+        if self._held is None:
+            states = [outgoing_state(each, now, self._timers.get(each.id)) for each in self]
+        else:
+            states = [outgoing_state(each, self._held_at, self._held.get(each.id)) for each in self]
         return states, {str(id): state.name for id, state in (self._retired or {}).items()}
 
     def load(self, states: list[OutgoingState], now: float, dialogue: Dialogue) -> None:

@@ -282,10 +282,23 @@ def _skip_handshake(connection: Connection, entry: Mapping[str, Any], now: float
 
 
 def _reset_session(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    del entry
     if not isinstance(connection, ClientConnection):
         raise TypeError("only a client starts anew")
     connection.reset_session(now)
+    return _NOTHING
+
+
+def _hold(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client stops the time of its requests")
+    connection.hold(now)
+    return _NOTHING
+
+
+def _release(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client stops the time of its requests")
+    connection.release(now)
     return _NOTHING
 
 
@@ -338,6 +351,8 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "assume": _skip_handshake,  # its name in recordings of version 0.1
     "reset_session": _reset_session,
     "start_anew": _reset_session,
+    "hold": _hold,
+    "release": _release,
     "cancel_request": _cancel,
     "respond": _respond,
     "send_progress": _report,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.ledger import MESSAGE_COST
@@ -24,12 +24,17 @@ from mcpio.http.client.exchange import (
     ClientExchanges,
     Purpose,
     header,
+    headers_named,
     media_type,
     takes_any_event_type,
 )
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
+
+if TYPE_CHECKING:
+    from mcpio.auth.authorizer import Authorizer
+    from mcpio.auth.effects import Effect
 
 __all__ = ["HttpClient", "HttpClientEvent"]
 
@@ -88,13 +93,29 @@ class HttpClient:
         *,
         options: HttpClientOptions | None = None,
         session_id: str | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        """``session_id`` names the session in which a restored connection goes on: see ``save``."""
+        """Make the client of a server.
+
+        Args:
+            connection: The engine.
+            location: The URL of the server.
+            options: Header fields, listening, and reconnection.
+            session_id: The session in which a restored connection goes on: see ``save``.
+            authorizer: Authorizes the requests, and is this client's own. Do the effects of ``next_effect``, and answer
+                them to the authorizer; ``next_deadline`` and ``handle_timeout`` are its too.
+
+        Raises ValueError if there is an ``authorizer`` beside an ``Authorization`` field in the options.
+
+        """
         self.connection = connection
+        self.authorizer = authorizer
         self._location = location
         self._options = options or HttpClientOptions()
+        if authorizer is not None and any(name.lower() == "authorization" for name in self._options.headers):
+            raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
         self._limits = connection.options.limits
-        self._exchanges = ClientExchanges(location.target, self._options.headers)
+        self._exchanges = ClientExchanges(location.target, self._options.headers, authorizer)
         self._events: deque[TransportEvent] = deque()
         self._asks = _Queue()
         self._tells = _Queue()
@@ -105,6 +126,7 @@ class HttpClient:
         self._is_legacy = False
         self._before_endpoint: tuple[ClientExchange, McpError] | None = None
         self._fruitless = 0
+        self._was_open = self._holds = False
         self._any_event_type = takes_any_event_type(connection.options.profiles)
         self._forget_session()
         self._session_id = session_id
@@ -120,12 +142,18 @@ class HttpClient:
             self._settle(event)
         return event
 
+    def next_effect(self) -> Effect | None:
+        """Return the next effect of the authorizer, or ``None``. Pull them after the requests."""
+        return None if self.authorizer is None else self.authorizer.next_effect()
+
     def requests_to_send(self, now: float) -> list[RequestItem]:
         """Return the HTTP requests to make, in order: whole requests, and ``Reset`` for those to break off.
 
         Drain the events before and after: the connection may end when nothing is left to send.
         """
         self._exchanges.now = max(now, self._exchanges.now)
+        if self.authorizer is not None:
+            self._make_authorized(self.authorizer)
         self._see_what_is_owed()
         while (message := self.connection.next_message()) is not None:
             (self._asks if message.asked else self._tells).append(message)
@@ -154,7 +182,7 @@ class HttpClient:
             self._take_head(call, item)
         elif isinstance(item, Body):
             self._take_body(call, item.data)
-        else:
+        elif not isinstance(item, End) or not self._is_made_again(call):
             self._exchanges.forget(call)
             if isinstance(item, End) and call.head is not None:
                 self._complete(call, call.head)
@@ -186,11 +214,15 @@ class HttpClient:
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
         own, engine = self._exchanges.timers.next(), self.connection.next_deadline()
+        if self.authorizer is not None and (login := self.authorizer.next_deadline()) is not None:
+            own = login if own is None else min(own, login)
         return own if engine is None else engine if own is None else min(own, engine)
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
         self._exchanges.now = max(now, self._exchanges.now)
+        if self.authorizer is not None:
+            self.authorizer.handle_timeout(now)
         self.connection.handle_timeout(now)
         for number in self._exchanges.timers.pop_expired(now):
             if number == LEAVING:
@@ -228,10 +260,10 @@ class HttpClient:
         if self._stage in _UNOPENED and settled and self.connection.phase is Phase.OPERATING:
             # ``notifications/initialized`` has arrived.
             self._stage = Stage.OPEN
+            self._was_open = True
             self._opened_at = self._exchanges.now
             if self._options.listen and not self._is_legacy:
-                self._hearing = self._listen()
-                self._exchanges.timers.set(self._hearing.number, self._exchanges.now + HEARING)
+                self._listen(first=True)
         while self._asks and self._may_ask:
             self._post(self._asks.popleft())
 
@@ -257,23 +289,73 @@ class HttpClient:
             self._asked.update(dict.fromkeys(message.asked, call))
             self._request(call)
 
-    def _listen(self) -> ClientExchange:
+    def _listen(self, *, first: bool = False) -> None:
+        """Listen for messages that belong to no request; the ``first`` time, requests wait for it for a while."""
         self._is_deaf = False
         call = self._exchanges.new(Purpose.LISTEN)
+        if first:
+            self._hearing = call
         self._request(call)
-        return call
 
     def _request(self, call: ClientExchange) -> None:
-        """Send the request of an exchange: for the first time, or again for a redirect."""
+        """Send the request of an exchange: for the first time, or again for a redirect or with another token."""
         revision = None if call.is_handshake else self.connection.revision
-        self._exchanges.make(call, self._session_id, None if revision is None else revision.name)
-        if call is self._telling:
+        # No person is asked for the sake of streams that are taken up again, or a session that is opened again.
+        reopens = self._was_open and self._stage in _UNOPENED
+        background = reopens or call.purpose in (Purpose.LISTEN, Purpose.RESUME, Purpose.END)
+        named = None if revision is None else revision.name
+        if not self._exchanges.make(call, self._session_id, named, background=background):
+            if call.purpose is Purpose.END:
+                # The end of a session is not worth a login.
+                self._exchanges.forget(call)
+        elif call is self._telling:
             self._exchanges.timers.set(call.number, self._exchanges.now + self._options.tell_timeout)
+        elif call is self._hearing:
+            self._exchanges.timers.set(call.number, self._exchanges.now + HEARING)
+
+    # Authorization
+
+    def _make_authorized(self, authorizer: Authorizer) -> None:
+        """Make the requests that wait no longer. The time of requests stands still while a person logs in."""
+        while (ready := authorizer.next_ready()) is not None:
+            call = self._exchanges.get(ready.call)
+            if call is None:
+                continue
+            if ready.error is None:
+                self._request(call)
+            else:
+                self._exchanges.forget(call)
+                self._fail(call, ready.error)
+        if authorizer.waits_for_person is not self._holds:
+            self._holds = not self._holds
+            if self._holds:
+                self.connection.hold(self._exchanges.now)
+            else:
+                self.connection.release(self._exchanges.now)
+
+    def _is_made_again(self, call: ClientExchange) -> bool:
+        """Return whether a request that was refused is made again, at once or with the next token."""
+        head, authorizer = call.head, self.authorizer
+        if head is None or authorizer is None or head.status not in (401, 403) or call.purpose is Purpose.END:
+            return False
+        challenges = headers_named(head, b"www-authenticate")
+        if head.status == 403 and not challenges:
+            return False  # a firewall, or a check of Host or Origin: no token would help
+        verdict = authorizer.refused(call.number, head.status, challenges, self._exchanges.now)
+        if isinstance(verdict, McpError):
+            call.denied = verdict
+            return False
+        self._exchanges.rest(call)
+        if verdict is verdict.RETRY:
+            self._request(call)
+        return True
 
     # Responses, as they come
 
     def _take_head(self, call: ClientExchange, head: ResponseHead) -> None:
         call.head = head
+        if self.authorizer is not None and head.status not in (401, 403):
+            self.authorizer.succeeded(call.number)
         if call is self._hearing:
             self._hearing = None
             self._exchanges.timers.clear(call.number)
@@ -348,7 +430,7 @@ class HttpClient:
         elif head.status == 404 and self._is_session_gone(call):
             self._lose_session()
         elif head.status in (401, 403):
-            self._fail(call, call.unauthorized(head))
+            self._fail(call, call.denied or call.unauthorized(head))
         elif not 200 <= head.status < 300:
             self._reject(call, head)
         elif call.parser is not None:
@@ -535,8 +617,10 @@ class HttpClient:
             return
         if self._session_id is not None:
             self._request(self._exchanges.new(Purpose.END))
-        else:
+        if not len(self._exchanges):
             self._exchanges.timers.clear(LEAVING)
+        if self.authorizer is not None:
+            self.authorizer.close(self._exchanges.now)
 
 
 class _Queue:

@@ -24,6 +24,7 @@ from mcpio.http.location import Location
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
 
 if TYPE_CHECKING:
+    from mcpio.auth.authorizer import Authorizer
     from mcpio.profiles import Profile
 
 __all__ = [
@@ -74,6 +75,7 @@ class ClientExchange:
         "asked",
         "began",
         "body",
+        "denied",
         "head",
         "is_handshake",
         "number",
@@ -104,6 +106,8 @@ class ClientExchange:
     """When it was sent."""
     tries: int
     """How often in a row the stream was resumed without any event."""
+    denied: McpError | None
+    """Why it cannot be authorized."""
     retry: float | None
     """Seconds to wait before resuming it, as the server said."""
     was_open: bool
@@ -129,7 +133,7 @@ class ClientExchange:
         self.is_handshake = self.was_open = False
         self.redirects: int = 0
         self.tries = 0
-        self.retry = None
+        self.retry = self.denied = None
         self.begin(None, 0.0)
 
     def begin(self, session_id: str | None, now: float) -> None:
@@ -166,6 +170,15 @@ class ClientExchange:
         if found is None:
             return self.resumes
         return found if _USABLE_ID.fullmatch(found) else None
+
+    @property
+    def operation(self) -> tuple[str | None, ...]:
+        """The method of its message, and the tool, prompt or resource: authorizers count step-ups by it (AUTH-35)."""
+        message = jsonrpc.parse(self.text) if len(self.text) <= _LONGEST_OPERATION else None
+        if not isinstance(message, jsonrpc.Request):
+            return (self.purpose.name,)
+        names = (message.params.get(name) for name in ("name", "uri"))
+        return (message.method, *(name for name in names if isinstance(name, str)))
 
     # The response
 
@@ -251,8 +264,8 @@ class ClientExchanges:
     target: str
     """The target of new exchanges; while it is empty, none may begin."""
 
-    def __init__(self, target: str, headers: Mapping[str, str]) -> None:
-        """``headers`` are sent with every request."""
+    def __init__(self, target: str, headers: Mapping[str, str], authorizer: Authorizer | None = None) -> None:
+        """``headers`` are sent with every request, and those of the ``authorizer``."""
         self.now = float("-inf")
         self.timers = Timers()
         self.target = target
@@ -260,6 +273,8 @@ class ClientExchanges:
         self._later: dict[int, ClientExchange] = {}
         self._items: list[RequestItem] = []
         self._next = 1
+        self._authorizer = authorizer
+        self._resting: set[int] = set()
         self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
 
     def __len__(self) -> int:
@@ -282,17 +297,37 @@ class ClientExchanges:
         self._next += 1
         return exchange
 
-    def make(self, exchange: ClientExchange, session_id: str | None, revision: str | None) -> None:
-        """Queue the request of an exchange: for the first time, or again for a redirect."""
+    def make(
+        self, exchange: ClientExchange, session_id: str | None, revision: str | None, *, background: bool = False
+    ) -> bool:
+        """Queue the request of an exchange: for the first time, or again for a redirect or with another token.
+
+        Returns whether it was queued. Otherwise it rests, without a timer, until the authorizer names it. An exchange
+        that nobody waits for is in the ``background``.
+        """
         self._open[exchange.number] = exchange
+        self._resting.discard(exchange.number)
         exchange.begin(session_id, self.now)
         headers = [*self._headers, *exchange.headers()]
+        if self._authorizer is not None:
+            fields = self._authorizer.authorize(exchange.number, exchange.operation, self.now, background=background)
+            if fields is None:
+                self.rest(exchange)
+                return False
+            headers += [(name.encode(), value.encode()) for name, value in fields]
         if revision is not None:
             headers.append((b"mcp-protocol-version", revision.encode()))
         self._items.append(RequestHead(exchange.number, exchange.purpose.method, exchange.target, headers))
         if exchange.text:
             self._items.append(Body(exchange.number, exchange.text))
         self._items.append(End(exchange.number))
+        return True
+
+    def rest(self, exchange: ClientExchange) -> None:
+        """Keep an exchange that waits for the authorizer. It counts as open, and no time is measured."""
+        self._open[exchange.number] = exchange
+        self._resting.add(exchange.number)
+        self.timers.clear(exchange.number)
 
     def make_later(self, exchange: ClientExchange, delay: float) -> None:
         """Keep an exchange until its timer expires; then ``pop_due`` returns it."""
@@ -305,7 +340,7 @@ class ClientExchanges:
 
     def cut(self, exchange: ClientExchange) -> None:
         """Break off an exchange, or do not begin it."""
-        if exchange.number in self._open:
+        if exchange.number in self._open and exchange.number not in self._resting:
             self._items.append(Reset(exchange.number))
         self.forget(exchange)
 
@@ -319,14 +354,17 @@ class ClientExchanges:
         """Forget an exchange that is over."""
         self._open.pop(exchange.number, None)
         self._later.pop(exchange.number, None)
+        self._resting.discard(exchange.number)
         self.timers.clear(exchange.number)
+        if self._authorizer is not None:
+            self._authorizer.drop(exchange.number)
 
     def end_soon(self, exchange: ClientExchange, delay: float) -> None:
-        """Break off an exchange in ``delay`` seconds if it has not ended; one that has not begun is dropped."""
-        if exchange.number in self._open:
-            self.timers.set(exchange.number, self.now + delay)
-        elif exchange.number in self._later:
+        """Break off an exchange in ``delay`` seconds if it has not ended; drop one that has not begun, or rests."""
+        if exchange.number in self._later or exchange.number in self._resting:
             self.forget(exchange)
+        elif exchange.number in self._open:
+            self.timers.set(exchange.number, self.now + delay)
 
     @property
     def collected_bytes(self) -> int:
@@ -374,6 +412,8 @@ def takes_any_event_type(profiles: Collection[Profile]) -> bool:
     return any(DIALECTS[profile].any_event_type for profile in profiles)
 
 
+_LONGEST_OPERATION: Final = 1 << 16
+"""Bytes of a message that is parsed for its operation."""
 _QUOTE: Final = 200
 _USABLE_ID = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,1022}[^\x00-\x20\x7f])?")
 """Event ids that can stand in a header field."""
