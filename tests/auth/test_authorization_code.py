@@ -419,3 +419,9 @@ def test_options_that_contradict_each_other_raise(options: dict[str, Any]) -> No
 
 def test_representations_hide_the_secrets_of_options() -> None:
     assert "canary" not in repr(OAuth(client_id="c", client_secret="canary"))
+
+
+@pytest.mark.parametrize("value", [-1, "60", float("nan"), None])
+def test_login_timeout_must_be_a_number_of_seconds(value: Any) -> None:
+    with pytest.raises(ValueError, match="login_timeout= takes a number of seconds"):
+        OAuth(login_timeout=value)

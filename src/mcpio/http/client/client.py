@@ -319,8 +319,7 @@ class HttpClient:
         """Make the requests that wait no longer. The time of requests stands still while a person logs in."""
         while (ready := authorizer.next_ready()) is not None:
             call = self._exchanges.get(ready.call)
-            if call is None:
-                continue
+            assert call is not None  # the authorizer drops those that are forgotten
             if ready.error is None:
                 self._request(call)
             else:
