@@ -26,6 +26,7 @@ from mcpio.errors import (
     RequestTimeout,
     SamplingRejected,
     ToolError,
+    TooManyRounds,
     UnexpectedResponse,
     URLElicitationRequired,
     WebSocketClosed,
@@ -52,6 +53,7 @@ ONE_OF_EACH = [
     RequestError(-32601, "Method not found"),
     RequestTimeout("tools/call", 1.5),
     ToolError("the file is not there"),
+    TooManyRounds("tools/call", 10),
     UnexpectedResponse(502, "text/html in answer to a request", "<html>"),
     WebSocketClosed(1008, "expired"),
 ]

@@ -28,6 +28,7 @@ __all__ = [
     "RequestError",
     "RequestTimeout",
     "SamplingRejected",
+    "TooManyRounds",
     "ToolError",
     "URLElicitationRequired",
     "UnexpectedResponse",
@@ -235,6 +236,18 @@ class RequestCancelled(McpError):
         super().__init__(f"{method}: cancelled" + (f" ({reason})" if reason else ""))
         self.method = method
         self.reason = reason
+
+
+class TooManyRounds(McpError):
+    """A server answered the same request by asking for input again and again (MRTR-05).
+
+    ``method`` is the method of the request, and ``rounds`` how often it was sent again with answers.
+    """
+
+    def __init__(self, method: str, rounds: int) -> None:
+        super().__init__(f"{method}: the server asks for more input after {rounds} rounds")
+        self.method = method
+        self.rounds = rounds
 
 
 class ConnectionLost(McpError):

@@ -120,7 +120,7 @@ def test_every_call_takes_options() -> None:
 def test_unknown_call_option_raises() -> None:
     link = Link(everything())
     with pytest.raises(
-        TypeError, match=r"^unknown option 'timout'; the options are meta, on_progress, retry, timeout\. "
+        TypeError, match=r"^unknown option 'timout'; the options are fresh, meta, on_progress, retry, timeout\. "
     ):
         link.do(link.client.ping(timout=5))  # type: ignore[call-arg]  # the mistake
     with pytest.raises(TypeError, match=r"unknown option 'a'; .* Arguments go in one mapping: {'a': \.\.\.}$"):

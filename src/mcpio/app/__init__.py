@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mcpio.app.caching import ResultCache as ResultCache
     from mcpio.app.client import CallOptions as CallOptions
     from mcpio.app.client import Client as Client
     from mcpio.app.client import ClientOptions as ClientOptions
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from mcpio.app.icons import icon_fault as icon_fault
     from mcpio.app.icons import icon_redirect_fault as icon_redirect_fault
     from mcpio.app.icons import icon_type_of as icon_type_of
+    from mcpio.app.listening import Change as Change
+    from mcpio.app.listening import Listening as Listening
+    from mcpio.app.listening import Missed as Missed
     from mcpio.app.logs import redact_secrets as redact_secrets
     from mcpio.app.middleware.limiting import ConcurrencyLimit as ConcurrencyLimit
     from mcpio.app.middleware.limiting import LimitKey as LimitKey
@@ -105,6 +109,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "caching": "ResultCache",
             "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
             "client_handlers": "Elicitor RootsProvider Sampler",
             "client_tools": "CheckResults",
@@ -116,6 +121,7 @@ else:
             "forms": "Form",
             "health": "SessionHealth",
             "icons": "icon_fault icon_redirect_fault icon_type_of",
+            "listening": "Change Listening Missed",
             "logs": "redact_secrets",
             "middleware.limiting": (
                 "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"

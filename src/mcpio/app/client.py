@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
-from mcpio._checks import checked, chosen
+from mcpio._checks import checked, chosen, is_count
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client_handlers import (
     Elicitor,
@@ -41,6 +41,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.methods import Kind, official_name
+from mcpio.revisions import Era
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -52,11 +53,14 @@ from mcpio.types.lifecycle import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.caching import CachingLayer, ResultCache
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache
+    from mcpio.app.listening import HandshakeSource, Listening, SessionChanges
     from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
+    from mcpio.revisions import Revision
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.elicitation import ElicitationCompleteNotification
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
@@ -112,6 +116,12 @@ class ClientOptions(TypedDict, total=False):
     retry: Backoff | None
     """When to retry read-only requests, and those with ``retry=True``: inside of all ``middleware``.
     ``mcpio.app.Retry`` has more options."""
+    rounds: int | None
+    """How often a request is sent again with answers to what a stateless server asks, 10 by default; then the call
+    raises TooManyRounds."""
+    shared_cache: ResultCache | None
+    """Keeps the results that a stateless server calls public, for several clients of that server. Every client caches
+    what says how long it stays fresh; without this option for itself alone."""
     options: Options | None
     """Revisions, limits and timeouts."""
 
@@ -127,12 +137,14 @@ class CallOptions(TypedDict, total=False):
     """The request's ``_meta``."""
     retry: bool | None
     """Whether a client with ``retry=`` may repeat the request after an error. ``None`` repeats read-only requests."""
+    fresh: bool | None
+    """Whether to ask the server even if an earlier result is still fresh."""
 
 
 class OutgoingCall:
     """One request that a client sends, as its middleware sees it."""
 
-    __slots__ = ("method", "retry", "session")
+    __slots__ = ("fresh", "method", "retry", "rounds", "session")
 
     method: str
     """The method of the request."""
@@ -140,11 +152,19 @@ class OutgoingCall:
     """The client that sends it."""
     retry: bool | None
     """Whether the caller allows it to be sent again; ``None`` if the caller did not say."""
+    fresh: bool | None
+    """Whether the caller wants no cached result."""
+    rounds: int | None
+    """How often it may be sent again with answers; ``None`` if the caller did not say."""
 
-    def __init__(self, method: str, session: Client, retry: bool | None) -> None:
+    def __init__(
+        self, method: str, session: Client, retry: bool | None, fresh: bool | None = None, rounds: int | None = None
+    ) -> None:
         self.method = method
         self.session = session
         self.retry = retry
+        self.fresh = fresh
+        self.rounds = rounds
 
     def now(self) -> float:
         """Return the time in seconds, on the clock of what carries the session."""
@@ -172,6 +192,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         roots_handler(roots)
     _result_checks(options.get("check_results"), str)
     _middleware_of(options)
+    _check_stateless_options(options)
     given = {name for name, value in options.items() if value is not None}
     declared = chosen("capabilities", options.get("capabilities"), ClientCapabilities)
     capabilities = attrs.evolve(
@@ -193,19 +214,29 @@ def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTas
     return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
 
 
-def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tuple[Middleware, ...]]:
-    """Return the middleware of the client's own requests, and that of the server's requests."""
+def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], ...]:
+    """Return the middleware of the client's own requests, the layer that retries them, and that of the server's."""
     own, served, policy = options.get("middleware"), options.get("handler_middleware"), options.get("retry")
     if own is None and served is None and policy is None:
-        return (), ()
+        return (), (), ()
     from mcpio.app.middleware import checked_middleware
 
-    layers = checked_middleware(own or ())
+    retry: tuple[Middleware, ...] = ()
     if policy is not None:
         from mcpio.app.middleware.retrying import Retry
 
-        layers += (Retry(policy),)
-    return layers, checked_middleware(served or ())
+        retry = (Retry(policy),)
+    return checked_middleware(own or ()), retry, checked_middleware(served or ())
+
+
+def _check_stateless_options(options: ClientOptions) -> None:
+    rounds, cache = options.get("rounds"), options.get("shared_cache")
+    if rounds is not None and not is_count(rounds, 1):
+        raise ValueError(f"rounds must be an integer of 1 or more, not {rounds!r:.60}; for one call request(rounds=0)")
+    if cache is not None:
+        from mcpio.app.caching import ResultCache
+
+        checked("shared_cache", cache, ResultCache)
 
 
 def _result_checks(policy: CheckResults | None, report: Callable[[str], object]) -> ResultChecks | None:
@@ -238,7 +269,13 @@ class Client(Session):
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
         self._reconnector: SessionReconnector | None = None
-        self._middleware, self._handler_middleware = _middleware_of(options)
+        self._middleware, self._retry, self._handler_middleware = _middleware_of(options)
+        self._layers = (*self._middleware, *self._retry)
+        self._rounds, self._shared_cache = options.get("rounds"), options.get("shared_cache")
+        self._cache: CachingLayer | None = None
+        self._changes: SessionChanges | None = None
+        # What ``_layers`` are made for: the layers of the two eras differ.
+        self._settled: Revision | None = None
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling)
@@ -391,10 +428,45 @@ class Client(Session):
     async def subscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """Subscribe to changes of a resource: they come to ``on_notification``."""
         await self._call(types.SubscribeRequest(uri), call)
+        self.driving.changes.subscribed.add(uri)
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """End the subscription to a resource."""
-        await self._call(types.UnsubscribeRequest(uri), call)
+        changes = self.driving.changes
+        changes.subscribed.discard(uri)
+        if not changes.needs(uri):
+            await self._call(types.UnsubscribeRequest(uri), call)
+
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+        uris: Collection[str] = (),
+        keep: bool = False,
+    ) -> Listening:
+        """Return an async context manager that listens for changes, and iterates over them.
+
+        ``async with client.listen(tools=True, uris=["file:///a"]) as changes: async for change in changes: ...`` It
+        yields the notifications that the server sends. Entering it raises McpError if the server refuses to listen, or
+        the connection is lost.
+
+        Args:
+            tools: Changes of the list of tools.
+            prompts: Changes of the list of prompts.
+            resources: Changes of the list of resources.
+            uris: Changes of the contents of these resources.
+            keep: Listen again when the connection was lost, and yield ``Missed`` then.
+
+        Raises:
+            ValueError: Nothing is listened for.
+
+        """
+        from mcpio.app.listening import Listening, wanted_changes
+
+        wanted = wanted_changes(tools=tools, prompts=prompts, resources=resources, uris=uris)
+        return Listening(self, wanted, keep=keep)
 
     # Prompts and completion
 
@@ -512,20 +584,38 @@ class Client(Session):
         on_progress: ProgressCallback | None = None,
         related_to: IncomingId | None = None,
         retry: bool | None = None,
+        fresh: bool | None = None,
+        rounds: int | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Send a request through the client's middleware, and return its typed result. See ``Session.request``.
 
-        ``retry`` is as in ``CallOptions``.
+        ``retry`` and ``fresh`` are as in ``CallOptions``. ``rounds`` is how often the request may be sent again with
+        answers to what a stateless server asks; with 0 an ``InputRequiredResult`` is returned to the caller.
         """
         send = super().request
-        if not self._middleware and self._reconnector is None:
+        if self.connection.revision is not self._settled:
+            self._settle_layers()
+        if not self._layers and self._reconnector is None:
             return send(request, timeout=timeout, on_progress=on_progress, related_to=related_to)
         send = partial(send, timeout=timeout, on_progress=on_progress, related_to=related_to)
         if self._reconnector is not None:
             send = partial(self._reconnector.send, send)
-        if not self._middleware:
+        if not self._layers:
             return send(request)
-        return _send_through(self._middleware, self, request, retry, send)
+        return _send_through(self._layers, self, request, (retry, fresh, rounds), send)
+
+    def _settle_layers(self) -> None:
+        """Choose the layers around requests by the era that the opening settled."""
+        self._settled = revision = self.connection.revision
+        if revision is None or revision.era is Era.HANDSHAKE:
+            self._layers, self._cache = (*self._middleware, *self._retry), None
+            return
+        from mcpio.app.caching import CachingLayer
+        from mcpio.app.client_inputs import ROUNDS, RoundsLayer
+
+        self._cache = CachingLayer(self._shared_cache)
+        rounds = RoundsLayer(ROUNDS if self._rounds is None else self._rounds)
+        self._layers = (*self._middleware, rounds, *self._retry, self._cache)
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         if not call:
@@ -533,8 +623,9 @@ class Client(Session):
         options: Any = {**call}
         if not options.keys() <= _CALL_OPTIONS:
             raise _no_option(min(options.keys() - _CALL_OPTIONS))
-        if options.get("retry") not in (None, True, False):
-            raise TypeError(f"retry= takes a bool, not {options['retry']!r:.60}")
+        for name in ("retry", "fresh"):
+            if options.get(name) not in (None, True, False):
+                raise TypeError(f"{name}= takes a bool, not {options[name]!r:.60}")
         meta = options.pop("meta", None)
         if meta is not None:
             request = attrs.evolve(request, meta=meta)
@@ -551,6 +642,8 @@ class Client(Session):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
+        if self._changes is not None:
+            self._changes.lose()
         if self._receiver is not None:
             self._receiver.detach(self.driver)
 
@@ -561,14 +654,22 @@ class Client(Session):
         if isinstance(event, Initialized):
             return
         method = official_name(event.notification, event.raw["method"])
-        if method == "notifications/tools/list_changed":
-            self.driving.forget_tools()
+        self._note_change(event.notification, method)
+        if self._changes is not None:
+            self._changes.hear(event.notification)
         if method == "notifications/elicitation/complete" and not self._finish_url_elicitation(event.notification):
             return  # unknown ids, and repeated reports, are ignored (ELIC-16)
         is_log = method == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:
             self._call_back(f"the callback for {method}", callback, event.notification)
+
+    def _note_change(self, notification: Any, method: str) -> None:
+        """Drop what is known of a list or resource that changed."""
+        if method == "notifications/tools/list_changed":
+            self.driving.forget_tools()
+        if self._cache is not None:
+            self._cache.hear(notification, method)
 
     def _wrapped_in_task(self, handler: Handler) -> Handler:
         from mcpio.app.middleware import wrapped
@@ -591,6 +692,39 @@ class ClientDriving(SessionDriving):
         """Send a request past middleware and reconnection, and return its typed result."""
         return Session.request(self._session, request)
 
+    def handler_for(self, event: RequestReceived) -> Handler:
+        """Return the handler of a request of the server. Raises RequestError if there is none."""
+        return self._session._handler_for(event)
+
+    def new_scope(self, event: RequestReceived) -> Any:
+        """Return what the handler of a request sees of it."""
+        return self._session._new_scope(self._session, event)
+
+    @property
+    def changes(self) -> SessionChanges:
+        """What the parts of the program listen to, in the handshake era."""
+        session = self._session
+        if session._changes is None:
+            from mcpio.app.listening import SessionChanges
+
+            session._changes = SessionChanges()
+        return session._changes
+
+    def source_of_changes(self, listening: Listening) -> HandshakeSource:
+        """Return the source of what a program listens to."""
+        from mcpio.app.listening import HandshakeSource
+
+        return HandshakeSource(self._session, listening)
+
+    def lose_session(self) -> None:
+        """Forget what belonged to a session that was lost: the next server may be another process."""
+        session = self._session
+        self.forget_tools()
+        if session._cache is not None:
+            session._cache.clear()
+        if session._changes is not None:
+            session._changes.lose()
+
     def forget_tools(self) -> None:
         """Request the list of tools again when it is next needed: it may have changed."""
         cache = self._session._tool_cache
@@ -602,14 +736,17 @@ async def _send_through(
     layers: Sequence[Middleware],
     client: Client,
     request: Any,
-    retry: bool | None,
+    how: tuple[bool | None, bool | None, int | None],
     send: Callable[[Any], Coroutine[Any, Any, Any]],
 ) -> Any:
-    """Send a request through middleware. Raises LocalProtocolError if it is not a request."""
+    """Send a request through middleware; ``how`` are ``retry``, ``fresh`` and ``rounds`` of the call.
+
+    Raises LocalProtocolError if it is not a request.
+    """
     from mcpio.app.middleware import wrapped
 
     method = method_to_send(request, Kind.REQUEST)
-    call = OutgoingCall(request.method if method is None else method.name, client, retry)
+    call = OutgoingCall(request.method if method is None else method.name, client, *how)
     return await wrapped(lambda _, changed: send(changed), layers)(call, request)
 
 

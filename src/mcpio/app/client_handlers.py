@@ -52,8 +52,9 @@ def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> H
     """
 
     def ask_user(scope: RequestScope, request: Any) -> Any:
-        if isinstance(request, types.ElicitURLRequest):
-            visited(str(request.elicitation_id))
+        # In the stateless era it has no id: the server itself finds out when the user is done (MRTR-15).
+        if isinstance(request, types.ElicitURLRequest) and request.elicitation_id is not None:
+            visited(request.elicitation_id)
         return when_ready(elicit(scope, request), lambda result: _elicited(result, request))
 
     return ask_user

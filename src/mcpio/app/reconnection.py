@@ -25,8 +25,8 @@ __all__ = ["Reconnectable", "SessionReconnector"]
 
 
 class _ClientDriving(Protocol):
-    def forget_tools(self) -> None:
-        """Drop the cached list of tools."""
+    def lose_session(self) -> None:
+        """Forget what belonged to the lost session."""
 
     def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request past the reconnector."""
@@ -123,7 +123,7 @@ class SessionReconnector:
         self._losses += 1
         if self._state is _State.OPEN:
             self._state = _State.LOST
-        self._client.driving.forget_tools()
+        self._client.driving.lose_session()
 
     def tell(self) -> None:
         """Call the program's callback for lost sessions."""

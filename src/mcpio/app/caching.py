@@ -1,0 +1,204 @@
+"""A client's cache of results that say how long they stay fresh (2026-07-28)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mcpio._checks import is_count
+from mcpio.codec import codec
+from mcpio.errors import RequestError
+from mcpio.framing.json import dumps, loads
+from mcpio.methods import METHODS
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types.messages import CacheableResult
+
+if TYPE_CHECKING:
+    from mcpio.app.contracts import CallNext
+
+__all__ = ["CacheKey", "CachingCall", "CachingLayer", "ResultCache"]
+
+CacheKey = tuple[str, bytes]
+"""A method, and its params without ``_meta`` as JSON."""
+
+CACHEABLE: Final = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+"""The methods whose results may be cached (CACHE-01)."""
+
+LONGEST: Final = 24 * 3600.0
+"""The most seconds that a result is kept, whatever its ``ttlMs`` says."""
+
+
+class ResultCache:
+    """Results by method and params; the least recently used leave first.
+
+    A client has one for itself. Clients of **one** server, on one event loop, may share another for results that the
+    server calls public: pass it as ``shared_cache=`` to each of them. Every user of it sees what the server sent to
+    one, so trust the server to mark only what everybody may see. Results are kept as JSON: changing one that was
+    returned changes nothing here.
+    """
+
+    def __init__(self, *, entries: int = 1024, size: int = 8 << 20) -> None:
+        """At most ``entries`` results are kept, of ``size`` bytes of JSON together. Raises ValueError below 1."""
+        for name, value in (("entries", entries), ("size", size)):
+            if not is_count(value, 1):
+                raise ValueError(f"{name} must be an integer of 1 or more, not {value!r:.60}")
+        self._most_entries = entries
+        self._most_bytes = size
+        self._bytes = 0
+        self._entries: OrderedDict[CacheKey, tuple[float, bytes]] = OrderedDict()
+        # By method: how often results of it were dropped. An answer that was under way then may be of before.
+        self._drops: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: CacheKey, now: float) -> Any:
+        """Return a fresh result, typed, or ``None``. ``now`` is in seconds on the clock of ``put``."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        until, text = found
+        if now >= until:
+            self.discard(key)
+            return None
+        self._entries.move_to_end(key)
+        return codec(REV_2026_07_28).decode(loads(text), METHODS[key[0]].result_type)
+
+    def put(self, key: CacheKey, result: CacheableResult, now: float) -> None:
+        """Keep a result that was received ``now`` until its time is over; one larger than the cache is left out."""
+        self.discard(key)
+        text = dumps(codec(REV_2026_07_28).encode(result))
+        self._entries[key] = now + min(LONGEST, result.ttl_ms / 1000), text
+        self._bytes += len(key[1]) + len(text)
+        while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
+            self.discard(next(iter(self._entries)))
+
+    def discard(self, key: CacheKey) -> None:
+        """Drop one result."""
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self._bytes -= len(key[1]) + len(found[1])
+
+    def drops(self, method: str) -> int:
+        """Return how often results of a method were dropped: if it changed, keep no answer that was under way."""
+        return self._drops.get(method, 0)
+
+    def drop(self, method: str, params: bytes | None = None) -> None:
+        """Drop the result for some params, or by default every result of a method."""
+        self._drops[method] = self.drops(method) + 1
+        for key in [each for each in self._entries if each[0] == method and params in (None, each[1])]:
+            self.discard(key)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        for method in CACHEABLE:
+            self.drop(method)
+
+
+class CachingCall(Protocol):
+    """An ``OutgoingCall``, as far as the cache needs it."""
+
+    @property
+    def method(self) -> str:
+        """The method of the request."""
+
+    @property
+    def fresh(self) -> bool | None:
+        """Whether the caller wants no cached result."""
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+
+
+class CachingLayer:
+    """The innermost layer around a client's requests: it answers from a cache what is fresh (CACHE-03 to CACHE-07).
+
+    Private results stay in the client's own cache: a client has the credentials of one principal (CACHE-05).
+    """
+
+    def __init__(self, shared: ResultCache | None = None) -> None:
+        """``shared`` keeps the public results; without it the client's own cache does."""
+        self._own = ResultCache()
+        self._shared = self._own if shared is None else shared
+
+    async def __call__(self, call: CachingCall, request: Any, call_next: CallNext) -> Any:
+        """Return a fresh result, or send the request and keep its result as long as that says."""
+        method = call.method
+        if method not in CACHEABLE or not isinstance(request, METHODS[method].params_type) or _carries_input(request):
+            return await call_next(request)
+        key = method, _params_of(request)
+        if not call.fresh:
+            now = call.now()
+            for cache in self._caches:
+                found = cache.get(key, now)
+                if found is not None:
+                    return found
+        drops = [cache.drops(method) for cache in self._caches]
+        try:
+            result = await call_next(request)
+        except RequestError:
+            if getattr(request, "cursor", None) is not None:
+                # The cursor may be of a list that is no more: its pages go together (CACHE-08).
+                self.drop(method)
+            raise
+        if [cache.drops(method) for cache in self._caches] == drops:
+            self._keep(key, result, call.now())
+        return result
+
+    def hear(self, notification: Any, method: str) -> None:
+        """Drop what a notification of the server says has changed (CACHE-06)."""
+        if method == "notifications/resources/updated":
+            self.drop("resources/read", dumps({"uri": notification.uri}))
+        for changed in _CHANGED_BY.get(method, ()):
+            self.drop(changed)
+
+    def drop(self, method: str, params: bytes | None = None) -> None:
+        """Drop results from every cache: see ``ResultCache.drop``."""
+        for cache in self._caches:
+            cache.drop(method, params)
+
+    def clear(self) -> None:
+        """Drop everything that is the client's own: its principal changed, or changes may have been missed."""
+        self._own.clear()
+
+    @property
+    def _caches(self) -> tuple[ResultCache, ...]:
+        return (self._own,) if self._shared is self._own else (self._own, self._shared)
+
+    def _keep(self, key: CacheKey, result: Any, now: float) -> None:
+        for cache in self._caches:
+            cache.discard(key)
+        if not isinstance(result, CacheableResult) or result.result_type != "complete" or result.ttl_ms <= 0:
+            return
+        if getattr(result, "malformed", ()):
+            return  # what is wrong with it would be lost
+        (self._shared if result.cache_scope == "public" else self._own).put(key, result, now)
+
+
+_CHANGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+"""The methods whose results a notification makes stale."""
+
+
+def _carries_input(request: Any) -> bool:
+    """Whether it carries answers or state: its result is for this call only (CACHE-07)."""
+    return getattr(request, "input_responses", None) is not None or getattr(request, "request_state", None) is not None
+
+
+def _params_of(request: Any) -> bytes:
+    params = {**codec(REV_2026_07_28).encode(request)}
+    params.pop("_meta", None)
+    return dumps(params)

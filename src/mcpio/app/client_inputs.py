@@ -1,0 +1,255 @@
+"""Rounds of a client's request: the server asks for input, the client answers and sends the request again (MRTR).
+
+A stateless server cannot send requests. It answers ``tools/call``, ``prompts/get`` or ``resources/read`` with an
+``InputRequiredResult``, whose questions go to the callbacks that answer a server's requests in the handshake era.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
+
+from mcpio.app.awaitables import cancellation_of, is_awaitable
+from mcpio.codec import codec
+from mcpio.engine.gates import why_not_served
+from mcpio.engine.payloads import method_to_send
+from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, TooManyRounds
+from mcpio.events import IncomingId, RequestContext, RequestReceived
+from mcpio.methods import METHODS, Kind, declares
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types.inputs import InputRequest, InputRequiredResult
+
+if TYPE_CHECKING:
+    from mcpio.app.contracts import CallNext, Handler
+    from mcpio.app.runtime import Driver, OneShot, Spawned
+    from mcpio.engine.client import ClientConnection
+    from mcpio.events import Peer
+
+__all__ = ["ROUNDS", "AskedClient", "RoundsLayer", "send_in_rounds"]
+
+ROUNDS: Final = 10
+"""How often one request is sent again with answers, unless told otherwise (MRTR-05)."""
+
+SOONEST: Final = 0.05
+"""Seconds before a request that only carries state is sent again, doubled each time in a row."""
+LATEST: Final = 1.0
+"""The most seconds before a request that only carries state is sent again."""
+
+
+class Handlers(Protocol):
+    """The client's handlers of what a server may ask."""
+
+    def handler_for(self, event: RequestReceived) -> Handler:
+        """Return the handler of a request, inside of its middleware."""
+
+    def new_scope(self, event: RequestReceived) -> Any:
+        """Return what the handler sees of the request."""
+
+
+class AskedClient(Protocol):
+    """A client, as far as its rounds need it."""
+
+    @property
+    def connection(self) -> ClientConnection:
+        """The engine, whose capabilities say what the server may ask."""
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that carries the session."""
+
+    @property
+    def server(self) -> Peer:
+        """The server, as it described itself."""
+
+    @property
+    def driving(self) -> Handlers:
+        """The drivers' side of the client."""
+
+
+class RoundsCall(Protocol):
+    """An ``OutgoingCall``, as far as its rounds need it."""
+
+    @property
+    def session(self) -> AskedClient:
+        """The client."""
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds the caller allows; ``None`` if it did not say."""
+
+
+class RoundsLayer:
+    """The layer around a client's requests that answers what a stateless server asks."""
+
+    def __init__(self, most: int = ROUNDS) -> None:
+        self._most = most
+
+    async def __call__(self, call: RoundsCall, request: Any, call_next: CallNext) -> Any:
+        """Send the request until its result is complete. See ``send_in_rounds``."""
+        return await send_in_rounds(
+            call.session, request, call_next, self._most if call.rounds is None else call.rounds
+        )
+
+
+async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most: int) -> Any:
+    """Send a request, answer what the server asks, and send it again until the result is complete.
+
+    With ``most`` of 0 an ``InputRequiredResult`` is returned as it is. Each round repeats the method and the params,
+    with the answers under the keys of the questions, and the server's state unchanged (MRTR-06).
+
+    Raises:
+        TooManyRounds: The server asked again after ``most`` rounds.
+        InvalidMessage: The server must not ask here, or a question is malformed.
+        RemoteProtocolError: The server asked for what this client did not declare.
+        Exception: What a callback raised, such as SamplingRejected. Nothing is sent then (MRTR-13).
+
+    """
+    result = await send(request)
+    pauses = 0
+    for _ in range(most):
+        if not isinstance(result, InputRequiredResult):
+            return result
+        _check(request, result)
+        answers = None
+        if result.input_requests:
+            pauses = 0
+            answers = await _answers(client, result.input_requests)
+        else:
+            # Only state: the server sheds load, or is not ready (MRTR-05).
+            await client.driver.runtime.sleep(min(LATEST, SOONEST * 2.0**pauses))
+            pauses += 1
+        result = await send(attrs.evolve(request, input_responses=answers, request_state=result.request_state))
+    if most and isinstance(result, InputRequiredResult):
+        raise TooManyRounds(_name_of(request), most)
+    return result
+
+
+def _name_of(request: Any) -> str:
+    method = method_to_send(request, Kind.REQUEST)
+    return str(request.method if method is None else method.name)
+
+
+def _check(request: Any, result: InputRequiredResult) -> None:
+    """Raise InvalidMessage for a result that asks where it must not, or asks nothing (MRTR-01, MRTR-02)."""
+    if not hasattr(request, "input_responses"):
+        raise InvalidMessage("resultType", f"{_name_of(request):.100} must not be answered by 'input_required'")
+    if not result.input_requests and result.request_state is None:
+        raise InvalidMessage("result", "'input_required' needs inputRequests or requestState")
+
+
+async def _answers(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, Any]:
+    """Return the answers to all questions by their keys, in wire form. The callbacks run concurrently.
+
+    Raises what a callback raises; the others are cancelled then.
+    """
+    answering = _Round(client, {key: _event(client, key, question) for key, question in questions.items()})
+    try:
+        answering.begin()
+        await answering.over.wait()
+    finally:
+        answering.abandon()
+    if answering.failure is not None:
+        raise answering.failure
+    return answering.answers
+
+
+def _event(client: AskedClient, key: str, question: InputRequest) -> RequestReceived:
+    """Return a question as the request that it would be in the handshake era.
+
+    Raises InvalidMessage for a malformed question, and RemoteProtocolError for one that must not be asked (MRTR-04).
+    """
+    method = METHODS.get(question.method)
+    if method is None or not method.embedded:
+        known = ", ".join(sorted(row.name for row in METHODS.values() if row.embedded))
+        raise InvalidMessage(f"inputRequests.{key:.100}.method", f"expected {known}, got {question.method!r:.100}")
+    params, capabilities = question.params or {}, client.connection.capabilities
+    if not declares(capabilities, method.capability):
+        fault: str | None = f"the capability {method.capability[0]} was not declared"
+    else:
+        fault = why_not_served(method.name, params, REV_2026_07_28, capabilities)
+    if fault is not None:
+        raise RemoteProtocolError(f"the server asks {method.name}, which this client does not serve: {fault}")
+    try:
+        request = codec(REV_2026_07_28).decode(params, method.params_type)
+    except InvalidMessage as error:
+        where = f"inputRequests.{key:.100}.params"
+        raise InvalidMessage(f"{where}.{error.path}", error.reason, error.revision) from None
+    peer = client.server
+    context = RequestContext(REV_2026_07_28.era, REV_2026_07_28, peer.capabilities, peer.info, None, None, None)
+    # It has no id on the wire. No request has the id 0, so progress reported on it goes nowhere.
+    return RequestReceived(IncomingId(0), request, context, {"method": method.name, "params": params}, False)
+
+
+class _Round:
+    """The callbacks that answer the questions of one result."""
+
+    answers: dict[str, Any]
+    """The answers so far, by the keys of the questions."""
+    failure: Exception | None
+    """What the first callback to fail raised."""
+    over: OneShot
+    """Set when every callback has answered, or one has failed."""
+
+    def __init__(self, client: AskedClient, events: Mapping[str, RequestReceived]) -> None:
+        self.answers = {}
+        self.failure = None
+        self.over = client.driver.runtime.one_shot()
+        self._client = client
+        self._events = events
+        self._running: dict[str, tuple[Any, Spawned]] = {}
+
+    def begin(self) -> None:
+        """Call the callbacks: a plain function now, a coroutine as a task."""
+        runtime = self._client.driver.runtime
+        for key, event in self._events.items():
+            if self.failure is not None:
+                break
+            scope = self._client.driving.new_scope(event)
+            try:
+                result = self._client.driving.handler_for(event)(scope, event.request)
+                if is_awaitable(result):
+                    self._running[key] = scope, runtime.spawn(self._finish(key, result))
+                else:
+                    self._take(key, result)
+            except Exception as error:
+                self._fail(error)
+            except cancellation_of(runtime):
+                self._fail(_cancelled_inside(event))
+
+    def abandon(self) -> None:
+        """Cancel the callbacks that still run."""
+        for scope, task in tuple(self._running.values()):
+            scope.driving.abandon()
+            task.cancel()
+
+    async def _finish(self, key: str, result: Awaitable[Any]) -> None:
+        try:
+            self._take(key, await result)
+        except Exception as error:
+            self._fail(error)
+        except BaseException:
+            # Only what the callback awaited was cancelled, or the whole round, where nothing reads the failure.
+            self._fail(_cancelled_inside(self._events[key]))
+            raise
+        finally:
+            self._running.pop(key)
+
+    def _take(self, key: str, result: Any) -> None:
+        method = METHODS[self._events[key].raw["method"]]
+        if not isinstance(result, method.result_type):
+            wanted, got = method.result_type.__name__, type(result).__name__
+            raise TypeError(f"the answer to {method.name} must be a {wanted}, not a {got}")
+        self.answers[key] = codec(REV_2026_07_28).encode(result)
+        if len(self.answers) == len(self._events):
+            self.over.set(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.over.set(None)
+
+
+def _cancelled_inside(event: RequestReceived) -> RequestCancelled:
+    return RequestCancelled(event.raw["method"], "its callback was cancelled from inside")

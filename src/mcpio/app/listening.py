@@ -1,0 +1,349 @@
+"""Listening for changes of a server: its lists, and the contents of its resources, in either era."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Coroutine, Hashable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
+
+import attrs
+
+from mcpio.engine.table import Phase
+from mcpio.errors import McpError, RequestError
+from mcpio.methods import declares
+from mcpio.types.prompts import PromptListChangedNotification
+from mcpio.types.resources import (
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    UnsubscribeRequest,
+)
+from mcpio.types.subscriptions import SubscriptionFilter
+from mcpio.types.tools import ToolListChangedNotification
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import Driver, OneShot, Spawned
+    from mcpio.engine.client import ClientConnection
+    from mcpio.events import Peer
+
+__all__ = [
+    "MOST_CHANGES",
+    "Change",
+    "HandshakeSource",
+    "Listening",
+    "Missed",
+    "SessionChanges",
+    "wanted_changes",
+]
+
+
+@attrs.frozen
+class Missed:
+    """Changes may have been missed: fetch again what matters (SUB-09)."""
+
+
+Change: TypeAlias = (
+    ToolListChangedNotification
+    | PromptListChangedNotification
+    | ResourceListChangedNotification
+    | ResourceUpdatedNotification
+    | Missed
+)
+"""What a ``Listening`` yields."""
+
+Ended: TypeAlias = Literal["graceful", "lost", "here"]
+
+MOST_CHANGES: Final = 1000
+"""How many changes wait for the program. Equal ones count once; further ones become one ``Missed``."""
+
+_MEMBERS: Final = {
+    ToolListChangedNotification: ("tools_list_changed", ("tools", "list_changed")),
+    PromptListChangedNotification: ("prompts_list_changed", ("prompts", "list_changed")),
+    ResourceListChangedNotification: ("resources_list_changed", ("resources", "list_changed")),
+}
+"""By notification: the member of a filter that asks for it, and the capability of servers that send it."""
+
+
+def wanted_changes(*, tools: bool, prompts: bool, resources: bool, uris: Collection[str]) -> SubscriptionFilter:
+    """Return the filter for some changes. Raises ValueError for none, and TypeError for ``uris`` of the wrong type."""
+    if isinstance(uris, str) or not all(isinstance(uri, str) for uri in uris):
+        raise TypeError(f"uris= takes a collection of URIs, not {uris!r:.100}")
+    if not (tools or prompts or resources or uris):
+        raise ValueError("listen for something: tools=True, prompts=True, resources=True, or uris=[...]")
+    return SubscriptionFilter(
+        tools_list_changed=tools or None,
+        prompts_list_changed=prompts or None,
+        resources_list_changed=resources or None,
+        resource_subscriptions=tuple(dict.fromkeys(uris)) or None,
+    )
+
+
+class ListeningClient(Protocol):
+    """A client, as far as listening needs it."""
+
+    @property
+    def connection(self) -> ClientConnection:
+        """The engine."""
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that carries the session."""
+
+    @property
+    def server(self) -> Peer:
+        """The server, as it described itself."""
+
+    @property
+    def driving(self) -> ListeningDriving:
+        """The drivers' side of the client."""
+
+    def request(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send a request and return its typed result."""
+
+
+class ListeningDriving(Protocol):
+    """The drivers' side of a client, as far as listening needs it."""
+
+    @property
+    def changes(self) -> SessionChanges:
+        """What the parts of the program listen to, in the handshake era."""
+
+    def source_of_changes(self, listening: Listening) -> Source:
+        """Return where the changes for a listening come from."""
+
+
+class Source(Protocol):
+    """Where the changes come from, in one era."""
+
+    async def open(self) -> SubscriptionFilter:
+        """Begin, and return what the server honours. Raises McpError."""
+
+    def close(self) -> None:
+        """End it, without waiting. Does nothing if it has not begun, or has ended."""
+
+
+class Listening(AsyncIterator[Change]):
+    """Changes of a server, in the order in which they were reported; a change that still waits is not repeated.
+
+    An async context manager: ``async with client.listen(tools=True) as changes: async for change in changes: ...``. The
+    iteration ends when the server ends it, the connection is lost, or the block is left: ``ended`` tells which.
+    """
+
+    honoured: SubscriptionFilter
+    """What the server agreed to report: the rest of what was asked for never comes (SUB-04)."""
+    ended: Ended | None
+    """How it ended: ``"graceful"`` by the server, ``"lost"`` with the connection, ``"here"`` by ``close`` or the end of
+    the block; ``None`` until then."""
+
+    def __init__(self, client: ListeningClient, wanted: SubscriptionFilter, *, keep: bool = False) -> None:
+        """For ``Client.listen``."""
+        self.wanted = wanted
+        self.honoured = SubscriptionFilter()
+        self.ended = None
+        self._client = client
+        self._keep = keep
+        self._source: Source | None = None
+        self._waiting: dict[Hashable, Change] = {}
+        self._consumer: OneShot | None = None
+        self._renewal: Spawned | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._source is not None:
+            raise RuntimeError("this is in use: call listen() again for a second one")
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Listening:
+        return self
+
+    async def __anext__(self) -> Change:
+        while not self._waiting:
+            if self.ended is not None:
+                raise StopAsyncIteration
+            if self._consumer is not None:
+                raise RuntimeError("another task iterates over these changes")
+            self._consumer = self._client.driver.runtime.one_shot()
+            try:
+                await self._consumer.wait()
+            finally:
+                self._consumer = None
+        return self._waiting.pop(next(iter(self._waiting)))
+
+    def close(self) -> None:
+        """Stop listening, without waiting. Changes that were reported can still be read."""
+        self.end("here")
+
+    # For sources, which report what happens
+
+    def hear(self, change: Change) -> None:
+        """Take a change, unless an equal one waits."""
+        if self.ended is not None:
+            return
+        key = (type(change), getattr(change, "uri", None))
+        self._waiting.setdefault(key, change)
+        if len(self._waiting) > MOST_CHANGES:
+            self._waiting = {Missed: Missed()}
+        self._wake()
+
+    def miss(self) -> None:
+        """Record that changes may have been missed."""
+        self.hear(Missed())
+
+    def end(self, how: Ended) -> None:
+        """End it. A second time does nothing."""
+        if self.ended is not None:
+            return
+        self.ended = how
+        if self._source is not None:
+            self._source.close()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        self._wake()
+
+    def lose(self) -> None:
+        """Record that the source broke: renew it, or end."""
+        if not self._keep or self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+            self.end("lost")
+        elif self.ended is None:
+            self._renewal = self._client.driver.runtime.spawn(self._renew())
+
+    # Inside
+
+    def _wake(self) -> None:
+        if self._consumer is not None:
+            self._consumer.set(None)
+
+    async def _open(self) -> None:
+        self._source = source = self._client.driving.source_of_changes(self)
+        try:
+            self.honoured = await source.open()
+        except BaseException:
+            source.close()
+            raise
+
+    async def _renew(self) -> None:
+        """Listen again until it works, or the client has ended."""
+        client, wait = self._client, SOONEST
+        while True:
+            await client.driver.runtime.sleep(wait)
+            wait = min(LATEST, wait * 2)
+            if client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+                self.end("lost")
+                return
+            try:
+                await self._open()
+            except RequestError as error:
+                client.driver.report("the server does not report changes any more", error)
+                self.end("lost")
+                return
+            except McpError:
+                continue
+            self.miss()
+            return
+
+
+class HandshakeSource:
+    """Changes as a session reports them: unasked for lists, and after ``resources/subscribe`` for resources."""
+
+    def __init__(self, client: ListeningClient, listening: Listening) -> None:
+        self._client = client
+        self._listening = listening
+        self._wanted = listening.wanted
+        self.uris: set[str] = set()
+
+    async def open(self) -> SubscriptionFilter:
+        """Subscribe to the resources. A URI that the server refuses is left out. Raises McpError."""
+        client = self._client
+        offered, wanted = client.server.capabilities, self._wanted
+        client.driving.changes.add(self)
+        if declares(offered, ("resources", "subscribe")):
+            for uri in wanted.resource_subscriptions or ():
+                self.uris.add(uri)
+                try:
+                    await client.request(SubscribeRequest(uri))
+                except RequestError:
+                    self.uris.discard(uri)
+        lists: dict[str, Any] = {
+            member: True
+            for member, capability in _MEMBERS.values()
+            if getattr(wanted, member) and declares(offered, capability)
+        }
+        uris = tuple(uri for uri in wanted.resource_subscriptions or () if uri in self.uris)
+        return SubscriptionFilter(**lists, resource_subscriptions=uris or None)
+
+    def hear(self, notification: Any) -> None:
+        """Take a notification of the session."""
+        member, _ = _MEMBERS.get(type(notification), ("", ()))
+        if member:
+            if getattr(self._wanted, member):
+                self._listening.hear(notification)
+        elif isinstance(notification, ResourceUpdatedNotification) and self._holds(notification.uri):
+            self._listening.hear(notification)
+
+    def lose(self) -> None:
+        """Record that the session was lost: another one does not know what was asked of it."""
+        self._client.driving.changes.remove(self)
+        self.uris.clear()
+        self._listening.lose()
+
+    def close(self) -> None:
+        """Unsubscribe from what nothing else in the client needs."""
+        self._client.driving.changes.remove(self)
+        uris, self.uris = self.uris, set()
+        for uri in uris:
+            if not self._client.driving.changes.needs(uri):
+                self._client.driver.runtime.spawn(self._unsubscribe(uri))
+
+    async def _unsubscribe(self, uri: str) -> None:
+        with suppress(McpError):
+            await self._client.request(UnsubscribeRequest(uri))
+
+    def _holds(self, uri: str) -> bool:
+        # An update may name a part of the resource that was subscribed to.
+        return any(uri.startswith(each) for each in self.uris)
+
+
+class SessionChanges:
+    """What a client of the handshake era listens to: the parts of a program share one session."""
+
+    subscribed: set[str]
+    """The resources that the program itself subscribed to."""
+
+    def __init__(self) -> None:
+        self.subscribed = set()
+        self._sources: list[HandshakeSource] = []
+
+    def add(self, source: HandshakeSource) -> None:
+        """Report changes to a source."""
+        self._sources.append(source)
+
+    def remove(self, source: HandshakeSource) -> None:
+        """Report nothing more to a source. A second time does nothing."""
+        if source in self._sources:
+            self._sources.remove(source)
+
+    def needs(self, uri: str) -> bool:
+        """Whether changes of a resource are still wanted."""
+        return uri in self.subscribed or any(uri in each.uris for each in self._sources)
+
+    def hear(self, notification: Any) -> None:
+        """Report a notification of the session to all sources."""
+        for source in self._sources:
+            source.hear(notification)
+
+    def lose(self) -> None:
+        """Record that the session was lost."""
+        for source in tuple(self._sources):
+            source.lose()
+
+
+SOONEST: Final = 0.1
+"""Seconds before a lost subscription is renewed, doubled for each failure."""
+LATEST: Final = 30.0
+"""The most seconds before a lost subscription is renewed."""

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from waits import Wait
+
+from mcpio.app.client import client_connection
+from mcpio.app.client_handlers import elicitation_handler, roots_handler, sampling_handler
+from mcpio.app.client_inputs import send_in_rounds
+from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, SamplingRejected, TooManyRounds
+from mcpio.events import Peer, RequestReceived
+from mcpio.testing import ManualRuntime
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    CompleteRequest,
+    CompletionArgument,
+    CreateMessageResult,
+    ElicitationCapability,
+    ElicitResult,
+    GetPromptRequest,
+    Implementation,
+    InputRequest,
+    InputRequiredResult,
+    ListToolsRequest,
+    PromptReference,
+    ReadResourceRequest,
+    Root,
+    ServerCapabilities,
+    TextContent,
+)
+
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+WHO = InputRequest("elicitation/create", FORM)
+MESSAGE = InputRequest(
+    "sampling/createMessage",
+    {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10},
+)
+ROOTS = InputRequest("roots/list")
+DONE = CallToolResult((TextContent("done"),))
+CALL = CallToolRequest("t", {"a": 1}, meta={"example.com/x": 1})
+
+
+class Scope:
+    """What a callback gets; it records that its answer is no longer wanted."""
+
+    def __init__(self, event: RequestReceived) -> None:
+        self.event = event
+        self.cancelled = False
+        self.driving = self
+
+    def abandon(self) -> None:
+        self.cancelled = True
+
+
+class Asked:
+    """A client of a server that gives ``results`` in turn; ``sent`` are the requests that it got, ``at`` when."""
+
+    def __init__(self, *results: Any, **callbacks: Any) -> None:
+        self.runtime = ManualRuntime()
+        capabilities = callbacks.pop("capabilities", None)
+        self.connection = client_connection(capabilities=capabilities, **callbacks)
+        self.server = Peer(Implementation("s", "1"), ServerCapabilities(), None)
+        self.driver: Any = self
+        self.driving = self
+        self.sent: list[Any] = []
+        self.at: list[float] = []
+        self.scopes: list[Scope] = []
+        self._results = list(results)
+        nothing: Any = None
+        self._handlers: Mapping[str, Callable[..., Any]] = {
+            "elicitation/create": elicitation_handler(callbacks.get("elicitation", nothing), _no_visit),
+            "sampling/createMessage": sampling_handler(callbacks.get("sampling", nothing)),
+            "roots/list": roots_handler(callbacks.get("roots", ())),
+        }
+
+    def handler_for(self, event: RequestReceived) -> Any:
+        return self._handlers[event.raw["method"]]
+
+    def new_scope(self, event: RequestReceived) -> Scope:
+        self.scopes.append(Scope(event))
+        return self.scopes[-1]
+
+    def start(self, request: Any = CALL, most: int = 10) -> Wait[Any]:
+        return Wait(self.runtime, send_in_rounds(self, request, self._send, most), self.runtime.run)
+
+    def do(self, request: Any = CALL, most: int = 10) -> Any:
+        return self.runtime.complete(send_in_rounds(self, request, self._send, most))
+
+    async def _send(self, request: Any) -> Any:
+        self.sent.append(request)
+        self.at.append(self.runtime.now)
+        return self._results.pop(0)
+
+
+def _no_visit(id: str) -> None:
+    raise AssertionError(f"no elicitation of this era has an id: {id}")
+
+
+def accepted(scope: Any, request: Any) -> ElicitResult:
+    return ElicitResult("accept", {"name": "Ann"})
+
+
+def test_complete_result_is_returned() -> None:
+    asked = Asked(DONE)
+    assert asked.do() == DONE
+    assert asked.sent == [CALL]
+
+
+@pytest.mark.req("MRTR-06")
+@pytest.mark.parametrize("request_", [CALL, GetPromptRequest("p", {"a": "1"}), ReadResourceRequest("a:1")])
+def test_retry_repeats_the_params_with_answers_and_state(request_: Any) -> None:
+    state = 'ü"\\ {"a": 1}'
+    asked = Asked(InputRequiredResult({"who": WHO}, state), DONE, elicitation=accepted)
+    assert asked.do(request_) == DONE
+    first, second = asked.sent
+    assert first == request_
+    assert second.input_responses == {"who": {"action": "accept", "content": {"name": "Ann"}}}
+    assert second.request_state == state
+    same = {name for name in request_.__slots__ if name not in ("input_responses", "request_state", "__weakref__")}
+    assert all(getattr(second, name) == getattr(request_, name) for name in same)
+
+
+@pytest.mark.req("MRTR-06")
+def test_retry_has_no_state_if_none_was_given() -> None:
+    asked = Asked(InputRequiredResult({"a": WHO}, "one"), InputRequiredResult({"b": WHO}), DONE, elicitation=accepted)
+    asked.do()
+    assert [each.request_state for each in asked.sent] == [None, "one", None]
+    assert [set(each.input_responses or ()) for each in asked.sent] == [set(), {"a"}, {"b"}]
+
+
+@pytest.mark.req("MRTR-16")
+def test_every_kind_of_question_is_answered_without_an_envelope() -> None:
+    said = CreateMessageResult("assistant", TextContent("hello"), "model")
+    asked = Asked(
+        InputRequiredResult({"f": WHO, "m": MESSAGE, "r": ROOTS}),
+        DONE,
+        elicitation=lambda scope, request: ElicitResult("decline"),
+        sampling=lambda scope, request: said,
+        roots=[Root("file:///a")],
+    )
+    asked.do()
+    assert asked.sent[1].input_responses == {
+        "f": {"action": "decline"},
+        "m": {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "model"},
+        "r": {"roots": [{"uri": "file:///a"}]},
+    }
+
+
+def test_callback_sees_the_question_and_who_asks() -> None:
+    asked = Asked(InputRequiredResult({"who": WHO}), DONE, elicitation=accepted)
+    asked.do()
+    (scope,) = asked.scopes
+    assert scope.event.request.message == "Who?"
+    assert scope.event.context.info.name == "s"
+    assert scope.event.raw == {"method": "elicitation/create", "params": FORM}
+
+
+def test_callbacks_run_concurrently() -> None:
+    asked: Asked
+    waits: list[Any] = []
+
+    async def slowly(scope: Any, request: Any) -> ElicitResult:
+        waits.append(asked.runtime.one_shot())
+        return ElicitResult("accept", {"name": await waits[-1].wait()})
+
+    asked = Asked(InputRequiredResult({"a": WHO, "b": WHO}), DONE, elicitation=slowly)
+    call = asked.start()
+    assert len(waits) == 2
+    waits[1].set("second")
+    waits[0].set("first")
+    asked.runtime.run()
+    assert call.result == DONE
+    assert [each["content"]["name"] for each in asked.sent[1].input_responses.values()] == ["second", "first"]
+    assert asked.sent[1].input_responses["a"]["content"]["name"] == "first"
+
+
+@pytest.mark.req("MRTR-13")
+def test_failing_callback_ends_the_call_and_cancels_the_others() -> None:
+    asked: Asked
+
+    async def never(scope: Any, request: Any) -> ElicitResult:
+        await asked.runtime.one_shot().wait()
+        raise AssertionError
+
+    async def reject(scope: Any, request: Any) -> CreateMessageResult:
+        await asked.runtime.sleep(0)
+        raise SamplingRejected
+
+    asked = Asked(InputRequiredResult({"a": WHO, "b": MESSAGE}), elicitation=never, sampling=reject)
+    with pytest.raises(SamplingRejected):
+        asked.do()
+    assert len(asked.sent) == 1
+    assert asked.scopes[0].cancelled
+
+
+def test_plain_callback_that_fails_ends_the_call_before_the_next_is_asked() -> None:
+    def fail(scope: Any, request: Any) -> ElicitResult:
+        raise ZeroDivisionError
+
+    asked = Asked(InputRequiredResult({"a": WHO, "b": WHO}), elicitation=fail)
+    with pytest.raises(ZeroDivisionError):
+        asked.do()
+    assert len(asked.scopes) == 1
+
+
+def test_answer_of_the_wrong_type_ends_the_call() -> None:
+    asked = Asked(InputRequiredResult({"m": MESSAGE}), sampling=lambda scope, request: "hello")
+    with pytest.raises(TypeError, match="sampling/createMessage must be a CreateMessageResult, not a str"):
+        asked.do()
+
+
+def test_answer_that_does_not_fit_the_form_ends_the_call() -> None:
+    asked = Asked(
+        InputRequiredResult({"a": WHO}), elicitation=lambda scope, request: ElicitResult("accept", {"name": 5})
+    )
+    with pytest.raises(ValueError, match="the answer to elicitation/create"):
+        asked.do()
+
+
+def test_cancelled_call_cancels_the_callbacks() -> None:
+    asked: Asked
+
+    async def never(scope: Any, request: Any) -> ElicitResult:
+        await asked.runtime.one_shot().wait()
+        raise AssertionError
+
+    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=never)
+    call = asked.start()
+    call.cancel()
+    asked.runtime.run()
+    assert call.state == "cancelled"
+    assert asked.scopes[0].cancelled
+    assert len(asked.sent) == 1
+
+
+def test_callback_that_is_cancelled_from_inside_ends_the_call() -> None:
+    asked: Asked
+
+    async def stop(scope: Any, request: Any) -> ElicitResult:
+        await asked.runtime.sleep(0)
+        raise asked.runtime.cancellation
+
+    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=stop)
+    with pytest.raises(RequestCancelled, match="its callback was cancelled from inside"):
+        asked.do()
+
+
+@pytest.mark.req("MRTR-05")
+def test_rounds_are_limited() -> None:
+    asked = Asked(*[InputRequiredResult({"a": WHO}) for _ in range(4)], elicitation=accepted)
+    with pytest.raises(TooManyRounds, match="tools/call: the server asks for more input after 3 rounds") as caught:
+        asked.do(most=3)
+    assert (caught.value.method, caught.value.rounds) == ("tools/call", 3)
+    assert len(asked.sent) == 4
+
+
+def test_without_rounds_the_question_is_the_result() -> None:
+    question = InputRequiredResult({"a": WHO})
+    asked = Asked(question)
+    assert asked.do(most=0) is question
+
+
+@pytest.mark.req("MRTR-05")
+def test_retries_that_only_carry_state_back_off() -> None:
+    states = [InputRequiredResult(request_state=str(number)) for number in range(7)]
+    asked = Asked(*states, DONE)
+    call = asked.start()
+    for _ in range(20):
+        asked.runtime.advance_to(asked.runtime.now + 0.5)
+    assert call.result == DONE
+    gaps = [later - earlier for earlier, later in zip(asked.at, asked.at[1:], strict=False)]
+    assert gaps == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    assert [each.request_state for each in asked.sent[1:]] == ["0", "1", "2", "3", "4", "5", "6"]
+    assert all(each.input_responses is None for each in asked.sent)
+
+
+@pytest.mark.req("MRTR-01")
+@pytest.mark.parametrize(
+    "request_", [ListToolsRequest(), CompleteRequest(PromptReference("p"), CompletionArgument("a", ""))]
+)
+def test_question_in_answer_to_another_method_is_invalid(request_: Any) -> None:
+    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=accepted)
+    with pytest.raises(InvalidMessage, match=r"resultType: .* must not be answered by 'input_required'"):
+        asked.do(request_)
+
+
+@pytest.mark.req("MRTR-02")
+@pytest.mark.parametrize("questions", [None, {}])
+def test_result_that_asks_nothing_is_invalid(questions: Any) -> None:
+    with pytest.raises(InvalidMessage, match="needs inputRequests or requestState"):
+        Asked(InputRequiredResult(questions)).do()
+
+
+@pytest.mark.req("MRTR-03")
+@pytest.mark.parametrize("method", ["ping", "tools/call", "invented"])
+def test_question_of_another_method_is_invalid(method: str) -> None:
+    with pytest.raises(InvalidMessage, match=r"inputRequests\.a\.method: expected .*roots/list.*, got"):
+        Asked(InputRequiredResult({"a": InputRequest(method)})).do()
+
+
+def test_malformed_question_is_invalid() -> None:
+    asked = Asked(InputRequiredResult({"a": InputRequest("elicitation/create", {"message": 5})}), elicitation=accepted)
+    with pytest.raises(InvalidMessage, match=r"inputRequests\.a\.params\.message"):
+        asked.do()
+
+
+@pytest.mark.req("MRTR-04")
+@pytest.mark.parametrize(
+    ("question", "capabilities"),
+    [
+        (WHO, None),
+        (MESSAGE, None),
+        (ROOTS, None),
+        (
+            InputRequest("elicitation/create", {"mode": "url", "message": "Go", "url": "https://example.com"}),
+            ClientCapabilities(elicitation=ElicitationCapability(form={})),
+        ),
+    ],
+)
+def test_question_that_was_not_declared_is_refused(question: InputRequest, capabilities: Any) -> None:
+    asked = Asked(InputRequiredResult({"a": question}), capabilities=capabilities)
+    with pytest.raises(RemoteProtocolError, match="which this client does not serve"):
+        asked.do()
+    assert asked.scopes == []
+
+
+@pytest.mark.req("MRTR-15")
+def test_url_question_needs_no_id() -> None:
+    url = InputRequest("elicitation/create", {"mode": "url", "message": "Go", "url": "https://example.com/a"})
+    asked = Asked(
+        InputRequiredResult({"a": url}),
+        DONE,
+        elicitation=lambda scope, request: ElicitResult("accept"),
+        capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})),
+    )
+    asked.do()
+    assert asked.sent[1].input_responses == {"a": {"action": "accept"}}
