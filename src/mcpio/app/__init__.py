@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from mcpio.app.server_session import LogFilter as LogFilter
     from mcpio.app.server_session import NotificationHandler as NotificationHandler
     from mcpio.app.server_session import ServerSession as ServerSession
+    from mcpio.app.servers_config import ServerEntry as ServerEntry
+    from mcpio.app.servers_config import ServersConfig as ServersConfig
     from mcpio.app.session import Session as Session
     from mcpio.app.session_snapshot import SavedSession as SavedSession
     from mcpio.app.session_snapshot import UnansweredPolicy as UnansweredPolicy
@@ -144,6 +146,7 @@ else:
             "schema.validation": "SchemaError Validator ValidatorMissing",
             "server": "Lifespan Server",
             "server_session": "LogFilter NotificationHandler ServerSession",
+            "servers_config": "ServerEntry ServersConfig",
             "session": "Session",
             "session_snapshot": "SavedSession UnansweredPolicy",
             "session_store": "MemorySessionStore SessionStore",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mcpio.app.client import Client
-from mcpio.cli import connect
+from mcpio.cli import connect, saving
 from mcpio.cli.arguments import prepare, read_words
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.lists import find_tool
@@ -18,6 +18,7 @@ __all__ = ["add_arguments", "call", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     connect.add_options(parser)
+    saving.add_option(parser)
     connect.add_words(parser, "TOOL", "[KEY=VALUE | KEY:=JSON ...]")
 
 
@@ -41,11 +42,12 @@ async def call(client: Client, options: argparse.Namespace, console: Console) ->
         if error.code == ErrorCode.INVALID_PARAMS:
             raise Failure(Exit.BAD_ARGUMENTS, f"{tool.name} refuses the arguments: {error.message}") from error
         raise
+    show = saving.shower(options, tool.name)
     if options.json:
         console.result(as_json(client, result))
     elif result.is_error:
-        console.failure("\n".join(["the tool reports an error:", *result_texts(result)]))
+        console.failure("\n".join(["the tool reports an error:", *result_texts(result, show)]))
     else:
-        for text in result_texts(result):
+        for text in result_texts(result, show):
             console.result(text)
     return Exit.TOOL_FAILED if result.is_error else Exit.DONE

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import mcpio
 from mcpio.app.client import Client
-from mcpio.cli import recording
+from mcpio.app.servers_config import ServerEntry
+from mcpio.cli import answers, recording, targets
 from mcpio.cli.addresses import SOCKET_SCHEMES, parse_socket_url
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.output import Console
+from mcpio.cli.targets import WEBSOCKET
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
@@ -28,10 +30,6 @@ if TYPE_CHECKING:
     from mcpio.trio._drivers import ConnectOptions
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "next_word", "no_more_words", "run"]
-
-WEBSOCKET = ("ws://", "wss://", "ws+unix://", "wss+unix://")
-URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *SOCKET_SCHEMES)
-"""The prefixes of a server that already runs; anything else is a command to start."""
 
 GRACE = 1.0
 """Seconds that a started server has to exit when its input closes, and again when it is terminated."""
@@ -72,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a header field of every request to a URL, such as 'Authorization: Bearer ...'; may be repeated",
     )
     parser.add_argument("--inherit-env", action="store_true", help="pass the whole environment to the server")
+    answers.add_options(parser)
     recording.add_option(parser)
     parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="the server's working directory")
 
@@ -81,11 +80,7 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     said = " ".join(words)
     parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
-    parser.epilog = (
-        "SERVER is the server's command in quotes, such as 'python server.py', or its address: http://, https://, "
-        "ws://, wss://, http+unix://, ws+unix:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command "
-        "after --."
-    )
+    parser.epilog = targets.HELP
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)
 
@@ -93,25 +88,33 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
 def choose_server(options: argparse.Namespace) -> None:
     """Set ``options.server`` and ``options.url`` from the words after ``--``, or else from the first word.
 
-    The first word is removed and split as a shell would, unless it is a URL. Raises Failure if there is no server, if
-    its quotes do not match, or if an option does not apply to it.
+    The first word is removed and resolved as a target. Raises Failure if there is no server, if the target names none,
+    or if an option does not apply to it.
     """
-    options.server = options.after
-    options.url = None
+    if options.json and getattr(options, "save", None) is not None:
+        raise Failure(Exit.USAGE, "--json prints everything: it does not go with --save")
     if options.after is None:
-        text = next_word(options, "server")
-        if text.startswith(URLS):
-            options.server = [text]
-            options.url = _checked_url(text, options)
-            return
-        try:
-            options.server = shlex.split(text)
-        except ValueError as error:
-            raise Failure(Exit.USAGE, f"cannot split the server's command {text!r}: {error}") from error
+        target = targets.resolve(next_word(options, "server"))
+    else:
+        target = targets.Target(shlex.join(options.after), ServerEntry(command=tuple(options.after)))
+    entry = target.entry
+    options.target = target.text
+    options.url = None
+    options.server = list(entry.command)
+    if entry.url is not None:
+        given = {name.lower() for name, _ in options.header}
+        options.header += [(name, text) for name, text in entry.headers.items() if name.lower() not in given]
+        options.url = _checked_url(entry.url, options)
+        options.server = [entry.url]
+        return
     if not options.server:
         raise Failure(Exit.USAGE, "no server: give its command in quotes, or its words after --")
     if options.header:
         raise Failure(Exit.USAGE, "--header is for servers at a URL")
+    # The command line has the last word.
+    options.env = list({**entry.env, **dict(options.env)}.items())
+    options.cwd = options.cwd or entry.cwd
+    options.inherit_env = options.inherit_env or target.inherit_env
 
 
 def next_word(options: argparse.Namespace, what: str) -> str:
@@ -146,7 +149,7 @@ async def _run(work: Work, options: argparse.Namespace) -> int:
         except McpError as error:
             failure = failure_of(error, by_url=options.url is not None)
             if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
-                raise Failure(failure.status, failure.message + _advice(options.command, options.server[0])) from error
+                raise Failure(failure.status, failure.message + targets.where_else(options.server[0])) from error
             raise failure from error
 
 
@@ -160,6 +163,7 @@ def _client_context(
         "options": _engine_options(options.timeout),
         "tap": tap,
     }
+    of_client.update(answers.client_options(options, console))  # type: ignore[typeddict-item]  # a part of the same options
     url = options.url
     if url is None:
         return open_stdio(
@@ -187,17 +191,6 @@ def _client_context(
     from mcpio.trio import open_http
 
     return open_http(url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
-
-
-def _advice(command: str, program: str) -> str:
-    """Return what the user may have meant by a word that is not a program, or an empty string."""
-    if program.endswith(".py") and os.path.isfile(program):
-        # A file for "mcpio serve" need not serve when it is run.
-        words = shlex.quote(shlex.join(["mcpio", "serve", program]))
-        return f". Try mcpio {command} {words}; or 'python {program}', if the file serves when it is run"
-    if ":" in program:
-        return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
-    return ""
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:

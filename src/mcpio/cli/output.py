@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from mcpio._printable import printable
@@ -77,6 +77,11 @@ class Console:
             self._end_progress()
             _print(text, sys.stderr)
 
+    def question(self, text: str) -> None:
+        """Print what the server asks the user."""
+        self._end_progress()
+        _print(text, sys.stderr)
+
     def log(self, message: LoggingMessageNotification) -> None:
         """Print a log message from the server, unless quiet."""
         said = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
@@ -114,8 +119,8 @@ def as_json(client: Client, result: Any) -> str:
     return dumps(codec_of(client).encode(result)).decode()
 
 
-def result_texts(result: CallToolResult) -> Iterator[str]:
-    """Yield the printable parts of a tool's result.
+def result_texts(result: CallToolResult, show: Callable[[Any], str] | None = None) -> Iterator[str]:
+    """Yield the printable parts of a tool's result; ``show`` turns a block into text, by default ``block_text``.
 
     Servers repeat structured content as text for older clients (TOOL-15); it is shown once.
     """
@@ -124,7 +129,7 @@ def result_texts(result: CallToolResult) -> Iterator[str]:
     for block in result.content:
         if is_structured and isinstance(block, TextContent) and _is_json_of(block.text, structured):
             continue
-        yield block_text(block)
+        yield (show or block_text)(block)
     if is_structured:
         yield json.dumps(structured, indent=2, ensure_ascii=False)
 

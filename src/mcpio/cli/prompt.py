@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from mcpio.app.client import Client
-from mcpio.cli import connect
+from mcpio.cli import connect, saving
 from mcpio.cli.arguments import prepare, read_words
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.lists import find_prompt
-from mcpio.cli.output import Console, as_json, block_text
+from mcpio.cli.output import Console, as_json
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types.prompts import Prompt
 
@@ -19,6 +19,7 @@ __all__ = ["add_arguments", "fill_in", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     connect.add_options(parser)
+    saving.add_option(parser)
     connect.add_words(parser, "PROMPT", "[KEY=TEXT ...]")
 
 
@@ -43,8 +44,9 @@ async def fill_in(client: Client, options: argparse.Namespace, console: Console)
     if options.json:
         console.result(as_json(client, result))
     else:
+        show = saving.shower(options, prompt.name)
         for message in result.messages:
-            console.result(f"{message.role}: {block_text(message.content)}")
+            console.result(f"{message.role}: {show(message.content)}")
     return Exit.DONE
 
 

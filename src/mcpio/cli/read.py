@@ -7,7 +7,7 @@ import base64
 import sys
 
 from mcpio.app.client import Client
-from mcpio.cli import connect
+from mcpio.cli import connect, saving
 from mcpio.cli.arguments import encodable
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 from mcpio.cli.lists import declared, resource_pages
@@ -24,6 +24,7 @@ NOT_FOUND = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.INVALID_PARAMS)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     connect.add_options(parser)
+    saving.add_option(parser)
     connect.add_words(parser, "URI")
 
 
@@ -48,6 +49,10 @@ async def read(client: Client, options: argparse.Namespace, console: Console) ->
         raise Failure(Exit.NOT_FOUND, f"no resource {options.uri!r}: {error.message}.{hint}") from error
     if options.json:
         console.result(as_json(client, result))
+    elif options.save is not None:
+        saver = saving.Saver(options.save, options.uri)
+        for contents in result.contents:
+            console.result(saver.contents(contents))
     else:
         for contents in result.contents:
             _print(contents, console)
