@@ -148,7 +148,7 @@ async def _run(work: Work, options: argparse.Namespace) -> int:
                 return await work(client, options, console)
         except McpError as error:
             failure = failure_of(error, by_url=options.url is not None)
-            if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
+            if failure.status is Exit.NO_PROGRAM:
                 raise Failure(failure.status, failure.message + targets.where_else(options.server[0])) from error
             raise failure from error
 
