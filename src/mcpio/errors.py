@@ -15,6 +15,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "ErrorCode",
+    "InsufficientScope",
     "InvalidMessage",
     "LocalProtocolError",
     "McpError",
@@ -367,6 +368,23 @@ class Refusal(McpError):
         given = self.data if isinstance(self.data, Mapping) else {} if self.data is None else {"data": self.data}
         said = {name: fact for name, fact in facts.items() if fact is not None}
         return RequestError(self.code, self.message, {**given, **said})
+
+
+class InsufficientScope(Refusal):
+    """The token of a request lacks scopes that the request needs (AUTH-34).
+
+    Raised for tools, resources and prompts with ``scopes=``, and by ``Context.require_scopes``. The answer is a
+    JSON-RPC error of code 1014, with the scopes in ``data.scope``; over HTTP also status 403 and a challenge, as long
+    as nothing of it was sent. ``scopes`` are all that the request needs.
+    """
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        from mcpio.refusals import RefusalCode
+
+        self.scopes: frozenset[str] = frozenset(scopes)
+        text = " ".join(sorted(self.scopes))
+        message = f"The token has too few scopes: this needs {text}"
+        super().__init__(RefusalCode.AUTHZ_FORBIDDEN, message, data={"scope": text})
 
 
 class ToolError(McpError):

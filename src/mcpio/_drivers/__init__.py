@@ -21,6 +21,7 @@ __all__ = [
     "ServedOnImport",
     "TapSource",
     "attach_tap",
+    "check_authorization",
     "checked_server",
     "first_failure",
     "lifespan_of",
@@ -73,6 +74,15 @@ def checked_server(server: Server) -> Server:
     from mcpio.app.server import Server  # loaded already, if there is one
 
     return required("server", server, Server)
+
+
+def check_authorization(server: Server, *, is_authorized: bool) -> Server:
+    """Return ``server``. Raises TypeError if it is not a Server, ValueError if it needs authorization and has none."""
+    if checked_server(server).scope_rules is None or is_authorized:
+        return server
+    raise ValueError(
+        "this server has scopes=, and nothing would grant them: give auth=, or principal= with mcpio.auth.Grant"
+    )
 
 
 class ServedOnImport(RuntimeError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpio.app.server_session import ServerSession
     from mcpio.app.session import Session
     from mcpio.app.tasks.running import TaskRun
+    from mcpio.auth.grant import Grant
     from mcpio.engine.limits import Timeout
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
@@ -185,6 +186,23 @@ class Context(RequestScope):
     def session(self) -> ServerSession:
         """The session that the request came in."""
         return self._session
+
+    @property
+    def grant(self) -> Grant | None:
+        """Who sent the request, and what their token allows; ``None`` without authorization by tokens."""
+        from mcpio.app.authorization import grant_of
+
+        return grant_of(self.peer.principal)
+
+    def require_scopes(self, *scopes: str) -> None:
+        """Raise InsufficientScope unless the token of the request has all of these scopes.
+
+        For what depends on more than the request, such as the owner of a record. Call it before the first progress
+        report, log message or long wait: over HTTP the status can tell the client only as long as nothing was sent.
+        """
+        from mcpio.app.authorization import require_scopes
+
+        require_scopes(self.peer.principal, frozenset(scopes))
 
     @property
     def state(self) -> Any:

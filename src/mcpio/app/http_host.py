@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
     from mcpio.engine.server import ServerConnection
+    from mcpio.events import IncomingId
     from mcpio.http.durable.queue import DurableHooks
     from mcpio.http.durable.sessions import DurableSessions
     from mcpio.http.model import RequestItem, ResponseItem
@@ -308,6 +309,10 @@ class HostedSession:
         done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
         self.wake()
         return done
+
+    def refuse(self, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
+        """Let the status of a response tell that its token has too few scopes. See ``HttpServer.refuse``."""
+        self._host.machine.refuse(self._session, via, id, scopes)
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Report a fault to the operator."""

@@ -11,6 +11,7 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
+from mcpio.app.authorization import ScopeRules
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
@@ -52,7 +53,10 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolListChangedNotification
 
 if TYPE_CHECKING:
+    from mcpio.app.authorization import Scopes
     from mcpio.app.contracts import Middleware
+    from mcpio.app.pagination import Page
+    from mcpio.app.registry.base import Registry
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session_snapshot import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
@@ -116,6 +120,8 @@ class Server:
     """The handlers of the clients' notifications, by method."""
     middlewares: tuple[Middleware, ...]
     """The middleware around every request, the outermost first. Add to it by ``middleware``."""
+    scope_rules: ScopeRules | None
+    """The scopes that requests need; ``None`` for a server that needs none."""
     tasks: ToolTasks | None
     """The tasks; ``None`` until a tool may run as one, or ``tasks=`` is given."""
     ledger: Ledger
@@ -195,6 +201,7 @@ class Server:
         self.completions = Completions(self.prompts, self.resources)
         self.handlers = self._own_handlers()
         self.notification_handlers = {}
+        self.scope_rules = None
         self.middlewares = ()
         for layer in middleware:
             self.middleware(layer)
@@ -246,9 +253,13 @@ class Server:
 
         def register(function: F) -> F:
             if template.variables:
-                self.resources.templates.add(uri, make_template(template, function, options, context=Context))
+                family = make_template(template, function, options, context=Context)
+                self._keep_scopes(family.endpoint)
+                self.resources.templates.add(uri, family)
             else:
-                self.resources.static.add(uri, make_resource(uri, function, options, context=Context))
+                entry = make_resource(uri, function, options, context=Context)
+                self._keep_scopes(entry.endpoint)
+                self.resources.static.add(uri, entry)
             return function
 
         return register
@@ -294,6 +305,14 @@ class Server:
 
         return register
 
+    def require(self, method: str, scopes: Scopes) -> None:
+        """Let every request of a method need scopes, beside those of the tool, resource or prompt that it names.
+
+        Raises ValueError for a malformed scope.
+        """
+        self.scope_rules = self.scope_rules or ScopeRules(self)
+        self.scope_rules.require(method, scopes)
+
     def middleware(self, function: F) -> F:
         """Put an async function of (ctx, request, call_next) around every request, inside of earlier middleware.
 
@@ -321,8 +340,13 @@ class Server:
         tool = make_tool(function, options, context=Context, level=level + 1)
         if tool.description.execution is not None and self.tasks is None:
             self._keep_tasks()
+        self._keep_scopes(tool.endpoint)
         self.tools.add(tool.description.name, tool)
         return function
+
+    def _keep_scopes(self, endpoint: RegisteredFunction) -> None:
+        if endpoint.scopes is not None and self.scope_rules is None:
+            self.scope_rules = ScopeRules(self)
 
     def _keep_tasks(self, options: TaskOptions | None = None) -> None:
         from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
@@ -352,6 +376,7 @@ class Server:
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options, context=Context)
+        self._keep_scopes(prompt.endpoint)
         self.prompts.add(prompt.description.name, prompt)
         return function
 
@@ -466,23 +491,36 @@ class Server:
         if not has_tasks:
             # Only that revision has tasks, so in others a tool that must run as one cannot be called (TASK-06).
             page.items = [tool for tool in page.items if not _must_be_task(tool)]
-        found: ListToolsResult = self._pages.result(ListToolsResult, (request.cursor, has_tasks), page)
+        hidden = self._hide(scope, self.tools, page)
+        found: ListToolsResult = self._pages.result(ListToolsResult, (request.cursor, has_tasks, hidden), page)
         return found
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
-        found: ListResourcesResult = self._pages.result(types.ListResourcesResult, request.cursor, page)
+        key = (request.cursor, self._hide(scope, self.resources.static, page))
+        found: ListResourcesResult = self._pages.result(types.ListResourcesResult, key, page)
         return found
 
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
-        found: ListResourceTemplatesResult = self._pages.result(types.ListResourceTemplatesResult, request.cursor, page)
+        key = (request.cursor, self._hide(scope, self.resources.templates, page))
+        found: ListResourceTemplatesResult = self._pages.result(types.ListResourceTemplatesResult, key, page)
         return found
 
     def _list_prompts(self, scope: Context, request: ListPromptsRequest) -> ListPromptsResult:
         page = self.prompts.page(request.cursor, self._page_size)
-        found: ListPromptsResult = self._pages.result(types.ListPromptsResult, request.cursor, page)
+        key = (request.cursor, self._hide(scope, self.prompts, page))
+        found: ListPromptsResult = self._pages.result(types.ListPromptsResult, key, page)
         return found
+
+    def _hide(self, scope: Context, registry: Registry[Any], page: Page[Any]) -> frozenset[int]:
+        """Leave out of a page what is hidden from the principal of a request; return the ids of what that is."""
+        hidden = frozenset[int]()
+        if self.scope_rules is not None:
+            hidden = self.scope_rules.hidden(registry, scope.peer.principal)
+        if hidden:
+            page.items = [each for each in page.items if id(each) not in hidden]
+        return hidden
 
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri) is None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio.app.reporting import unwrap_group
 from mcpio.app.session import Handler, Session, SessionDriving
-from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import METHODS, declares, official_name
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
@@ -17,6 +18,7 @@ from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNoti
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mcpio.app.authorization import ScopeRules
     from mcpio.app.contracts import Middleware
     from mcpio.app.logs import LogOutlet
     from mcpio.app.registry.completion import Completions
@@ -57,6 +59,7 @@ class ServedBy(Protocol):
     handlers: dict[str, Handler]
     notification_handlers: dict[str, NotificationHandler]
     middlewares: tuple[Middleware, ...]
+    scope_rules: ScopeRules | None
     tasks: Any
     ledger: Ledger
     fault_reports: FaultReports
@@ -226,8 +229,20 @@ class ServerSession(Session):
         handler = server.handlers.get(said if said in METHODS else official_name(event.request, said))
         if handler is None:
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {said:.100}")
+        if server.scope_rules is not None:
+            # Before the first wait, while the status of an HTTP response can still say so.
+            method = official_name(event.request, said)
+            server.scope_rules.check(method, event.request, event.context.principal)
         layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
+        found = unwrap_group(error)
+        if isinstance(found, InsufficientScope):
+            refuse = getattr(self.driver, "refuse", None)
+            if refuse is not None:
+                refuse(event.context.via, event.id, found.scopes)
+        super()._fail(event, scope, error)
 
     def _send_result(self, id: IncomingId, result: Any) -> None:
         self.connection.send_result(id, result, kept=self.server._pages.texts(result))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio._checks import chosen
-from mcpio._drivers import checked_server, lifespan_of
+from mcpio._drivers import check_authorization, lifespan_of
 from mcpio._drivers.preloading import preload
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.runtime import checked_grace
@@ -53,7 +53,7 @@ def app(
     """
     config = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
     preload()
-    return AsgiApp(checked_server(server), config, principal)
+    return AsgiApp(check_authorization(server, is_authorized=principal is not None), config, principal)
 
 
 class AsgiApp:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
 from mcpio._checks import check_options
-from mcpio._drivers import ClientContext, TapSource, lifespan_of, report
+from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS, capped_connections
 from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.preloading import preload
@@ -70,11 +70,12 @@ async def serve(
     ``principal`` is the authenticated caller, which handlers see. See ``ServerSetupOptions`` for resumed sessions and
     for taps. ``server.sessions`` holds the session while it runs. Nothing that the client does raises here; what the
     server's lifespan raises propagates unwrapped. Raises LocalProtocolError if ``connection`` or ``snapshot`` cannot be
-    continued.
+    continued, and ValueError for a server with scopes and no ``principal``.
 
     For many clients ``serving`` enters the lifespan once.
     """
     check_options(beginning, ServerSetupOptions.__annotations__)
+    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
     adapter = ReaderWriterAdapter(reader, writer)
     try:
         async with lifespan_of(server) as state:

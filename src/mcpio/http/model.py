@@ -13,10 +13,26 @@ import attrs
 
 from mcpio.http.options import HostPolicy
 
-__all__ = ["Body", "Denied", "End", "Headers", "RequestHead", "RequestItem", "Reset", "ResponseHead", "ResponseItem"]
+__all__ = [
+    "Body",
+    "Denied",
+    "End",
+    "Headers",
+    "RequestHead",
+    "RequestItem",
+    "Reset",
+    "ResponseHead",
+    "ResponseItem",
+    "header_fields",
+]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Names in lower case, values without surrounding space."""
+
+
+def header_fields(fields: Sequence[tuple[str, str]]) -> Headers:
+    """Return header fields that are text as bytes, as this module has them."""
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in fields)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._drivers import ClientContext, lifespan_of
+from mcpio._drivers import ClientContext, check_authorization, lifespan_of
 from mcpio._drivers.setup import (
     ConnectOptions,
     ServerSetupOptions,
@@ -76,10 +76,12 @@ async def serve(
     ``principal`` is the authenticated caller, which handlers see. ``nursery.start`` returns the session. See
     ``ServerSetupOptions`` for resumed sessions, taps, and clients that are gone. Nothing that the client does raises
     here; what the server's lifespan raises, and a SystemExit of a handler, propagates unwrapped. Raises
-    LocalProtocolError if ``connection`` or ``snapshot`` cannot be continued.
+    LocalProtocolError if ``connection`` or ``snapshot`` cannot be continued, and ValueError for a server with
+    scopes and no ``principal``.
     """
     check_in_trio("servers")
     check_options(beginning, ServerSetupOptions.__annotations__)
+    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
     adapter = adapter_for(transport)
     try:
         async with lifespan_of(server) as state:

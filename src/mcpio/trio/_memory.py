@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
@@ -32,28 +32,32 @@ __all__ = ["memory_client"]
 
 
 def memory_client(
-    server: Server, *, tap: TapSource | None = None, **options: Unpack[ClientOptions]
+    server: Server, *, principal: Any = None, tap: TapSource | None = None, **options: Unpack[ClientOptions]
 ) -> TrioClientContext[Client]:
     """Async context manager that yields a client of a server in this process.
 
     The server's lifespan is entered for the block. When the client is closed, handlers that still run are cancelled,
-    since no client is left to read their answers. ``tap`` is attached to the client's connection.
+    since no client is left to read their answers. ``principal`` is who the client acts for, such as a
+    ``mcpio.auth.Grant``. ``tap`` is attached to the client's connection.
     """
     from mcpio.app.server import Server
 
     required("server", server, Server)
-    return TrioClientContext(lambda nursery: _connect(server, nursery, options, tap))
+    return TrioClientContext(lambda nursery: _connect(server, nursery, options, principal, tap))
 
 
-async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions, tap: TapSource | None) -> Client:
+async def _connect(
+    server: Server, nursery: trio.Nursery, options: ClientOptions, principal: Any, tap: TapSource | None
+) -> Client:
     check_options(options, ClientOptions.__annotations__)
-    client: Client = await nursery.start(_carry, server, options, tap)
+    client: Client = await nursery.start(_carry, server, options, principal, tap)
     return await shake_hands(client)
 
 
 async def _carry(
     server: Server,
     options: ClientOptions,
+    principal: Any,
     tap: TapSource | None,
     *,
     task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
@@ -61,7 +65,7 @@ async def _carry(
     async with lifespan_of(server) as state:
         with ungrouped():
             async with trio.open_nursery() as nursery:
-                near, far = client_connection(**options), server.connection(alone=True)
+                near, far = client_connection(**options), server.connection(principal=principal, alone=True)
                 attach_tap(near, tap, trio.current_time())
                 pair = _Pair(near, far, nursery)
                 client = Client(near, pair.near, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,14 +15,19 @@ __all__ = ["RegisteredFunction"]
 
 
 class RegisteredFunction:
-    """A function and its signature.
+    """A function, its signature, and the scopes that calling it needs.
 
     ``blocking`` runs a plain function in a thread; ``context`` is the class whose parameter is filled in. Raises
     TypeError, with advice, if the function is a generator, cannot be called with named values, or is async and
     ``blocking``.
     """
 
-    __slots__ = ("_blocking", "binder", "function")
+    __slots__ = ("_blocking", "binder", "function", "hides", "scopes")
+
+    scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
+    """What the token of a request must allow: scopes, or a function of the typed request that returns them."""
+    hides: bool
+    """Whether what it serves is listed only for clients that have the scopes."""
 
     def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
         if not callable(function):
@@ -34,6 +39,8 @@ class RegisteredFunction:
         self.function: Callable[..., Any] = function
         self.binder: Binder = Binder(function, context=context)
         self._blocking = blocking
+        self.scopes = None
+        self.hides = False
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options
+from mcpio.app.authorization import Scopes, checked_scopes
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
 from mcpio.app.registry.resources import FunctionResource, FunctionTemplate
@@ -54,6 +55,11 @@ class RegistrationOptions(TypedDict, total=False):
     """Its ``_meta``."""
     blocking: bool
     """Run the plain function in a thread. Otherwise it runs in the event loop's thread, and must be quick."""
+    scopes: Scopes | None
+    """What the token of a request must allow: a scope, several, or a plain function of the typed request that returns
+    several. A server that has such is served only with authorization."""
+    hide: bool
+    """Whether it is listed only for clients whose tokens have the scopes."""
 
 
 class ToolOptions(RegistrationOptions, total=False):
@@ -179,7 +185,15 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 def _endpoint(function: Any, options: RegistrationOptions, known: type, context: type) -> RegisteredFunction:
     check_options(options, known.__annotations__)
-    return RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
+    endpoint = RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
+    scopes = options.get("scopes")
+    if scopes is not None:
+        endpoint.scopes = checked_scopes(scopes)
+    if options.get("hide", False):
+        if endpoint.scopes is None or callable(endpoint.scopes):
+            raise ValueError("hide= needs scopes= that do not depend on the request")
+        endpoint.hides = True
+    return endpoint
 
 
 def _resource_endpoint(

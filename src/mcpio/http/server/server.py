@@ -26,6 +26,7 @@ from mcpio.events import (
     CloseReason,
     Event,
     IgnoreReason,
+    IncomingId,
     MessageIgnored,
     ProtocolViolated,
     RequestFailed,
@@ -441,6 +442,16 @@ class HttpServer:
         self._set_time(now)
         stream = None if via is None else session.stream_of(via)
         return stream is not None and self.streams.interrupt(session, stream, retry)
+
+    def refuse(self, session: HttpSession, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
+        """Let the response to a request have status 403 and a challenge for scopes, unless it has begun (AUTH-34).
+
+        Call it before the error is sent that answers the request. A batch is refused so if all of its requests are,
+        with the scopes of all: a client that sends it again repeats nothing that was done.
+        """
+        stream = None if via is None else session.stream_of(via)
+        if stream is not None:
+            stream.refused = {**stream.refused, id: scopes}
 
     def end_session(self, session: HttpSession, now: float) -> None:
         """End a session at once. Its client gets 404 from then on (SESS-05)."""

@@ -176,6 +176,9 @@ class HttpSession:
         return self.journal is not None and self.journal.is_failing
 
 
+_NONE_REFUSED: Final[Mapping[IncomingId, frozenset[str]]] = {}
+
+
 class Stream:
     """The messages that go out by one POST, or by listening, in order. It may outlive the exchange that began it."""
 
@@ -187,6 +190,7 @@ class Stream:
         "is_resumable",
         "next_number",
         "number",
+        "refused",
         "requests",
         "sent_at",
         "via",
@@ -207,7 +211,9 @@ class Stream:
     next_number: int
     """The number of its next event, from 1."""
     requests: set[IncomingId]
-    """The requests that came by it. Those that are over leave it when ``is_running`` looks."""
+    """The requests that came by it."""
+    refused: Mapping[IncomingId, frozenset[str]]
+    """Those of them whose tokens have too few scopes, with the scopes that they need."""
     sent_at: float
     """When it had something to send last, since an exchange carries it."""
     events: EventQueue
@@ -220,6 +226,7 @@ class Stream:
         self.has_timer = self.is_deferred = self.is_resumable = False
         self.next_number = 1
         self.requests = set()
+        self.refused = _NONE_REFUSED
         self.sent_at = float("-inf")
         self.events = EventQueue(session)
 

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from mcpio.auth.challenges import bearer_challenge
+from mcpio.auth.scopes import format_scopes
 from mcpio.engine.limits import Limits
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.timers import Timers
 from mcpio.errors import NoBackChannel
 from mcpio.framing.sse import encode_comment, encode_event
 from mcpio.http.checks import Rejection
-from mcpio.http.model import Headers
+from mcpio.http.model import Headers, header_fields
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
 from mcpio.http.server.sessions import JSON, LISTENING, Exchange, HttpSession, Response, Stream
 from mcpio.revisions import REV_2025_11_25
+
+if TYPE_CHECKING:
+    from mcpio.auth.resource_server import ResourceServer
 
 __all__ = ["Streams", "TimerKind", "session_headers"]
 
@@ -60,12 +65,15 @@ class Streams:
 
     now: float
     """The time, which ``HttpServer`` sets."""
+    protected: ResourceServer | None
+    """What clients have to be authorized by; ``None`` where that is left to others."""
 
     def __init__(self, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]) -> None:
         self.now = float("-inf")
         self._options = options
         self._limits = limits
         self._timers = timers
+        self.protected = None
 
     # A POST
 
@@ -156,7 +164,12 @@ class Streams:
         while (message := self._take(session, stream)) is not None:
             if message.last and exchange.answers != "sse":
                 is_known = exchange.session_id is not None or session.id is None
-                exchange.respond(200, _JSON_ONLY if is_known else _json_in(session, exchange), message.text)
+                headers = _JSON_ONLY if is_known else _json_in(session, exchange)
+                if stream.refused and stream.refused.keys() >= stream.requests:
+                    scopes = frozenset[str]().union(*stream.refused.values())
+                    exchange.respond(403, (*headers, *self._challenge(scopes)), message.text)
+                else:
+                    exchange.respond(200, headers, message.text)
                 self.close(session, stream)
                 return
             if exchange.answers != "json":
@@ -168,6 +181,13 @@ class Streams:
             # All of its requests were cancelled. HTTP still requires a response, so an empty stream ends it (CANC-10).
             exchange.respond(200, (*EVENT_STREAM, *session_headers(session, exchange)))
             self.close(session, stream)
+
+    def _challenge(self, scopes: frozenset[str]) -> Headers:
+        """Return the header field that tells a client to get a token with more scopes (AUTH-34)."""
+        if self.protected is None:
+            text = str(bearer_challenge(realm="mcp", error="insufficient_scope", scope=format_scopes(scopes)))
+            return ((b"www-authenticate", text.encode()),)
+        return header_fields(self.protected.insufficient(scopes).headers)
 
     def begin(self, session: HttpSession, stream: Stream) -> None:
         """Make the response a stream of events, if it is undecided."""
@@ -540,10 +560,9 @@ _JSON_ONLY: Final[Headers] = (JSON,)
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
     """Return whether a request that came by a stream is still to be answered."""
-    stream.requests = {id for id in stream.requests if session.connection.is_pending(id)}
     if stream.is_deferred:
         stream.is_deferred = session.connection.has_deferred(stream.via)
-    return stream.is_deferred or bool(stream.requests)
+    return stream.is_deferred or any(map(session.connection.is_pending, stream.requests))
 
 
 def session_headers(session: HttpSession, exchange: Exchange) -> Headers:

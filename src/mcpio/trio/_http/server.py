@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
-from mcpio._drivers import TapSource, attach_tap, report
+from mcpio._drivers import TapSource, attach_tap, check_authorization, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
@@ -120,6 +120,7 @@ async def serve_http(
 
     """
     new_parser(parser, head_bytes)  # fails here rather than at the first client
+    check_authorization(server, is_authorized=principal is not None)
     http = chosen("options", options, HttpOptions)
     config = HttpConnectionConfig(
         timeouts=chosen("timeouts", timeouts, HttpTimeouts),

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from mcpio._checks import checked, chosen
-from mcpio._drivers import TapSource
+from mcpio._drivers import TapSource, check_authorization
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
@@ -80,6 +80,7 @@ async def serve_websocket(
     there is not.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    check_authorization(server, is_authorized=principal is not None)
     times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
     terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
     config = HttpConnectionConfig(

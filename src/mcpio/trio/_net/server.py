@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from mcpio._checks import check_options
-from mcpio._drivers import TapSource, report
+from mcpio._drivers import TapSource, check_authorization, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.server import Server
@@ -104,6 +104,7 @@ async def serve_tcp(
     what the server's lifespan raises propagates unwrapped.
     """
     check_options(options, ServeSocketOptions.__annotations__)
+    check_authorization(server, is_authorized=options.get("principal") is not None)
     acceptor, grace = _acceptor(ssl_context, options), options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         bound = await listen_tcp(host, port) if listeners is None else listeners
@@ -127,6 +128,7 @@ async def serve_unix(
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
     check_options(options, ServeSocketOptions.__annotations__)
+    check_authorization(server, is_authorized=options.get("principal") is not None)
     acceptor, grace = _acceptor(None, options), options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         async with listen_unix(path, mode) as listener:

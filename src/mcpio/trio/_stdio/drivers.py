@@ -69,6 +69,7 @@ async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options
 async def serve_stdio(
     server: Server,
     *,
+    principal: Any = None,
     task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
@@ -77,6 +78,8 @@ async def serve_stdio(
     During that, ``print`` and all other output to standard output goes to standard error. One SIGINT or SIGTERM ends
     the process within 100 ms, with exit status 130 or 143. Use it as ``trio.run(serve_stdio, server)``, or with
     ``nursery.start``, which returns the session. See ``ServerSetupOptions`` for resumed sessions and taps.
+    ``principal`` is who the client acts for: a server with scopes needs a ``mcpio.auth.Grant`` that has them, as the
+    program that starts a process over standard input decides what it may do.
 
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
     cancelled. The client may wait for the answers, or have been killed, which looks the same.
@@ -86,7 +89,7 @@ async def serve_stdio(
         async with stdio_stream() as stream:
             beginning.setdefault("alone", True)
             beginning.setdefault("end_timeout", END_TIMEOUT)
-            await serve(server, stream, task_status=task_status, **beginning)
+            await serve(server, stream, principal=principal, task_status=task_status, **beginning)
 
 
 class _Children:
