@@ -24,6 +24,8 @@ _OWN = frozenset(
         "host",
         "keep-alive",
         "last-event-id",
+        "mcp-method",
+        "mcp-name",
         "mcp-protocol-version",
         "mcp-session-id",
         "sec-websocket-extensions",
@@ -46,7 +48,7 @@ def _usable(_: object, __: object, headers: Any) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ValueError(f"headers: {name!r:.60} is not a valid header name")
-        if name.lower() in _OWN:
+        if name.lower() in _OWN or name.lower().startswith("mcp-param-"):
             raise ValueError(f"headers: {name} is set by the client itself")
         # The value stays out of the message: it may be a secret.
         if not isinstance(value, str) or _VALUE.fullmatch(value) is None:

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.http.param_headers import ParamHeader, param_fields, param_headers
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+NESTED = schema(
+    region={"type": "string", "x-mcp-header": "Region"},
+    size={"type": ["integer", "null"], "x-mcp-header": "Size"},
+    plain={"type": "string", "default": {"x-mcp-header": "Data"}},
+    options=schema(fast={"type": "boolean", "x-mcp-header": "Method"}),
+)
+
+
+def test_annotated_properties_are_found_at_any_depth() -> None:
+    assert param_headers(NESTED) == (
+        ParamHeader("Region", ("region",), "string"),
+        ParamHeader("Size", ("size",), "integer"),
+        ParamHeader("Method", ("options", "fast"), "boolean"),
+    )
+    assert param_headers({"type": "object"}) == ()
+    # A property of that name is no annotation.
+    assert param_headers(schema(**{"x-mcp-header": {"type": "string"}})) == ()
+
+
+@pytest.mark.req("HDR-05")
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "ä", "a\n", "a/b", 5, None])
+def test_annotation_that_is_no_header_name_raises(name: Any) -> None:
+    with pytest.raises(ValueError, match=r"the property 'a': x-mcp-header .* is not a name of a header"):
+        param_headers(schema(a={"type": "string", "x-mcp-header": name}))
+
+
+@pytest.mark.req("HDR-05")
+@pytest.mark.parametrize("type", ["number", "object", "array", "null", None, ["string", "integer", "null"], ["null"]])
+def test_annotation_on_another_type_raises(type: Any) -> None:
+    with pytest.raises(ValueError, match="x-mcp-header is for string, integer, boolean"):
+        param_headers(schema(a={"type": type, "x-mcp-header": "A"}))
+
+
+@pytest.mark.req("HDR-05")
+def test_name_given_twice_raises() -> None:
+    twice = schema(a={"type": "string", "x-mcp-header": "A"}, b=schema(c={"type": "string", "x-mcp-header": "a"}))
+    with pytest.raises(ValueError, match=r"the property 'b\.c': the header 'a' is named twice"):
+        param_headers(twice)
+
+
+HEADER = {"type": "string", "x-mcp-header": "A"}
+
+
+@pytest.mark.req("HDR-05")
+@pytest.mark.parametrize(
+    "found",
+    [
+        HEADER,
+        schema(a={"type": "array", "items": HEADER}),
+        {"type": "object", "oneOf": [{}, schema(a=HEADER)]},
+        {"type": "object", "$defs": {"x": schema(a=HEADER)}},
+        {"type": "object", "if": schema(a=HEADER)},
+        {"type": "object", "patternProperties": {"x": HEADER}},
+        schema(a={"type": "object", "not": schema(b=HEADER)}),
+    ],
+)
+def test_annotation_that_not_only_properties_lead_to_raises(found: Any) -> None:
+    with pytest.raises(ValueError, match="'A' is not on a property that only `properties` lead to"):
+        param_headers(found)
+
+
+@pytest.mark.req("HDR-07")
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (None, {}),
+        ({}, {}),
+        ({"region": None, "options": None}, {}),
+        ({"region": "", "plain": "x"}, {"region": ""}),
+        (
+            {"region": "eu west", "size": -42, "options": {"fast": True}},
+            {"region": "eu west", "size": "-42", "method": "true"},
+        ),
+        ({"size": 42.0, "options": {"fast": False}}, {"size": "42", "method": "false"}),
+        ({"region": " ä\t"}, {"region": "=?base64?IMOkCQ==?="}),
+        ({"region": ["a"], "size": 1.5, "options": 5}, {}),
+    ],
+)
+def test_fields_repeat_the_arguments(arguments: Any, fields: dict[str, str]) -> None:
+    expected = [(f"mcp-param-{name}".encode(), value.encode()) for name, value in fields.items()]
+    assert param_fields(param_headers(NESTED), arguments) == expected
