@@ -24,6 +24,8 @@ COMMANDS = {
     "call": "call a tool of a server",
     "read": "print a resource of a server",
     "prompt": "print a prompt of a server, filled in",
+    "config": "print what a host's configuration says of a server",
+    "install": "have a host use a server, or no longer",
     "replay": "show a recorded conversation",
 }
 

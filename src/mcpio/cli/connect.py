@@ -29,7 +29,16 @@ from mcpio.types.lifecycle import Implementation
 if TYPE_CHECKING:
     from mcpio.trio._drivers import ConnectOptions
 
-__all__ = ["Work", "add_options", "add_words", "choose_server", "next_word", "no_more_words", "run"]
+__all__ = [
+    "Work",
+    "add_options",
+    "add_words",
+    "choose_server",
+    "environment_variable",
+    "next_word",
+    "no_more_words",
+    "run",
+]
 
 GRACE = 1.0
 """Seconds that a started server has to exit when its input closes, and again when it is terminated."""
@@ -55,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-e",
         "--env",
-        type=_variable,
+        type=environment_variable,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -230,7 +239,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _variable(text: str) -> tuple[str, str]:
+def environment_variable(text: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE``. For ``argparse``."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

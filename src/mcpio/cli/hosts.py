@@ -62,8 +62,7 @@ class Place:
         """Return the path that a template of the table stands for."""
         app_data = self.app_data or f"{self.home}/AppData/Roaming"
         config = self.config or f"{self.home}/.config"
-        found = template.format(home=self.home, project=self.project, app_data=app_data, config=config)
-        return found.replace("/", "\\") if self.system == "win32" else found
+        return os.path.normpath(template.format(home=self.home, project=self.project, app_data=app_data, config=config))
 
 
 @attrs.frozen(kw_only=True)

@@ -43,6 +43,8 @@ class Target:
     text: str
     """As the user wrote it."""
     entry: ServerEntry
+    name: str = ""
+    """The server's name in the configuration that has it."""
     inherit_env: bool = False
     """Whether the program gets this process's whole environment: one's own file does, as with ``mcpio serve``."""
 
@@ -52,12 +54,12 @@ def resolve(text: str, environ: Mapping[str, str] = os.environ, place: Place | N
     if text.startswith(URLS):
         return Target(text, ServerEntry(url=text))
     if text.startswith("@"):
-        return Target(text, _in_hosts(text[1:], environ, place or Place.here()))
+        return _in_hosts(text, environ, place or Place.here())
     path, _ = _split(text)
     if path.endswith(".py") and _is_file(path):
         return Target(text, ServerEntry(command=serving(text)), inherit_env=True)
     if path.endswith(CONFIGS) and _is_file(path):
-        return Target(text, _in_file(path, _split(text)[1], environ))
+        return _in_file(text, environ)
     words = _command(text)
     if len(words) == 1 and words[0] != text:
         return resolve(words[0], environ, place)  # quoted once more than necessary
@@ -91,7 +93,8 @@ def _is_file(path: str) -> bool:
     raise Failure(Exit.NO_PROGRAM, f"there is no file {path!r}; looked in {os.path.abspath(folder)}.{hint}")
 
 
-def _in_file(path: str, name: str, environ: Mapping[str, str]) -> ServerEntry:
+def _in_file(text: str, environ: Mapping[str, str]) -> Target:
+    path, name = _split(text)
     try:
         config = read_config(path, environ)
     except OSError as error:
@@ -109,14 +112,14 @@ def _in_file(path: str, name: str, environ: Mapping[str, str]) -> ServerEntry:
         raise Failure(
             Exit.NOT_FOUND, f"no server {name!r} in {path}; it has {_listed(names)}.{did_you_mean(name, names)}"
         )
-    return _entry(config, name)
+    return Target(text, _entry(config, name), name)
 
 
-def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> ServerEntry:
-    """Return the entry for ``HOST/NAME`` or ``NAME`` in the files of the hosts."""
-    host, slash, name = text.partition("/")
+def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
+    """Return the server for ``@HOST/NAME`` or ``@NAME`` in the files of the hosts."""
+    host, slash, name = text[1:].partition("/")
     if not slash or all(host != each.name for each in HOSTS):
-        host, name = "", text
+        host, name = "", text[1:]
     files, faults = known_servers(place, environ)
     looked = [each for each in files if host in ("", each.host.name)]
     found = [each for each in looked if name in each.config]
@@ -127,7 +130,7 @@ def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> ServerEntr
         if any(entry != first for entry in entries.values()):
             choices = " or ".join(f"@{each}/{name}" for each in reversed(entries))
             raise Failure(Exit.USAGE, f"several hosts have a server {name!r}: write {choices}")
-        return first
+        return Target(text, first, name)
     raise Failure(Exit.NOT_FOUND, _not_in_hosts(host, name, looked, faults))
 
 

@@ -1,0 +1,315 @@
+"""``mcpio install``: have a host use a server, or no longer.
+
+The host's own command does it where there is one; else its file is changed, if mcpio can do so without losing
+anything; else what to add is printed. Before anything is written the server is started once as the host will start it:
+with an environment that is all but empty, in another directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+
+from mcpio.app.servers_config import ServerEntry, ServersConfig, load_json
+from mcpio.cli import hosts
+from mcpio.cli.config import add_entry_options, named_entry
+from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
+from mcpio.cli.hosts import Host, Place, Scope
+from mcpio.cli.output import Console, is_terminal
+from mcpio.errors import McpError
+from mcpio.trio import open_stdio, run_until_signalled
+
+__all__ = ["add_arguments", "run"]
+
+START_TIMEOUT = 60.0
+"""Seconds that the trial start may take: a package runner may have to fetch the server first."""
+
+BACKUP = ".mcpio-backup"
+"""The ending of the copy of a changed file, as it was before."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    names = ", ".join(host.name for host in hosts.HOSTS)
+    parser.add_argument("host", metavar="HOST", help=names)
+    add_entry_options(parser)
+    parser.add_argument(
+        "--scope", choices=["user", "project"], help="for all your work, the default, or for this directory only"
+    )
+    parser.add_argument("--uninstall", action="store_true", help="remove the server again: of SERVER or of --name")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="show what would be done, and do nothing")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-trial", action="store_true", help="do not start the server first")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return the exit status."""
+    console = Console()
+    host, place = hosts.host_named(options.host), Place.here()
+    scope: Scope = options.scope or "user"
+    path = host.file(scope, place)
+    if path is None:
+        raise Failure(Exit.USAGE, f"{host.title} has no file for a {scope}: leave out --scope {scope}")
+    if options.uninstall:
+        name = options.name or (named_entry(options)[0] if options.server else "")
+        if not name:
+            raise Failure(Exit.USAGE, "--uninstall needs the server, or its --name")
+        change = _removal(host, scope, path, name)
+    else:
+        name, entry = named_entry(options)
+        change = _addition(host, scope, path, name, entry)
+        _warn(console, scope, path, entry)
+        if entry.url is None and not options.no_trial:
+            _try(entry)
+            console.note(f"{name} starts in an empty environment, and answers")
+    console.result(change.shown())
+    if options.dry_run:
+        return Exit.DONE
+    if isinstance(change, _ByHand):
+        raise Failure(Exit.USAGE, change.reason)
+    if not options.yes:
+        _confirm()
+    change.make()
+    console.note(f"done: {host.after}" if host.after else "done")
+    return Exit.DONE
+
+
+# What may be done
+
+
+@attrs.frozen
+class _FileChange:
+    """Another text for a file."""
+
+    path: str
+    before: str | None
+    """``None`` if there is no such file."""
+    after: str
+
+    def shown(self) -> str:
+        before = (self.before or "").splitlines(keepends=True)
+        lines = difflib.unified_diff(before, self.after.splitlines(keepends=True), self.path, self.path)
+        return "".join(lines) or f"{self.path} says so already"
+
+    def make(self) -> None:
+        """Write the file: a copy of the old text first, then all of the new text at once."""
+        # The link stays, where a file of settings is one.
+        path = os.path.realpath(self.path)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if self.before is not None:
+                shutil.copy2(path, path + BACKUP)
+            handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mcpio-")
+            try:
+                with open(handle, "w", encoding="utf-8", newline="") as file:
+                    file.write(self.after)
+                if self.before is not None:
+                    shutil.copymode(path, new)
+                os.replace(new, path)
+            except BaseException:
+                os.unlink(new)
+                raise
+        except OSError as error:
+            raise Failure(Exit.UNWRITABLE, f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+@attrs.frozen
+class _HostCommand:
+    """A command of the host."""
+
+    words: Sequence[str]
+
+    def shown(self) -> str:
+        return shlex.join(self.words)
+
+    def make(self) -> None:
+        """Run the command."""
+        done = subprocess.run(self.words, stdin=subprocess.DEVNULL, check=False)  # noqa: S603  the host's own, by the table
+        if done.returncode:
+            raise Failure(Exit.REFUSED, f"{self.words[0]} exited with status {done.returncode}")
+
+
+@attrs.frozen
+class _ByHand:
+    """What the user has to add or remove."""
+
+    text: str
+    reason: str
+
+    def shown(self) -> str:
+        return self.text
+
+    def make(self) -> None:
+        """Do nothing: the user does it."""
+
+
+_Change = _FileChange | _HostCommand | _ByHand
+
+
+def _addition(host: Host, scope: Scope, path: str, name: str, entry: ServerEntry) -> _Change:
+    """Return what makes a host use a server."""
+    by_hand = partial(_ByHand, hosts.snippet(host, name, entry))
+    if host.add and (scope == "user" or not host.writes):
+        if entry.url is not None and "{json}" not in host.add:
+            return by_hand(f"mcpio does not write {path}: add this yourself")
+        if scope == "project":
+            return by_hand(f"{host.title}'s command does not write {path}: add this yourself")
+        words = list(_words(host.add, scope, name, json.dumps(hosts.members(host, entry), ensure_ascii=False), entry))
+        program = shutil.which(words[0])
+        if program is None:
+            reason = f"there is no {words[0]!r} in PATH to write {path}: add this yourself, or install it first"
+            return by_hand(reason)
+        return _HostCommand([program, *words[1:]])
+    if not host.writes:
+        return by_hand(f"mcpio does not write {path}: add this yourself")
+    return _edited(host, path, name, hosts.members(host, entry), by_hand)
+
+
+def _removal(host: Host, scope: Scope, path: str, name: str) -> _Change:
+    """Return what makes a host forget a server."""
+    by_hand = partial(_ByHand, f"{name}, in {host.key}")
+    if host.remove and scope == "user":
+        words = list(_words(host.remove, scope, name, "", None))
+        program = shutil.which(words[0])
+        if program is None:
+            return by_hand(f"there is no {words[0]!r} in PATH to change {path}: remove this yourself")
+        return _HostCommand([program, *words[1:]])
+    if not host.writes:
+        return by_hand(f"mcpio does not write {path}: remove this yourself")
+    return _edited(host, path, name, None, by_hand)
+
+
+def _words(
+    template: Sequence[str], scope: Scope, name: str, entry_json: str, entry: ServerEntry | None
+) -> Iterator[str]:
+    """Yield the words of a host's command."""
+    for word in template:
+        if word == "*" and entry is not None:
+            yield from entry.command
+        elif word == "--env" and entry is not None:
+            for key, value in entry.env.items():
+                yield from ("--env", f"{key}={value}")
+        else:
+            yield word.replace("{name}", name).replace("{scope}", scope).replace("{json}", entry_json)
+
+
+def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_hand: partial[_ByHand]) -> _Change:
+    """Return the change of a JSON file that sets or removes one entry; all else stays, in its order.
+
+    Raises Failure if the file is not what its host reads, or has no such entry to remove.
+    """
+    text = _text_of(path)
+    try:
+        data = json.loads(text) if text and text.strip() else {}
+    except ValueError:
+        _loaded(path, text or "")  # raises if it is malformed even with comments
+        return by_hand(f"{path} has comments, which mcpio would lose: change it yourself")
+    if not isinstance(data, dict) or not isinstance(data.get(host.key, {}), dict):
+        raise Failure(Exit.USAGE, f"{path} is not what {host.title} reads: {host.key} is to be an object in an object")
+    servers = data.get(host.key, {})
+    if entry is None:
+        if name not in servers:
+            has = f"it has {', '.join(servers)}" if servers else "it has none"
+            raise Failure(Exit.NOT_FOUND, f"no server {name!r} in {path}: {has}.{did_you_mean(name, servers)}")
+        servers = {key: value for key, value in servers.items() if key != name}
+    else:
+        servers = {**servers, name: entry}
+    indent = re.search(r"^([ \t]+)\"", text or "", re.MULTILINE)
+    new = json.dumps({**data, host.key: servers}, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+    return _FileChange(path, text, new)
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _loaded(path: str, text: str) -> Any:
+    try:
+        return load_json(text, path)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{error}. Correct it first: mcpio does not write over it") from error
+
+
+def _warn(console: Console, scope: Scope, path: str, entry: ServerEntry) -> None:
+    """Warn of values that a project's file would give to all who have the project."""
+    told = [name for name, value in {**entry.env, **entry.headers}.items() if "${" not in value]
+    if scope == "project" and told:
+        console.note(
+            f"warning: {', '.join(told)} would stand in {path}, for all who have this project to read; if secret, "
+            "write '${env:NAME}' as the value, in quotes, and set the variable where the host starts"
+        )
+
+
+def _confirm() -> None:
+    """Ask the user. Raises Failure unless the answer is yes."""
+    if not is_terminal(sys.stdin):
+        raise Failure(Exit.USAGE, "nothing done: there is no terminal to ask on; give --yes, or --dry-run to look only")
+    print("Go ahead? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure(Exit.USAGE, "nothing done")
+
+
+# The trial start
+
+
+def _try(entry: ServerEntry) -> None:
+    """Start the server once, as a host would, and shake hands. Raises Failure with what to do if that fails."""
+    # What the host would fill in is filled in from here.
+    try:
+        filled = ServersConfig({"it": hosts.members(None, entry)}, variables=os.environ, source="--env")["it"]
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+    run_until_signalled(partial(_shake_hands, filled), timeout=None)
+
+
+async def _shake_hands(entry: ServerEntry) -> None:
+    from mcpio.engine.limits import Timeout
+    from mcpio.engine.options import Options
+
+    cwd = entry.cwd or os.sep
+    options = Options(request_timeout=Timeout(START_TIMEOUT), initialize_timeout=START_TIMEOUT)
+    with _emptied_environment():
+        try:
+            async with open_stdio(entry.command, env=dict(entry.env), cwd=cwd, stderr="capture", options=options):
+                return
+        except McpError as error:
+            failure = failure_of(error)
+            raise Failure(
+                failure.status,
+                f"nothing done: the server does not start as a host starts it, with an empty environment and in {cwd}. "
+                f"Pass what it needs by --env, or leave out this trial by --no-trial. {failure.message}",
+            ) from error
+
+
+@contextlib.contextmanager
+def _emptied_environment() -> Iterator[None]:
+    """Leave only the user's home in this process's environment, of which children get a part."""
+    saved = dict(os.environ)
+    kept = ("HOME", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP")
+    os.environ.clear()
+    os.environ.update({name: saved[name] for name in kept if name in saved})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
