@@ -16,11 +16,13 @@ from mcpio._drivers.actor import Deadlines
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.http_pool import HttpClientTimeouts, HttpPool
 from mcpio._drivers.http_proxy import Proxy, find_proxy
+from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup
 from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Runtime, checked_grace
+from mcpio.auth.given import ApiKey
 from mcpio.errors import LocalProtocolError
 from mcpio.http.client.client import HttpClient, HttpClientEvent
 from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
@@ -53,8 +55,8 @@ class TransportOptions(TypedDict, total=False):
     and ``NO_PROXY``, in lower case too."""
 
 
-class HttpConnectOptions(TransportOptions, ClientOptions, ClientSetupOptions, total=False):
-    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, the client and its setup."""
+class HttpConnectOptions(TransportOptions, LoginOptions, ClientOptions, ClientSetupOptions, total=False):
+    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, authorization, and the client."""
 
 
 @attrs.frozen
@@ -69,6 +71,8 @@ class HttpSetup:
     """``ClientOptions``."""
     session_id: str | None
     """The id of a saved session, ``None`` for a new one."""
+    login: LoginSetup | None
+    """How the client is authorized; ``None`` without authorization."""
 
     @classmethod
     def check(cls, url: str, options: Any, now: float) -> HttpSetup:
@@ -79,12 +83,22 @@ class HttpSetup:
         given: dict[str, Any] = dict(options)
         check_options(given, HttpConnectOptions.__annotations__)
         transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
+        of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
         of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
         checked_callback("on_session_lost", transport.get("on_session_lost"))
         location = Location.parse(url)
         proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
+        if isinstance(of_login.get("auth"), ApiKey):
+            transport["http"] = _with_key(chosen("http", transport.get("http"), HttpClientOptions), of_login["auth"])
+        login = LoginSetup.check(
+            url,
+            of_login,
+            ssl_context=transport.get("ssl_context"),
+            proxy=transport.get("proxy"),
+            trust_env=transport.get("trust_env", False),
+        )
         session = prepare_client(of_client, now, **given)
-        return cls(session, location, proxy, transport, of_client, _session_id(session))
+        return cls(session, location, proxy, transport, of_client, _session_id(session), login)
 
     def client(self, actor: HttpActor) -> Client:
         """Make the client of an actor."""
@@ -93,6 +107,13 @@ class HttpSetup:
         actor.attach(client, SessionReconnector(client, self.transport.get("on_session_lost")))
         self.session.resume(client)
         return client
+
+
+def _with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
+    """Return the options with the key among the header fields."""
+    if any(name.lower() == key.header.lower() for name in options.headers):
+        raise ValueError(f"headers: {key.header} and auth= exclude each other: only one of them can be sent")
+    return attrs.evolve(options, headers={**options.headers, key.header: key.key.reveal()})
 
 
 def _session_id(setup: SessionSetup) -> str | None:
@@ -115,12 +136,18 @@ class HttpActor(ABC):
         self.runtime = runtime
         connection: Any = setup.session.connection
         transport = setup.transport
+        login = setup.login
+        authorizer = None if login is None else login.authorizer(runtime, loop.now(), interaction=login.interaction)
         self._machine = HttpClient(
             connection,
             setup.location,
             options=chosen("http", transport.get("http"), HttpClientOptions),
             session_id=setup.session_id,
+            authorizer=authorizer,
         )
+        self._login: LoginDriver | None = None
+        if authorizer is not None and login is not None:
+            self._login = LoginDriver(authorizer, login, loop, runtime, self._start, self.wake)
         self._pool = HttpPool(
             setup.location,
             loop=loop,
@@ -202,6 +229,8 @@ class HttpActor(ABC):
         """Leave nothing behind, in bounded time: whatever is raised here, ``wait_closed`` returns."""
         with ExitStack() as steps:  # the last is taken first
             steps.callback(self._over.set)
+            if self._login is not None:
+                steps.callback(self._login.close)
             steps.callback(self._turn)
             steps.callback(self._machine.connection.abort)
             async with self._loop.last_moment(LAST_WORDS):
@@ -236,6 +265,8 @@ class HttpActor(ABC):
             items = self._machine.requests_to_send(self._loop.now())
             for item in items:
                 self._send(item)
+            if self._login is not None:
+                self._authorize(self._login)
             # To find that nothing is left to send may end the connection, which is an event.
             has_acted = self._handle_events() or bool(items)
         self._pool.resume()
@@ -243,6 +274,11 @@ class HttpActor(ABC):
         self._deadlines.arm(self, self._machine.next_deadline())
         if self._machine.closed:
             self.wake()  # run may wait while the task of a connection takes the last turn
+
+    def _authorize(self, login: LoginDriver) -> None:
+        while (effect := self._machine.next_effect()) is not None:
+            login.perform(effect)
+        login.tell()
 
     def _send(self, item: RequestItem) -> None:
         if isinstance(item, RequestHead):

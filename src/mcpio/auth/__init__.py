@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from mcpio.auth.effects import run as run
     from mcpio.auth.errors import AuthorizationError as AuthorizationError
     from mcpio.auth.errors import EffectFailed as EffectFailed
+    from mcpio.auth.given import ApiKey as ApiKey
+    from mcpio.auth.given import AssertionSource as AssertionSource
+    from mcpio.auth.given import BearerToken as BearerToken
     from mcpio.auth.grant import Grant as Grant
     from mcpio.auth.grants import ClientCredentials as ClientCredentials
     from mcpio.auth.grants import Device as Device
@@ -99,6 +102,7 @@ else:
                 "run"
             ),
             "errors": "AuthorizationError EffectFailed",
+            "given": "ApiKey AssertionSource BearerToken",
             "grant": "Grant",
             "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
             "jwt": "JwtVerifier",

@@ -37,6 +37,7 @@ from mcpio.auth.effects import (
     UnlockCredentials,
 )
 from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.given import BearerToken
 from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
 from mcpio.auth.pending import PendingAuthorization
 from mcpio.auth.pkce import Entropy
@@ -61,7 +62,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-Method: TypeAlias = OAuth | ClientCredentials | WorkloadIdentity | EnterpriseManaged | Device
+Method: TypeAlias = OAuth | ClientCredentials | WorkloadIdentity | EnterpriseManaged | Device | BearerToken
 """A way to be authorized, with its options."""
 
 FAILED_SECONDS: Final = 30.0
@@ -464,6 +465,9 @@ class Authorizer:
             self._adopt(self._credentials, "loaded")
         elif token is not None and self._credentials.refresh_token is not None:
             self._renew(None, now)
+        elif isinstance(self._method, BearerToken):
+            self._enter(AuthorizationInput.RECV_UNAUTHORIZED)
+            self._obtain(None, now)
         else:
             self._enter(AuthorizationInput.RECV_NOTHING)
             self._release(None)
@@ -528,7 +532,7 @@ class Authorizer:
         self._credentials = self._credentials.with_registration(result.client)
         if not self._may_ask:
             message = "a person has to log in, and interaction is not allowed"
-            self._fail(AuthorizationError(message, url=result.url), now)
+            self._fail(AuthorizationError(message, url=result.url, pending=result), now)
             return
         self._enter(AuthorizationInput.RECV_PENDING)
         self._pending = result

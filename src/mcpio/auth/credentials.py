@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
@@ -77,8 +77,11 @@ class Credentials:
 class MemoryCredentials:
     """Keeps credentials as long as the process lives. A store for drivers: every call returns at once."""
 
+    blocking: Final = False
+
     def __init__(self) -> None:
         self._stored: dict[str, Stored] = {}
+        self._locked: set[str] = set()
 
     def load(self, key: str) -> Stored | None:
         """Return the record of a key and its version, or ``None``."""
@@ -96,9 +99,20 @@ class MemoryCredentials:
         """Remove the record of a key."""
         self._stored.pop(key, None)
 
-    def keys(self) -> Iterable[str]:
+    def keys(self) -> list[str]:
         """Return the keys of all records."""
         return list(self._stored)
+
+    def try_lock(self, key: str) -> bool:
+        """Acquire the lock of a key, without waiting. Returns whether it was free."""
+        if key in self._locked:
+            return False
+        self._locked.add(key)
+        return True
+
+    def unlock(self, key: str) -> None:
+        """Release the lock of a key. Does nothing without it."""
+        self._locked.discard(key)
 
 
 def to_text(value: Any) -> Secret:

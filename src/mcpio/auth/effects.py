@@ -207,8 +207,9 @@ class ShowCode:
 class NeedAssertion:
     """Get a JWT from a key service, a platform or an identity provider. The answer is the JWT as a `Secret`."""
 
-    kind: Literal["client", "workload", "id_token"]
-    """A client assertion (RFC 7523 §2.2), a workload's own token (§2.1), or the id token of a person."""
+    kind: Literal["client", "workload", "id_token", "access_token"]
+    """A client assertion (RFC 7523 §2.2), a workload's own token (§2.1), the id token of a person, or a token that is
+    sent as it is."""
     audience: str
     """The issuer that the JWT is for: its ``aud``."""
     client_id: str | None = None

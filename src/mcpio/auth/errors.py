@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from mcpio._printable import printable
 from mcpio.errors import AuthorizationRequired
+
+if TYPE_CHECKING:
+    from mcpio.auth.pending import PendingAuthorization
 
 __all__ = ["AuthorizationError", "EffectFailed", "quoted"]
 
@@ -15,8 +19,9 @@ class AuthorizationError(AuthorizationRequired):
 
     ``code`` is the OAuth error code where the authorization server gave one (``"access_denied"``), else ``None``.
     ``option`` names the option that lets the same attempt pass, else ``None``. ``url`` is where a person can go on,
-    where the flow needs one and interaction is not allowed. ``temporary`` tells whether the same attempt may succeed
-    later with nothing changed: the network failed, or a server was busy. No attribute holds a secret.
+    where the flow needs one and interaction is not allowed; ``pending`` is that login, to finish elsewhere.
+    ``temporary`` tells whether the same attempt may succeed later with nothing changed: the network failed, or a server
+    was busy. No text of it shows a secret.
     """
 
     def __init__(
@@ -26,6 +31,7 @@ class AuthorizationError(AuthorizationRequired):
         code: str | None = None,
         option: str | None = None,
         url: str | None = None,
+        pending: PendingAuthorization | None = None,
         temporary: bool = False,
         status: int = 401,
         challenges: Iterable[str] = (),
@@ -35,6 +41,7 @@ class AuthorizationError(AuthorizationRequired):
         self.code = code
         self.option = option
         self.url = url
+        self.pending = pending
         self.temporary = temporary
 
 

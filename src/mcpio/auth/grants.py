@@ -14,6 +14,7 @@ from mcpio.auth.discovery import Discovered, discover, post_form
 from mcpio.auth.documents import read_document, text
 from mcpio.auth.effects import Flow, FlowContext, NeedAssertion, Pause, ShowCode
 from mcpio.auth.errors import AuthorizationError
+from mcpio.auth.given import AssertionSource
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.options import AuthorizationOptions
 from mcpio.auth.registration import Registration
@@ -48,6 +49,8 @@ class ClientCredentials(AuthorizationOptions):
     """The key of the client."""
     auth_method: str | None = attrs.field(default=None, kw_only=True)
     """How the client authenticates; ``None`` to take what the metadata lists (AUTH-24)."""
+    assertion: AssertionSource = attrs.field(default=None, repr=False, kw_only=True)
+    """What drivers call for a client assertion, such as a key service."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
@@ -81,6 +84,8 @@ class WorkloadIdentity(AuthorizationOptions):
 
     client_id: str | None = attrs.field(default=None, kw_only=False)
     """The id of the client at the authorization server."""
+    assertion: AssertionSource = attrs.field(default=None, repr=False, kw_only=True)
+    """The JWT of the platform, or what drivers call for it."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
@@ -123,6 +128,8 @@ class EnterpriseManaged(AuthorizationOptions):
     """The token endpoint of the identity provider."""
     idp_client_id: str
     """The client at the identity provider."""
+    assertion: AssertionSource = attrs.field(default=None, repr=False)
+    """The id token of the person, or what drivers call for it."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None

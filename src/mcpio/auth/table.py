@@ -59,6 +59,8 @@ def _table() -> dict[tuple[AuthorizationState, AuthorizationInput], Authorizatio
         (S.LOADING, I.RECV_TOKEN): S.READY,
         (S.LOADING, I.RECV_DUE): S.RENEWING,
         (S.LOADING, I.RECV_NOTHING): S.OPEN,
+        # A token that the program has is sent at once; all others only to servers that ask for one.
+        (S.LOADING, I.RECV_UNAUTHORIZED): S.OBTAINING,
         (S.OPEN, I.RECV_UNAUTHORIZED): S.OBTAINING,
         (S.READY, I.RECV_DUE): S.RENEWING,
         (S.READY, I.RECV_UNAUTHORIZED): S.OBTAINING,

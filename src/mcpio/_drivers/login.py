@@ -1,0 +1,326 @@
+"""What a client's driver does for its `Authorizer`: fetches, stores, redirects of browsers, and asking a person."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+
+import attrs
+
+from mcpio._checks import check_options
+from mcpio._drivers import report
+from mcpio._drivers.credential_files import CredentialStore, FileCredentials
+from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.fetch import fetch
+from mcpio._drivers.redirect import RedirectReceiver
+from mcpio.app.runtime import Runtime
+from mcpio.auth.authorization_code import OAuth
+from mcpio.auth.authorizer import Authorizer, CredentialsNotSaved
+from mcpio.auth.credentials import MemoryCredentials
+from mcpio.auth.effects import (
+    AskUser,
+    BindRedirect,
+    CloseRedirect,
+    Effect,
+    Fetch,
+    LoadCredentials,
+    LockCredentials,
+    NeedAssertion,
+    SaveCredentials,
+    ShowCode,
+    UnlockCredentials,
+)
+from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.given import ApiKey, BearerToken
+from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
+from mcpio.auth.options import AuthorizationOptions
+from mcpio.auth.reach import Reach
+from mcpio.auth.secret import Secret
+from mcpio.auth.urls import host_of, is_loopback_host
+
+__all__ = ["Auth", "LoginDriver", "LoginOptions", "LoginSetup"]
+
+T = TypeVar("T")
+
+Auth: TypeAlias = OAuth | Device | ClientCredentials | WorkloadIdentity | EnterpriseManaged | BearerToken | ApiKey
+"""How a client is authorized: the values of ``auth=``."""
+
+_LOCK_POLL: Final = 0.05
+"""Seconds between two tries for a lock that another process holds."""
+
+
+class LoginOptions(TypedDict, total=False):
+    """Options of authorization."""
+
+    auth: Auth | None
+    """How the client is authorized: ``OAuth()`` for a login by a person, or another value of ``mcpio.auth``."""
+    credentials: CredentialStore | None
+    """Where tokens are kept. By default a ``FileCredentials()`` for logins by a person, and nothing for others, which
+    can get a new token without one."""
+    interaction: Literal["allow", "never"]
+    """Whether a person may be asked. With ``"never"``, an AuthorizationError has the URL, and the login as ``pending``.
+    Reconnections never ask."""
+    ask_user: Callable[[AskUser | ShowCode], object] | None
+    """Asks a person in place of the browser and the terminal. May return, or be awaited for, the URL that the browser
+    was sent to afterwards; ``None`` leaves that to the listener on the loopback address."""
+
+
+@attrs.frozen
+class LoginSetup:
+    """What the options say, checked, for one server."""
+
+    url: str
+    """The URL of the server, with ``http`` or ``https``."""
+    method: Any
+    store: CredentialStore
+    interaction: Literal["allow", "never"]
+    ask_user: Callable[[AskUser | ShowCode], object]
+    ssl_context: ssl.SSLContext | None
+    proxy: str | None
+    trust_env: bool
+
+    @classmethod
+    def check(cls, url: str, given: Any, *, ssl_context: Any = None, proxy: Any = None, trust_env: bool = False) -> Any:
+        """Return the setup, or ``None`` without ``auth=``. Raises TypeError and ValueError for invalid options."""
+        check_options(given, LoginOptions.__annotations__)
+        method = given.get("auth")
+        interaction = given.get("interaction", "allow")
+        if interaction not in ("allow", "never"):
+            raise ValueError(f"interaction= is 'allow' or 'never', not {interaction!r:.60}")
+        if method is None or isinstance(method, ApiKey):
+            return None
+        if not isinstance(method, AuthorizationOptions):
+            raise TypeError(f"auth= takes OAuth(), BearerToken(…) or another way of mcpio.auth, not {method!r:.60}")
+        store = given.get("credentials")
+        if store is None:
+            store = FileCredentials() if isinstance(method, OAuth | Device) else MemoryCredentials()
+        ask_user = given.get("ask_user") or ask_at_terminal
+        return cls(url, method, store, interaction, ask_user, ssl_context, proxy, trust_env)
+
+    def authorizer(self, runtime: Runtime, now: float, *, interaction: Literal["allow", "never"]) -> Authorizer:
+        """Make the machine."""
+        return Authorizer(
+            self.url,
+            self.method,
+            entropy=runtime.entropy,
+            epoch=runtime.wall_clock() - now,
+            interaction=interaction,
+        )
+
+
+class LoginDriver:
+    """Does the effects of one `Authorizer`, each in a task."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        setup: LoginSetup,
+        loop: EventLoop,
+        runtime: Runtime,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        """``start`` starts a task, and ``on_answer`` is called after each answer."""
+        self._authorizer = authorizer
+        self._setup = setup
+        self._loop = loop
+        self._runtime = runtime
+        self._start = start
+        self._on_answer = on_answer
+        self._receiver: RedirectReceiver | None = None
+        self._reach: Reach | None = None
+        self._is_locked = False
+
+    def perform(self, effect: Effect) -> None:
+        """Do an effect, now or in a task."""
+        if isinstance(effect, CloseRedirect):
+            self._close_receiver()
+        elif isinstance(effect, UnlockCredentials):
+            self._unlock()
+        else:
+            self._start(lambda: self._perform(effect))
+
+    def tell(self) -> None:
+        """Report that tokens were not stored. Failures of authorization are those of the calls that wait."""
+        while (event := self._authorizer.next_event()) is not None:
+            if isinstance(event, CredentialsNotSaved):
+                report("tokens were not stored, and are lost with the process", event.error)
+
+    def close(self) -> None:
+        """Release what is held."""
+        self._close_receiver()
+        self._unlock()
+
+    async def _perform(self, effect: Effect) -> None:
+        try:
+            await self._answer(effect)
+        except AuthorizationError as error:
+            self._authorizer.effect_failed(effect.token, str(error), self._loop.now())
+        except Exception as error:
+            # A store, a browser or a function of the program failed: that fails this login, and nothing else.
+            self._authorizer.effect_failed(effect.token, f"{type(error).__name__}: {error}", self._loop.now())
+        self._on_answer()
+
+    async def _answer(self, effect: Effect) -> None:
+        authorizer, store, token, now = self._authorizer, self._setup.store, effect.token, self._loop.now
+        match effect:
+            case Fetch():
+                response = await self._fetch(effect)
+                authorizer.fetched(token, response.status, response.headers, response.body, now())
+            case LoadCredentials(key=key):
+                authorizer.stored(token, await self._stored(lambda: store.load(key)), now())
+            case SaveCredentials(key=key, record=record, version=version):
+                saved = await self._stored(lambda: store.swap(key, record, version))
+                authorizer.stored(token, saved, now())
+            case LockCredentials(key=key):
+                while not await self._stored(lambda: store.try_lock(key)):
+                    await self._runtime.sleep(_LOCK_POLL)
+                self._is_locked = True
+                authorizer.stored(token, None, now())
+            case BindRedirect(port=port, path=path):
+                authorizer.redirect_bound(token, self._bind(port, path), now())
+            case NeedAssertion():
+                authorizer.asserted(token, await self._assertion(effect), now())
+            case AskUser():
+                await self._ask(effect)
+            case ShowCode():
+                await _awaited(self._setup.ask_user(effect))
+
+    async def _stored(self, function: Callable[[], T]) -> T:
+        return await self._runtime.to_thread(function) if self._setup.store.blocking else function()
+
+    async def _fetch(self, effect: Fetch) -> Any:
+        setup = self._setup
+        if self._reach is None:
+            self._reach = await self._reach_of_server()
+        return await fetch(
+            effect,
+            self._loop,
+            ssl_context=setup.ssl_context,
+            proxy=setup.proxy,
+            trust_env=setup.trust_env,
+            reach=self._reach,
+        )
+
+    async def _reach_of_server(self) -> Reach:
+        """Return how far fetches may reach: to private addresses, if those of the server are private.
+
+        A name never gives loopback addresses. Who owns a name could make it resolve to a private address, but then
+        fetches are https to hosts with valid certificates.
+        """
+        found, host = Reach.of_url(self._setup.url), host_of(self._setup.url)
+        if found is not Reach.PUBLIC or self._setup.proxy is not None or is_loopback_host(host):
+            return found
+        try:
+            addresses = await self._loop.resolve(host, 443)
+        except OSError:
+            return found
+        kinds = {Reach.of_address(address) for address in addresses}
+        return Reach.PRIVATE if kinds == {Reach.PRIVATE} else Reach.PUBLIC
+
+    def _bind(self, port: int | None, path: str) -> str:
+        """Bind the wanted port, or another one unless the program insists on it: then the client is registered anew."""
+        self._close_receiver()
+        try:
+            self._receiver = RedirectReceiver(port, path)
+        except OSError as error:
+            if port is None or port == self._setup.method.port:
+                raise EffectFailed(f"cannot listen at port {port} of 127.0.0.1: {error.strerror}") from None
+            self._receiver = RedirectReceiver(None, path)
+        return self._receiver.uri
+
+    def _unlock(self) -> None:
+        if self._is_locked:
+            self._is_locked = False
+            self._setup.store.unlock(self._authorizer.key)
+
+    def _close_receiver(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+
+    async def _ask(self, effect: AskUser) -> None:
+        """Ask a person; the redirect of the browser or the URL that the person pastes is the answer."""
+        receiver = self._receiver
+        if receiver is not None:
+            receiver.listen()
+            self._start(lambda: self._receive(receiver, effect))
+        url = await _awaited(self._setup.ask_user(effect))
+        if self._setup.ask_user is ask_at_terminal and is_headless() and sys.stdin.isatty():
+            # The browser may be on another machine, where the redirect leads nowhere.
+            url = await self._runtime.to_thread(lambda: _read_pasted(effect))
+        if url is not None:
+            if not isinstance(url, str):
+                raise TypeError(f"ask_user= returns a URL or None, not {type(url).__name__}")
+            if not self._authorizer.user_returned(effect.token, url, self._loop.now()):
+                report("the URL that was given does not belong to the login that is waited for", None)
+
+    async def _receive(self, receiver: RedirectReceiver, effect: AskUser) -> None:
+        url = await self._runtime.to_thread(lambda: receiver.wait(effect.pending))
+        if url is not None:
+            self._authorizer.user_returned(effect.token, url, self._loop.now())
+            self._on_answer()
+
+    async def _assertion(self, effect: NeedAssertion) -> Secret:
+        source = self._setup.method.assertion
+        if source is None:
+            raise EffectFailed(f"{type(self._setup.method).__name__} has no assertion= to get a JWT from")
+        found = await _awaited(source(effect) if callable(source) else source)
+        if isinstance(found, str):
+            return Secret(found)
+        if not isinstance(found, Secret):
+            raise TypeError(f"assertion= returns a str or a Secret, not {type(found).__name__}")
+        return found
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if isawaitable(value) else value
+
+
+def ask_at_terminal(effect: AskUser | ShowCode) -> None:
+    """Open the browser, or print the URL where there is none."""
+    if isinstance(effect, ShowCode):
+        _print(f"To log in, open {effect.verification_uri} on any device and enter the code {effect.user_code}")
+    elif is_headless():
+        _print(f"To log in at {effect.issuer}, open this URL in a browser:\n\n  {effect.url}\n")
+    else:
+        _print(f"Opening a browser to log in at {effect.issuer} …")
+        threading.Thread(target=_open_browser, args=[effect.url], daemon=True).start()
+
+
+def is_headless() -> bool:
+    """Whether a browser would open for nobody: without a display, over SSH, or in CI."""
+    environment = os.environ
+    if any(name in environment for name in ("SSH_CONNECTION", "SSH_TTY", "CI")):
+        return True
+    has_display = "DISPLAY" in environment or "WAYLAND_DISPLAY" in environment
+    return sys.platform not in ("win32", "darwin") and not has_display
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser
+
+    with contextlib.suppress(Exception):
+        if webbrowser.open(url):
+            return
+    _print(f"To log in, open this URL in a browser:\n\n  {url}\n")
+
+
+def _read_pasted(effect: AskUser) -> str | None:
+    """Return the URL that a person pastes, if it belongs to the login; ``None`` at the end of the input."""
+    _print("Then paste the address at which the browser ends, if it shows an error there:")
+    for line in sys.stdin:
+        if effect.pending.matches(line.strip()):
+            return line.strip()
+        _print("This address does not belong to the login that is waited for; paste the whole address:")
+    return None
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

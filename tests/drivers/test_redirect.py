@@ -1,0 +1,146 @@
+"""The listener for the redirect of a browser: what it takes, and what cannot end a login."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from authworld import World
+
+from mcpio._drivers.redirect import RedirectReceiver
+from mcpio.auth import OAuth, PendingAuthorization
+
+
+@contextmanager
+def waiting() -> Iterator[tuple[RedirectReceiver, PendingAuthorization, list[str | None], threading.Thread]]:
+    world = World()
+    receiver = RedirectReceiver(None, "/callback")
+    pending = world.run(OAuth().begin(world.context))
+    found: list[str | None] = []
+    thread = threading.Thread(target=lambda: found.append(receiver.wait(pending)))
+    receiver.listen()
+    thread.start()
+    try:
+        yield receiver, pending, found, thread
+    finally:
+        receiver.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def send(receiver: RedirectReceiver, text: str, host: str | None = None) -> str:
+    """Send a request and return the response, up to the end of the connection."""
+    port = int(receiver.uri.split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(f"{text} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\n\r\n".encode())
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+        return answer.decode()
+
+
+def callback(pending: PendingAuthorization, **more: str) -> str:
+    query = "&".join(f"{name}={value}" for name, value in {"state": pending.state, **more}.items())
+    return f"/callback?{query}"
+
+
+def test_redirect_ends_the_wait_with_a_page() -> None:
+    with waiting() as (receiver, pending, found, thread):
+        answer = send(receiver, "GET " + callback(pending, code="c", iss=pending.server.issuer))
+        thread.join(5)
+        assert found == [f"{receiver.uri.rpartition('/')[0]}{callback(pending, code='c', iss=pending.server.issuer)}"]
+    head, _, page = answer.partition("\r\n\r\n")
+    assert "200 OK" in head
+    assert "You can close this window" in page
+    assert "default-src 'none'" in head
+    assert "no-store" in head
+    assert pending.state not in answer
+
+
+@pytest.mark.req("AUTH-31")
+@pytest.mark.parametrize(
+    "more", [{"code": "c", "iss": "https://evil.example"}, {"error": "<script>alert(1)</script>"}, {}]
+)
+def test_failed_login_ends_the_wait_and_its_page_echoes_nothing(more: dict[str, str]) -> None:
+    with waiting() as (receiver, pending, found, thread):
+        answer = send(receiver, "GET " + callback(pending, **more))
+        thread.join(5)
+        assert found != [None]
+    assert "The login failed" in answer
+    assert "script" not in answer.partition("\r\n\r\n")[2]
+
+
+@pytest.mark.req("AUTH-27")
+@pytest.mark.parametrize(
+    ("request_line", "host", "status"),
+    [
+        ("GET /callback?state=wrong&code=c", None, 400),
+        ("GET /callback", None, 400),
+        ("GET /callback?state=a&state=b", None, 400),
+        ("GET /favicon.ico", None, 404),
+        ("POST {}", None, 404),
+        ("GET {}", "evil.example", 404),
+        ("GET {}", "localhost:80", 404),
+    ],
+)
+def test_other_requests_do_not_end_the_wait(request_line: str, host: str | None, status: int) -> None:
+    with waiting() as (receiver, pending, found, thread):
+        line = request_line.format(callback(pending, code="c", iss=pending.server.issuer))
+        assert f" {status} " in send(receiver, line, host)
+        assert found == []
+        assert "200 OK" in send(receiver, "GET " + callback(pending, code="c", iss=pending.server.issuer))
+        thread.join(5)
+        assert found != [None]
+
+
+@pytest.mark.req("AUTH-27")
+def test_silent_and_malformed_connections_do_not_hold_up_the_redirect() -> None:
+    with waiting() as (receiver, pending, found, thread):
+        port = int(receiver.uri.split(":")[2].split("/")[0])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        idle[0].sendall(b"GET /call")
+        idle[1].sendall(b"nonsense\r\n\r\n")
+        idle[2].close()
+        idle[3].sendall(b"GET /" + b"x" * 20000)
+        assert "200 OK" in send(receiver, "GET " + callback(pending, code="c", iss=pending.server.issuer))
+        thread.join(5)
+        assert found != [None]
+        for each in idle:
+            each.close()
+
+
+def test_connection_without_a_request_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpio._drivers.redirect._PATIENCE", 0.02)
+    with waiting() as (receiver, _, found, thread):
+        port = int(receiver.uri.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            assert connection.recv(1) == b""
+        assert found == []
+        assert thread.is_alive()
+
+
+def test_closed_receiver_ends_the_wait() -> None:
+    with waiting() as (receiver, _, found, thread):
+        receiver.close()
+        receiver.close()
+        thread.join(5)
+        assert found == [None]
+
+
+def test_receiver_closed_before_the_wait_returns_at_once() -> None:
+    world = World()
+    receiver = RedirectReceiver(None, "/callback")
+    receiver.close()
+    assert receiver.wait(world.run(OAuth().begin(world.context))) is None
+
+
+def test_taken_port_is_an_error() -> None:
+    first = RedirectReceiver(None, "/callback")
+    try:
+        with pytest.raises(OSError, match=r"."):
+            RedirectReceiver(int(first.uri.split(":")[2].split("/")[0]), "/callback")
+    finally:
+        first.close()

@@ -1,0 +1,109 @@
+"""A protected server of MCP and its authorization server, on one loopback port, and a person with a browser."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import trio
+from rawsite import RawRequest, RawSite, Wire
+
+from mcpio._drivers.fetch import fetch
+from mcpio.auth import AskUser, Challenge, Fetch, Reach, Response, Secret, ShowCode
+from mcpio.testing import AuthorizationServer
+from mcpio.trio._event_loop import TrioEventLoop
+
+__all__ = ["AuthSite", "run"]
+
+
+class AuthSite(RawSite):
+    """Serves both; ``needed`` are the scopes that a method of MCP needs."""
+
+    def __init__(self, nursery: trio.Nursery, **server: Any) -> None:
+        super().__init__(nursery, self.handle, session="s")
+        self.server_options = server
+        self.needed: dict[str, frozenset[str]] = {}
+        self.opened_urls: list[str] = []
+        self.requests_with: list[tuple[str | None, str | None]] = []
+        self.is_open = False
+        self.headers: list[dict[str, str]] = []
+
+    async def listen(self, nursery: trio.Nursery) -> None:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, self.serve, 0, host="127.0.0.1"))
+        self.base = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        self.url = self.base + "/mcp"
+        self.server = AuthorizationServer(self.base, self.url, **self.server_options)
+
+    async def handle(self, request: RawRequest, wire: Wire) -> None:
+        if request.target.startswith("/authorize?"):
+            location = self.server.approve(self.base + request.target, time.time())
+            await wire.send(encoded(Response(302, (("location", location),))))
+        elif request.target != "/mcp":
+            method: Any = request.method
+            headers = tuple(request.headers.items())
+            effect = Fetch(method=method, url=self.base + request.target, headers=headers, body=request.body)
+            await wire.send(encoded(self.server.respond(effect, time.time())))
+        else:
+            self.requests_with.append((request.rpc_method, request.headers.get("authorization")))
+            self.headers.append(request.headers)
+            needed = self.needed.get(request.rpc_method or "", frozenset())
+            found = self.server.accepts(tuple(request.headers.items()), time.time(), needed)
+            if isinstance(found, Challenge) and not self.is_open:
+                status = 403 if found.params.get("error") == "insufficient_scope" else 401
+                await wire.send(encoded(Response(status, (("www-authenticate", str(found)),))))
+            else:
+                await self.answer(request, wire)
+
+    async def browse(self, effect: AskUser | ShowCode) -> None:
+        """Log in as a person does: open the URL, and follow the redirect to the program."""
+        if isinstance(effect, ShowCode):
+            self.server.approve_device(effect.user_code)
+            return
+        self.opened_urls.append(effect.url)
+        location = await self.redirected(effect.url)
+        page = await get(location)
+        assert page.status == 200
+        assert b"You can close this window" in page.body
+
+    async def paste(self, effect: AskUser | ShowCode) -> str:
+        """Log in, and return the URL to which the browser is redirected."""
+        assert isinstance(effect, AskUser)
+        self.opened_urls.append(effect.url)
+        return await self.redirected(effect.url)
+
+    async def redirected(self, url: str) -> str:
+        return dict((await get(url)).headers)["location"]
+
+    @property
+    def token_requests(self) -> list[str]:
+        return [str(request.body) for request in self.server.requests if request.url == self.base + "/token"]
+
+
+async def get(url: str, **headers: str) -> Response:
+    effect = Fetch(method="GET", url=url, headers=tuple(headers.items()), reach=Reach.LOOPBACK)
+    return await fetch(effect, TrioEventLoop())
+
+
+def encoded(response: Response) -> bytes:
+    lines = [f"HTTP/1.1 {response.status} X", *(f"{name}: {value}" for name, value in response.headers)]
+    lines += [f"Content-Length: {len(response.body)}", "", ""]
+    return "\r\n".join(lines).encode() + response.body
+
+
+def run(play: Callable[[AuthSite], Awaitable[None]], **server: Any) -> None:
+    """Run a test with a site."""
+
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                site = AuthSite(nursery, **server)
+                await site.listen(nursery)
+                await play(site)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+__all__ += ["Secret", "encoded", "get"]

@@ -1,0 +1,310 @@
+"""Clients of a protected server over real sockets: logins by browser, by pasted URL and by code, and machines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from authsite import AuthSite, get, run
+
+from mcpio.auth import (
+    ApiKey,
+    AskUser,
+    AuthorizationError,
+    BearerToken,
+    ClientCredentials,
+    Device,
+    MemoryCredentials,
+    NeedAssertion,
+    OAuth,
+    Secret,
+    ShowCode,
+)
+from mcpio.errors import AuthorizationRequired, ConnectFailed
+from mcpio.http.client.options import HttpClientOptions
+from mcpio.stores import FileCredentials
+from mcpio.trio import open_http
+
+
+def test_login_by_a_browser_opens_the_client() -> None:
+    async def play(site: AuthSite) -> None:
+        store = MemoryCredentials()
+        async with open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+            assert (await client.call_tool("x")).text == "done"
+        assert len(site.opened_urls) == 1
+        assert site.requests[-1].method == "DELETE"
+        # A second client needs no person.
+        async with open_http(site.url, auth=OAuth(), credentials=store, interaction="never") as client:
+            assert (await client.call_tool("x")).text == "done"
+        assert len(site.token_requests) == 1
+
+    run(play)
+
+
+def test_login_by_a_pasted_url_opens_the_client() -> None:
+    async def play(site: AuthSite) -> None:
+        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste) as client:
+            assert (await client.call_tool("x")).text == "done"
+
+    run(play)
+
+
+def test_pasted_url_of_another_login_is_reported_and_the_wait_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(site: AuthSite) -> None:
+        async def ask(effect: AskUser | ShowCode) -> str:
+            async with trio.open_nursery() as nursery:
+
+                async def later() -> None:
+                    await trio.testing.wait_all_tasks_blocked()
+                    await site.browse(effect)
+
+                nursery.start_soon(later)
+            return "http://127.0.0.1:1/callback?code=x&state=y"
+
+        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask) as client:
+            await client.call_tool("x")
+
+    run(play)
+
+
+def test_first_token_is_stored_in_a_file_and_renewed_by_the_next_program(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        store = FileCredentials(tmp_path)
+        async with open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+            await client.call_tool("x")
+        site.server.expire_tokens()
+        async with open_http(site.url, auth=OAuth(), credentials=FileCredentials(tmp_path)) as client:
+            await client.call_tool("x")
+        assert len(site.token_requests) == 2
+        assert "refresh_token" in site.token_requests[-1]
+
+    run(play)
+
+
+@pytest.mark.req("AUTH-35")
+def test_step_up_asks_for_more_scopes_during_a_call() -> None:
+    async def play(site: AuthSite) -> None:
+        site.needed["tools/call"] = frozenset({"mcp:write"})
+        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+            assert (await client.call_tool("x")).text == "done"
+        assert [each.get("scope") for each in site.server.authorizations] == [None, "mcp:write"]
+
+    run(play)
+
+
+def test_twenty_calls_share_one_renewal() -> None:
+    async def play(site: AuthSite) -> None:
+        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+            await client.call_tool("x")
+            site.server.expire_tokens()
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(client.call_tool, "x")
+        assert len(site.token_requests) == 2
+
+    run(play)
+
+
+def test_login_that_is_not_allowed_fails_with_the_url() -> None:
+    async def play(site: AuthSite) -> None:
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), interaction="never"):
+                pass
+        cause = caught.value.__cause__
+        assert isinstance(cause, AuthorizationError)
+        assert (cause.url or "").startswith(site.base + "/authorize?")
+        assert cause.pending is not None
+
+    run(play)
+
+
+def test_declined_login_fails_the_connection() -> None:
+    async def play(site: AuthSite) -> None:
+        async def decline(effect: AskUser | ShowCode) -> str:
+            assert isinstance(effect, AskUser)
+            return site.server.approve(effect.url, time.time(), deny=True)
+
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=decline):
+                pass
+        assert isinstance(caught.value.__cause__, AuthorizationError)
+        assert caught.value.__cause__.code == "access_denied"
+
+    run(play)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("no display"), "http", 7])
+def test_failing_ask_user_fails_the_login_and_nothing_else(fault: Any) -> None:
+    async def play(site: AuthSite) -> None:
+        def ask(effect: AskUser | ShowCode) -> object:
+            if isinstance(fault, Exception):
+                raise fault
+            if fault == "http":
+                raise AuthorizationError("nobody there")
+            return fault
+
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
+                pass
+        assert isinstance(caught.value.__cause__, AuthorizationRequired)
+
+    run(play)
+
+
+def test_cancelled_login_leaves_no_listener() -> None:
+    async def play(site: AuthSite) -> None:
+        uris: list[str] = []
+        with trio.CancelScope() as scope:
+
+            def ask(effect: AskUser | ShowCode) -> None:
+                assert isinstance(effect, AskUser)
+                uris.append(effect.pending.redirect_uri)
+                scope.cancel()
+
+            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
+                pass
+        with pytest.raises(AuthorizationError, match="no answer"):
+            await get(uris[0])
+
+    run(play)
+
+
+def test_device_code_opens_the_client() -> None:
+    async def play(site: AuthSite) -> None:
+        async with open_http(site.url, auth=Device(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+            assert (await client.call_tool("x")).text == "done"
+
+    clock: Any = trio.testing.MockClock(rate=50)
+    import authsite
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            site = authsite.AuthSite(nursery)
+            await site.listen(nursery)
+            await play(site)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+
+
+def test_client_credentials_open_the_client() -> None:
+    async def play(site: AuthSite) -> None:
+        async with open_http(site.url, auth=ClientCredentials("m2m", secret="s3cret")) as client:
+            assert (await client.call_tool("x")).text == "done"
+        assert site.opened_urls == []
+
+    run(play, clients={"m2m": "s3cret"})
+
+
+def test_client_assertion_comes_from_a_function() -> None:
+    async def play(site: AuthSite) -> None:
+        needs: list[NeedAssertion] = []
+
+        async def sign(need: NeedAssertion) -> str:
+            needs.append(need)
+            return f"m2m {need.audience}"
+
+        async with open_http(site.url, auth=ClientCredentials("m2m", assertion=sign)) as client:
+            assert (await client.call_tool("x")).text == "done"
+        assert [(each.kind, each.audience) for each in needs] == [("client", site.base)]
+
+    run(
+        play,
+        clients={"m2m": None},
+        auth_methods=("private_key_jwt",),
+        assertions=lambda jwt: dict(zip(("sub", "aud"), jwt.split(" "), strict=True)),
+    )
+
+
+@pytest.mark.parametrize(("source", "said"), [(None, "no assertion="), (lambda need: 7, "a str or a Secret")])
+def test_missing_or_wrong_assertion_fails_the_connection(source: Any, said: str) -> None:
+    async def play(site: AuthSite) -> None:
+        with pytest.raises(ConnectFailed, match=said):
+            async with open_http(site.url, auth=ClientCredentials("m2m", assertion=source)):
+                pass
+
+    run(play, clients={"m2m": None}, auth_methods=("private_key_jwt",))
+
+
+def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal() -> None:
+    async def play(site: AuthSite) -> None:
+        tokens: list[str] = []
+
+        async def read(need: NeedAssertion) -> Secret:
+            store = MemoryCredentials()
+            async with open_http(site.url, auth=ClientCredentials("m2m", secret="s"), credentials=store):
+                pass
+            tokens.append(site.requests_with[-1][1] or "")
+            return Secret(tokens[-1].removeprefix("Bearer "))
+
+        async with open_http(site.url, auth=BearerToken(read)) as client:
+            first = next(n for n, (_, token) in enumerate(site.requests_with) if token == tokens[0])
+            await client.call_tool("x")
+            site.server.expire_tokens()
+            await client.call_tool("x")
+        assert first == 1
+        assert len(tokens) == 2
+
+    run(play, clients={"m2m": "s"})
+
+
+def test_refused_bearer_token_fails_the_connection() -> None:
+    async def play(site: AuthSite) -> None:
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=BearerToken("guessed")):
+                pass
+        assert isinstance(caught.value.__cause__, AuthorizationError)
+        assert "guessed" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+    run(play)
+
+
+def test_api_key_is_a_header_of_every_request() -> None:
+    async def play(site: AuthSite) -> None:
+        site.is_open = True
+        async with open_http(site.url, auth=ApiKey("x-api-key", "k3y")) as client:
+            await client.call_tool("x")
+        assert {headers.get("x-api-key") for headers in site.headers} == {"k3y"}
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"auth": "token"}, TypeError, "auth= takes OAuth"),
+        ({"auth": OAuth(), "interaction": "sometimes"}, ValueError, "interaction= is 'allow' or 'never'"),
+        (
+            {"auth": ApiKey("x-k", "k"), "http": HttpClientOptions(headers={"X-K": "other"})},
+            ValueError,
+            "x-k and auth= exclude each other",
+        ),
+        (
+            {"auth": OAuth(), "http": HttpClientOptions(headers={"Authorization": "x"})},
+            ValueError,
+            "Authorization and auth= exclude each other",
+        ),
+    ],
+)
+def test_invalid_options_are_rejected(options: Any, error: type[Exception], said: str) -> None:
+    async def main() -> None:
+        async with open_http("http://127.0.0.1:1/mcp", **options):
+            pass
+
+    with pytest.raises(error, match=said):
+        trio.run(main)
+
+
+def test_authorization_server_that_is_away_fails_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(site: AuthSite) -> None:
+        site.server.faults.status = 503
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste):
+                pass
+        assert isinstance(caught.value.__cause__, AuthorizationError)
+        assert caught.value.__cause__.temporary
+
+    run(play)
