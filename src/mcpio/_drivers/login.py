@@ -64,7 +64,7 @@ class LoginOptions(TypedDict, total=False):
     """Where tokens are kept. By default a ``FileCredentials()`` for logins by a person, and nothing for others, which
     can get a new token without one."""
     interaction: Literal["allow", "never"]
-    """Whether a person may be asked. With ``"never"``, an AuthorizationError has the URL, and the login as ``pending``.
+    """Whether a person may be asked. With ``"never"``, a LoginRequired has the URL, and the login as ``pending``.
     Reconnections never ask."""
     ask_user: Callable[[AskUser | ShowCode], object] | None
     """Asks a person in place of the browser and the terminal. May return, or be awaited for, the URL that the browser

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from mcpio.auth.metadata import ProtectedResourceMetadata as ProtectedResourceMetadata
     from mcpio.auth.metadata import client_metadata as client_metadata
     from mcpio.auth.options import AuthorizationOptions as AuthorizationOptions
+    from mcpio.auth.pending import LoginRequired as LoginRequired
     from mcpio.auth.pending import PendingAuthorization as PendingAuthorization
     from mcpio.auth.pkce import Entropy as Entropy
     from mcpio.auth.reach import Reach as Reach
@@ -108,7 +109,7 @@ else:
             "jwt": "JwtVerifier",
             "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",
             "options": "AuthorizationOptions",
-            "pending": "PendingAuthorization",
+            "pending": "LoginRequired PendingAuthorization",
             "pkce": "Entropy",
             "reach": "Reach",
             "registration": "Registration",

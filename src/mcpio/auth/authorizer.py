@@ -39,7 +39,7 @@ from mcpio.auth.effects import (
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.given import BearerToken
 from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
-from mcpio.auth.pending import PendingAuthorization
+from mcpio.auth.pending import LoginRequired, PendingAuthorization
 from mcpio.auth.pkce import Entropy
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import format_scopes, missing_scopes
@@ -531,8 +531,7 @@ class Authorizer:
         # A login that is tried again uses the client that this one registered.
         self._credentials = self._credentials.with_registration(result.client)
         if not self._may_ask:
-            message = "a person has to log in, and interaction is not allowed"
-            self._fail(AuthorizationError(message, url=result.url, pending=result), now)
+            self._fail(LoginRequired(result), now)
             return
         self._enter(AuthorizationInput.RECV_PENDING)
         self._pending = result

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from mcpio._printable import printable
 from mcpio.errors import AuthorizationRequired
-
-if TYPE_CHECKING:
-    from mcpio.auth.pending import PendingAuthorization
 
 __all__ = ["AuthorizationError", "EffectFailed", "quoted"]
 
@@ -19,7 +15,7 @@ class AuthorizationError(AuthorizationRequired):
 
     ``code`` is the OAuth error code where the authorization server gave one (``"access_denied"``), else ``None``.
     ``option`` names the option that lets the same attempt pass, else ``None``. ``url`` is where a person can go on,
-    where the flow needs one and interaction is not allowed; ``pending`` is that login, to finish elsewhere.
+    where the flow needs one and interaction is not allowed.
     ``temporary`` tells whether the same attempt may succeed later with nothing changed: the network failed, or a server
     was busy. No text of it shows a secret.
     """
@@ -31,7 +27,6 @@ class AuthorizationError(AuthorizationRequired):
         code: str | None = None,
         option: str | None = None,
         url: str | None = None,
-        pending: PendingAuthorization | None = None,
         temporary: bool = False,
         status: int = 401,
         challenges: Iterable[str] = (),
@@ -41,7 +36,6 @@ class AuthorizationError(AuthorizationRequired):
         self.code = code
         self.option = option
         self.url = url
-        self.pending = pending
         self.temporary = temporary
 
 

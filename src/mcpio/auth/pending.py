@@ -14,7 +14,7 @@ from mcpio.auth.registration import Registration
 from mcpio.auth.secret import Secret
 from mcpio.auth.tokens import oauth_error
 
-__all__ = ["PendingAuthorization"]
+__all__ = ["LoginRequired", "PendingAuthorization"]
 
 LOGIN_TIMEOUT: Final = 600.0
 """Seconds that a person has to log in, unless the program says otherwise."""
@@ -79,6 +79,17 @@ class PendingAuthorization:
     def _matches(self, found: dict[str, str]) -> bool:
         state = found.get("state", "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(state, self.state.encode())
+
+
+class LoginRequired(AuthorizationError):
+    """A person has to log in, and interaction is not allowed.
+
+    ``url`` is where, and ``pending`` the login, which another process may finish.
+    """
+
+    def __init__(self, pending: PendingAuthorization) -> None:
+        super().__init__("a person has to log in, and interaction is not allowed", url=pending.url)
+        self.pending = pending
 
 
 def _parameters(url: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from mcpio.auth import (
     BearerToken,
     ClientCredentials,
     Device,
+    LoginRequired,
     MemoryCredentials,
     NeedAssertion,
     OAuth,
@@ -114,9 +115,9 @@ def test_login_that_is_not_allowed_fails_with_the_url() -> None:
             async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), interaction="never"):
                 pass
         cause = caught.value.__cause__
-        assert isinstance(cause, AuthorizationError)
+        assert isinstance(cause, LoginRequired)
         assert (cause.url or "").startswith(site.base + "/authorize?")
-        assert cause.pending is not None
+        assert cause.pending.url == cause.url
 
     run(play)
 
