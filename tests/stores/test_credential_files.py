@@ -17,7 +17,6 @@ from mcpio.auth import MemoryCredentials, Secret
 from mcpio.stores import FileCredentials, KeyringCredentials
 
 KEY = "https://mcp.example.com/mcp default"
-posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and owners are those of POSIX")
 
 
 @pytest.fixture(params=["memory", "file", "keyring"])
@@ -114,7 +113,6 @@ def test_two_stores_lose_no_change_to_each_other(tmp_path: Path) -> None:
     assert (found.record, len(done)) == (Secret("40"), 40)
 
 
-@posix
 @pytest.mark.req("AUTH-39")
 def test_files_and_directory_are_for_their_owner_only(tmp_path: Path) -> None:
     store = FileCredentials(tmp_path / "a" / "b")
@@ -130,7 +128,6 @@ def test_files_and_directory_are_for_their_owner_only(tmp_path: Path) -> None:
     assert not [file for file in (tmp_path / "a" / "b").iterdir() if file.suffix not in (".json", ".lock")]
 
 
-@posix
 def test_file_that_others_can_read_is_rejected(tmp_path: Path) -> None:
     store = FileCredentials(tmp_path)
     store.swap(KEY, Secret("x"), None)
@@ -140,7 +137,6 @@ def test_file_that_others_can_read_is_rejected(tmp_path: Path) -> None:
         store.load(KEY)
 
 
-@posix
 def test_file_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileCredentials(tmp_path)
     store.swap(KEY, Secret("x"), None)
@@ -149,7 +145,6 @@ def test_file_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.Mo
         store.load(KEY)
 
 
-@posix
 def test_link_is_not_followed(tmp_path: Path) -> None:
     store = FileCredentials(tmp_path)
     store.swap(KEY, Secret("x"), None)

@@ -52,7 +52,7 @@ def state_directory() -> Path:
     """Return where mcpio keeps what outlives a program: ``$MCPIO_HOME``, or the place that the system has for it."""
     if found := os.environ.get("MCPIO_HOME"):
         return Path(found)
-    if sys.platform == "win32":  # pragma: no cover
+    if sys.platform == "win32":  # pragma: no cover - tests run on Linux
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mcpio"
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcpio"
 
@@ -238,7 +238,7 @@ def _open_lock(file: Path) -> IO[bytes]:
     return open(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
 
 
-if sys.platform == "win32":  # pragma: no cover
+if sys.platform == "win32":  # pragma: no cover - tests run on Linux
 
     def _lock(file: IO[bytes], *, wait: bool) -> bool:
         import msvcrt
