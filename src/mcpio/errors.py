@@ -49,6 +49,12 @@ class ErrorCode:
     """Handshake revisions only; 2026-07-28 uses ``INVALID_PARAMS``."""
     URL_ELICITATION_REQUIRED: Final = -32042
     """2025-11-25 only."""
+    HEADER_MISMATCH: Final = -32020
+    """2026-07-28, over HTTP: a header is missing, or differs from the body (HDR-03)."""
+    MISSING_CLIENT_CAPABILITY: Final = -32021
+    """2026-07-28: the request did not declare a capability that it needs; ``data`` names it (ENV-05)."""
+    UNSUPPORTED_VERSION: Final = -32022
+    """2026-07-28: the revision that a request names is not spoken here; ``data`` names those that are (VER-01)."""
     USER_REJECTED: Final = -1
     """The user turned down a sampling request (SAMP-12)."""
 
