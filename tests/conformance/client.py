@@ -62,7 +62,8 @@ def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLR
 
 def authorization(name: str) -> Any:
     """Return how to be authorized in a scenario."""
-    client_id, secret = CONTEXT.get("client_id"), CONTEXT.get("client_secret")
+    client_id: str = CONTEXT.get("client_id", "")
+    secret: str | None = CONTEXT.get("client_secret")
     match name:
         case "auth/client-credentials-basic":
             return ClientCredentials(client_id, secret=secret)
@@ -79,7 +80,7 @@ def authorization(name: str) -> Any:
             )
         case "auth/wif-jwt-bearer":
             return WorkloadIdentity(client_id, assertion=CONTEXT["valid_jwt"])
-        case _ if client_id is not None:
+        case _ if client_id:
             return OAuth(client_id=client_id, client_secret=secret)
         case _:
             return OAuth(client_metadata_url="https://conformance-test.local/client-metadata.json")
