@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuthorizationRequired",
+    "CapabilityMissing",
     "ConnectFailed",
     "ConnectionLost",
     "ErrorCode",
@@ -90,6 +91,24 @@ class ProtocolError(McpError):
 
 class LocalProtocolError(ProtocolError):
     """The caller asked for something that the state, the capabilities or the revision forbid. Nothing changed."""
+
+
+class CapabilityMissing(LocalProtocolError):
+    """The client did not declare a capability that a question to it needs (ENV-05).
+
+    ``required`` is what it should have declared, as the protocol writes it: ``{"elicitation": {"form": {}}}``. A
+    stateless client is told so, by error -32021, if the handler lets this pass; to others the handler failed.
+    """
+
+    def __init__(self, message: str, path: Iterable[str]) -> None:
+        super().__init__(message, code=ErrorCode.MISSING_CLIENT_CAPABILITY)
+        self.required: dict[str, Any] = {}
+        for step in reversed(tuple(path)):
+            self.required = {step: self.required}
+
+    def as_error(self) -> RequestError:
+        """Return the error for a stateless client."""
+        return RequestError(self.code, str(self), {"requiredCapabilities": self.required})
 
 
 class MessageTooLarge(LocalProtocolError):

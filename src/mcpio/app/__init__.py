@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mcpio.app.icons import icon_fault as icon_fault
     from mcpio.app.icons import icon_redirect_fault as icon_redirect_fault
     from mcpio.app.icons import icon_type_of as icon_type_of
+    from mcpio.app.input_required import InputRequired as InputRequired
     from mcpio.app.listening import Change as Change
     from mcpio.app.listening import Listening as Listening
     from mcpio.app.listening import Missed as Missed
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
     from mcpio.app.registry.tools import Tools as Tools
     from mcpio.app.registry.uri_template import UriTemplate as UriTemplate
     from mcpio.app.registry.uri_template import UriTemplateError as UriTemplateError
+    from mcpio.app.request_state import HmacSealer as HmacSealer
+    from mcpio.app.request_state import RequestStates as RequestStates
+    from mcpio.app.request_state import Sealer as Sealer
     from mcpio.app.roots import root_of as root_of
     from mcpio.app.runtime import Driver as Driver
     from mcpio.app.runtime import OneShot as OneShot
@@ -124,6 +128,7 @@ else:
             "health": "SessionHealth",
             "icons": "icon_fault icon_redirect_fault icon_type_of",
             "listening": "Change Listening Missed",
+            "input_required": "InputRequired",
             "logs": "redact_secrets",
             "middleware.limiting": (
                 "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
@@ -138,6 +143,7 @@ else:
             "registry.resources": "Resources",
             "registry.tools": "Tools",
             "registry.uri_template": "UriTemplate UriTemplateError",
+            "request_state": "HmacSealer RequestStates Sealer",
             "roots": "root_of",
             "runtime": "Driver OneShot Runtime Spawned",
             "sampling": "choose_model",

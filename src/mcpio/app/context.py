@@ -12,13 +12,15 @@ from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
 from mcpio.app.reporting import is_connection_end
 from mcpio.engine.limits import DEFAULT, Default
 from mcpio.engine.table import Phase
-from mcpio.errors import InvalidMessage, RequestError
+from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import official_name
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
-    from mcpio.app.elicitation import ElicitAnswer
+    from mcpio.app.elicitation import ElicitAnswer, UrlElicitations
     from mcpio.app.forms import Form
+    from mcpio.app.rounds import Flow
     from mcpio.app.runtime import Runtime
     from mcpio.app.server_session import ServerSession
     from mcpio.app.session import Session
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["AskOptions", "Context", "RequestScope", "TaskContext", "TaskScope"]
 
 T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
 
 
 class RequestScope:
@@ -176,11 +182,25 @@ class _ScopeDriving:
 
 
 class Context(RequestScope):
-    """The scope of a tool, resource, prompt or completion. A parameter annotated with it is filled in."""
+    """The scope of a tool, resource, prompt or completion. A parameter annotated with it is filled in.
 
-    __slots__ = ()
+    A handler asks its client in the same way in both eras: ``await ctx.elicit(...)``, ``ctx.sample(...)``,
+    ``ctx.roots()``. A stateless client is asked by the result of its call, so there the handler is **run again from its
+    beginning** with each round of answers; ``once`` and ``flow_id`` are for effects that must not happen again.
+    """
+
+    __slots__ = ("_flow",)
 
     _session: ServerSession
+
+    def __init__(self, session: ServerSession, event: RequestReceived) -> None:
+        super().__init__(session, event)
+        self._flow: Flow | None = None
+
+    @property
+    def driving(self) -> _ContextDriving:
+        """The side of the context for sessions and registries; handlers have no use for it."""
+        return _ContextDriving(self)
 
     @property
     def session(self) -> ServerSession:
@@ -253,7 +273,8 @@ class Context(RequestScope):
         not declare what the request needs (see ``ctx.peer.capabilities``), and InvalidMessage if the model uses tools
         against ``tool_choice`` (SAMP-08).
         """
-        return _sampled(self._ask(_sampling_request(request), options), request)
+        request = _sampling_request(request)
+        return self._ask(options, request, partial(_checked_message, request))
 
     def sample_with_tools(
         self,
@@ -272,7 +293,8 @@ class Context(RequestScope):
         from mcpio.app.sampling import sample_with_tools
 
         tools = self._session.server.make_tools(functions)
-        return sample_with_tools(self, _sampling_request(request), tools, rounds, options)
+        remember = self.once if self._is_stateless else None
+        return sample_with_tools(self, _sampling_request(request), tools, rounds, options, remember)
 
     @overload
     def elicit(
@@ -296,9 +318,9 @@ class Context(RequestScope):
         """
         from mcpio.app.elicitation import ask_by_form, ask_user
 
-        ask, revision = partial(self._ask, options=options), self.peer.revision
+        ask, revision = partial(self._ask, options), self.peer.revision
         if form is None:
-            return ask_user(request, ask, self._session.driving.url_elicitations, revision)
+            return ask_user(request, ask, self._url_elicitations, revision)
         return ask_by_form(request, form, ask, revision)
 
     def elicit_url(
@@ -313,7 +335,8 @@ class Context(RequestScope):
 
         ``url`` is the address, or a function that makes it from the elicitation's id, which is random by default.
         ``Accepted`` has the id, and means only that the user agreed to go (ELIC-15); when they are done,
-        ``Server.notify_elicitation_complete`` tells the client.
+        ``Server.notify_elicitation_complete`` tells the client. Stateless clients cannot be told: they call again, and
+        your own records say whether the user is done (MRTR-15).
 
         Another person may open the address: compare their login with ``ctx.peer.principal`` (ELIC-20). Raises
         LocalProtocolError if the client did not declare ``elicitation.url``, and ValueError if ``url`` is not a web
@@ -321,30 +344,148 @@ class Context(RequestScope):
         """
         from mcpio.app.elicitation import ask_by_url
 
-        id = elicitation_id or self._session.driver.runtime.entropy(16).hex()
-        known = self._session.driving.url_elicitations
-        return ask_by_url(message, url, id, partial(self._ask, options=options), known)
+        id = elicitation_id
+        if id is None:
+            # Stateless, the id must be the same in all rounds. An address that does not depend on it needs none.
+            drawn = self._is_stateless and callable(url)
+            id = self.flow_id if drawn else self._session.driver.runtime.entropy(16).hex()
+        return ask_by_url(message, url, id, partial(self._ask, options), self._url_elicitations)
 
     def roots(self, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, tuple[Root, ...]]:
         """Return the client's roots. Raises LocalProtocolError if the client did not declare roots.
 
-        A client that reports changes is asked once, and again after each change (ROOT-06). Roots say what the user
-        wants looked at; they are not access control. ``root_of`` compares paths with them.
+        A client that reports changes is asked once, and again after each change (ROOT-06); a stateless client is asked
+        in each call. Roots say what the user wants looked at; they are not access control. ``root_of`` compares paths
+        with them.
         """
         from mcpio.types.roots import ListRootsRequest
 
-        known = self._session.driving.root_list
+        known = None if self._is_stateless else self._session.driving.root_list
         if known is None:
-            return _roots_of(self._ask(ListRootsRequest(), options))
+            return self._ask(options, ListRootsRequest(), lambda result: result.roots)
         if known.current is not None:
             return _at_once(known.current)
-        return known.fill(self._ask(ListRootsRequest(), options))
+        return known.fill(self._ask(options, ListRootsRequest(), _as_it_is))
 
-    def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
+    @overload
+    async def together(self, a: Coroutine[Any, Any, T], b: Coroutine[Any, Any, T1], /) -> tuple[T, T1]: ...
+
+    @overload
+    async def together(
+        self, a: Coroutine[Any, Any, T], b: Coroutine[Any, Any, T1], c: Coroutine[Any, Any, T2], /
+    ) -> tuple[T, T1, T2]: ...
+
+    @overload
+    async def together(
+        self,
+        a: Coroutine[Any, Any, T],
+        b: Coroutine[Any, Any, T1],
+        c: Coroutine[Any, Any, T2],
+        d: Coroutine[Any, Any, T3],
+        /,
+    ) -> tuple[T, T1, T2, T3]: ...
+
+    @overload
+    async def together(self, *questions: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+
+    async def together(self, *questions: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
+        """Ask several questions at once, on any event loop, and return the answers in their order.
+
+        ``seat, pays = await ctx.together(ctx.elicit("Seat?", Seat), ctx.elicit("Pay?", Payment))``: one round for the
+        client, where questions one after the other are two. The first failure cancels the others, and is raised.
+        """
+        from mcpio.app.rounds import gather, one_by_one
+
+        return await (one_by_one(questions) if self._is_stateless else gather(self._runtime, questions))
+
+    @overload
+    async def once(self, key: str, function: Callable[[], Coroutine[Any, Any, T]], *, secret: bool = False) -> T: ...
+
+    @overload
+    async def once(self, key: str, function: Callable[[], T], *, secret: bool = False) -> T: ...
+
+    async def once(self, key: str, function: Callable[[], Any], *, secret: bool = False) -> Any:
+        """Call a function, plain or async, and return its result, which is remembered in all rounds of this call.
+
+        For effects before a question: ``quote = await ctx.once("quote", lambda: shop.reserve(city, ctx.flow_id))``. The
+        result must be JSON, or of a type that makes JSON; it is read back by the function's return annotation, and is
+        plain JSON without one. It travels through the client, who can read it unless the server's ``RequestStates``
+        encrypt; with ``secret``, ValueError is raised where they do not.
+
+        The function may run **more than once** all the same: a client can send its first request again. Use ``flow_id``
+        as a key that makes the second run harmless.
+        """
+        if secret and self._is_stateless and not self._session.server.states.conceals:
+            raise ValueError(
+                "once(secret=True) needs RequestStates with a sealer that encrypts: mcpio.seals.AeadSealer"
+            )
+        return await self._own_flow.once(key, function)
+
+    @property
+    def flow_id(self) -> str:
+        """A random id that is the same in all rounds of this call: an idempotency key, say."""
+        flow = self._own_flow
+        return self.run_in_loop(lambda: flow.id)
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """The client's answers to the ``InputRequired`` that the handler returned before, by name.
+
+        Each is an ``ElicitResult``, a ``CreateMessageResult`` or a ``ListRootsResult``. **The client is not trusted**:
+        a stateless one may answer without having been asked, or leave an answer out. Check contents with
+        ``check_content``, and return ``InputRequired`` again for what is missing.
+        """
+        return self._own_flow.answers
+
+    @property
+    def request_state(self) -> bytes | None:
+        """The state of the ``InputRequired`` that the handler returned before; ``None`` in the first pass."""
+        return self._own_flow.state
+
+    @property
+    def _is_stateless(self) -> bool:
+        return self._event.context.era is Era.STATELESS
+
+    @property
+    def _own_flow(self) -> Flow:
+        scope = self if self._in_loop is None else self._in_loop
+        assert isinstance(scope, Context)
+        if scope._flow is None:
+            from mcpio.app.rounds import Flow
+
+            scope._flow = Flow(self._runtime)
+        return scope._flow
+
+    @property
+    def _url_elicitations(self) -> UrlElicitations | None:
+        """The elicitations that the client can be told about; ``None`` for a stateless one."""
+        return None if self._is_stateless else self._session.driving.url_elicitations
+
+    def _ask(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> Coroutine[Any, Any, T]:
+        """Ask the client, and return what ``read`` makes of its result."""
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        task = options.get("task")
-        return self._answer_to(request, task, options.get("timeout", DEFAULT), options.get("on_progress"))
+        return self._asked(options, request, read)
+
+    async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
+        client: Any = self.peer.capabilities
+        key = options.get("key")
+        if self._is_stateless:
+            from mcpio.app.rounds import checked_question
+
+            checked_question(request, client)
+            return await self._own_flow.ask(request, read, key)
+        if key is not None:
+            self._own_flow.key_of(request, key)
+        timeout, on_progress = options.get("timeout", DEFAULT), options.get("on_progress")
+        try:
+            result = await self._answer_to(request, options.get("task"), timeout, on_progress)
+        except LocalProtocolError as error:
+            from mcpio.app.rounds import check_declared
+
+            check_declared(request, client, str(error))
+            raise
+        return read(result)
 
     async def _answer_to(
         self,
@@ -360,6 +501,33 @@ class Context(RequestScope):
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
+
+
+class _ContextDriving(_ScopeDriving):
+    """The side of a context for its rounds: see ``mcpio.app.rounds``."""
+
+    __slots__ = ()
+
+    _scope: Context
+
+    @property
+    def flow(self) -> Flow:
+        """The flow of the call."""
+        return self._scope._own_flow
+
+    @property
+    def runtime(self) -> Runtime:
+        """The event loop that the handler runs in."""
+        return self._scope._runtime
+
+    def begin(self, flow: Flow) -> None:
+        """Begin a pass of the handler."""
+        self._scope._flow = flow
+
+    def put(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send a question to a client with which a handshake was made, and return the plain result."""
+        scope = self._scope
+        return scope.elicit(request) if hasattr(request, "mode") else scope._ask({}, request, _as_it_is)
 
 
 class _InTask(RequestScope):
@@ -410,7 +578,7 @@ class TaskContext(_InTask, Context):
     __slots__ = ("_task",)
 
     def __init__(self, task: TaskRun, session: Any, event: RequestReceived) -> None:
-        super().__init__(session, event)
+        Context.__init__(self, session, event)
         self._task = task
 
     @property
@@ -455,10 +623,9 @@ def _sampling_request(request: Any) -> CreateMessageRequest:
     )
 
 
-async def _sampled(asked: Coroutine[Any, Any, Any], request: CreateMessageRequest) -> CreateMessageResult:
+def _checked_message(request: CreateMessageRequest, result: CreateMessageResult) -> CreateMessageResult:
     from mcpio.app.sampling import fault_in_sampled
 
-    result: CreateMessageResult = await asked
     fault = fault_in_sampled(result, request)
     if fault is not None:
         raise InvalidMessage("result.content", fault)
@@ -469,6 +636,5 @@ async def _at_once(value: T) -> T:
     return value
 
 
-async def _roots_of(result: Coroutine[Any, Any, Any]) -> tuple[Root, ...]:
-    roots: tuple[Root, ...] = (await result).roots
-    return roots
+def _as_it_is(result: T) -> T:
+    return result

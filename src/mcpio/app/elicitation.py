@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -98,12 +99,13 @@ def answer_of(result: ElicitResult, read: Callable[[Any], T]) -> ElicitAnswer[T]
     return Declined() if result.action == "decline" else Cancelled()
 
 
-Ask = Callable[[Any], Coroutine[Any, Any, Any]]
-"""Sends a request to the client and returns its result."""
+Ask = Callable[[Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
+"""Asks the client, and returns what a function makes of the result. The function raises InvalidMessage if the result
+does not fit."""
 
 
 def ask_user(
-    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, known: UrlElicitations, revision: Revision
+    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, known: UrlElicitations | None, revision: Revision
 ) -> Coroutine[Any, Any, ElicitResult]:
     """Send a request of the author's own, and check the result against it (ELIC-12).
 
@@ -111,7 +113,7 @@ def ask_user(
     """
     if isinstance(request, ElicitURLRequest):
         _check_address(request.url)
-        return _visited(ask(request), request.elicitation_id, known)
+        return _visited(ask(request, _without_content), request.elicitation_id, known)
     if not isinstance(request, ElicitFormRequest):
         raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
     for name, field in request.requested_schema.properties.items():
@@ -121,7 +123,7 @@ def ask_user(
 
     warn_of_secrets(request.requested_schema, level=4)
     form = lowered(request.requested_schema, revision)
-    return _filled_in(ask(attrs.evolve(request, requested_schema=form)), request)
+    return ask(attrs.evolve(request, requested_schema=form), partial(_filled_in, request))
 
 
 def ask_by_form(
@@ -133,16 +135,18 @@ def ask_by_form(
     if not isinstance(kind, Form | type):
         raise TypeError(f"form= takes a class or a Form, not {kind!r:.100}")
     form = kind if isinstance(kind, Form) else form_of(kind)
-    return _read(ask(ElicitFormRequest(message, lowered(form.schema, revision))), form)
+    request = ElicitFormRequest(message, lowered(form.schema, revision))
+    return ask(request, lambda result: answer_of(result, form.read))
 
 
 def ask_by_url(
-    message: str, url: str | Callable[[str], str], id: str, ask: Ask, known: UrlElicitations
+    message: str, url: str | Callable[[str], str], id: str, ask: Ask, known: UrlElicitations | None
 ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
     """Ask to visit a web address, or one made from the elicitation's id. Raises ValueError if it is not one."""
     address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
-    return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, known), id)
+    asked = ask(ElicitURLRequest(message, address, id), lambda result: answer_of(result, lambda _: id))
+    return _visited(asked, id, known)
 
 
 def _check_address(url: str) -> None:
@@ -151,31 +155,26 @@ def _check_address(url: str) -> None:
         warnings.warn(f"the web address {url!r:.100}: {', and '.join(faults)}", stacklevel=4)
 
 
-async def _filled_in(asked: Coroutine[Any, Any, ElicitResult], request: ElicitFormRequest) -> ElicitResult:
-    result = _without_stray_content(await asked)
+def _filled_in(request: ElicitFormRequest, result: ElicitResult) -> ElicitResult:
+    result = _without_stray_content(result)
     if result.action == "accept":
         check_content(request.requested_schema, result.content or {})
     return result
 
 
-async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> ElicitAnswer[T]:
-    return answer_of(await asked, form.read)
-
-
-async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, known: UrlElicitations) -> ElicitResult:
+async def _visited(asked: Coroutine[Any, Any, T], id: str | None, known: UrlElicitations | None) -> T:
     # Recorded before it is sent: the user may be done there before their client answers.
-    is_news = id is not None and known.begin(id)
+    is_news = id is not None and known is not None and known.begin(id)
     try:
-        result = await asked
+        return await asked
     except (LocalProtocolError, NoBackChannel):
-        if is_news:
+        if known is not None and is_news:
             known.withdraw(str(id))
         raise
+
+
+def _without_content(result: ElicitResult) -> ElicitResult:
     return attrs.evolve(result, content=None)
-
-
-async def _agreed(asked: Coroutine[Any, Any, ElicitResult], id: str) -> ElicitAnswer[str]:
-    return answer_of(await asked, lambda _: id)
 
 
 def _without_stray_content(result: ElicitResult) -> ElicitResult:

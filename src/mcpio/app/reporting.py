@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
+from mcpio.errors import CapabilityMissing, ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
 from mcpio.events import NoiseReceived
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
@@ -129,10 +130,13 @@ def unwrap_group(error: Exception) -> Exception:
     return error
 
 
-def intended_answer(error: Exception) -> RequestError | None:
+def intended_answer(error: Exception, era: Era = Era.HANDSHAKE) -> RequestError | None:
     """Return the answer that an exception of a handler stands for, or ``None`` for an unintended exception."""
     if isinstance(error, RequestError):
         return error
+    if isinstance(error, CapabilityMissing):
+        # Stateless clients can declare it and ask again; for others the handshake is over.
+        return error.as_error() if era is Era.STATELESS else None
     return error.as_error() if isinstance(error, Refusal) else None
 
 

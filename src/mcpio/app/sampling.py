@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 import attrs
 
 from mcpio.app.awaitables import is_awaitable
+from mcpio.app.request_state import canonical, digest
+from mcpio.codec import codec
 from mcpio.errors import Refusal, RequestError
+from mcpio.revisions import REV_2026_07_28
 from mcpio.types.content import TextContent
 from mcpio.types.sampling import SamplingMessage, ToolChoice, ToolResultContent, ToolUseContent
 from mcpio.types.tools import CallToolRequest, CallToolResult
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, ModelPreferences
 
 __all__ = ["choose_model", "fault_in_sampled", "sample_with_tools"]
+
+
+Remember: TypeAlias = Callable[[str, Callable[[], Any]], Awaitable[Any]]
+"""Calls a function by a name, unless that was done in an earlier round, and returns its result."""
 
 
 class SamplingScope(Protocol):
@@ -43,8 +51,12 @@ async def sample_with_tools(
     tools: ToolSet,
     rounds: int,
     options: AskOptions,
+    remember: Remember | None = None,
 ) -> CreateMessageResult:
-    """Return the model's final message. See ``Context.sample_with_tools``."""
+    """Return the model's final message. See ``Context.sample_with_tools``.
+
+    ``remember`` is ``Context.once``, for a handler that is run again with the answers: its tools are not.
+    """
     if rounds < 1:
         raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
@@ -59,7 +71,10 @@ async def sample_with_tools(
         uses = [block for block in result.blocks if isinstance(block, ToolUseContent)]
         if not uses:
             return result
-        results = tuple([await _used(scope, tools, use) for use in uses])
+        call = partial(_used, scope, tools)
+        if remember is not None:
+            call = partial(_remembered, remember, call, _name_of(request, result))
+        results = tuple([await call(use) for use in uses])
         said = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
         # A tool choice of "required" applies to the first request only; repeating it would force a tool call each
         # round.
@@ -77,6 +92,24 @@ async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> To
         result = CallToolResult((TextContent(error.message),), is_error=True)
     given = ("structured_content",) if result.has_structured_content else ()
     return ToolResultContent(use.id, result.content, result.structured_content, is_error=result.is_error, given=given)
+
+
+async def _remembered(
+    remember: Remember, call: Callable[[ToolUseContent], Awaitable[ToolResultContent]], name: str, use: ToolUseContent
+) -> ToolResultContent:
+    """Call a tool for the model in the first pass that comes here, and return the same result in later ones."""
+    own = codec(REV_2026_07_28)
+
+    async def called() -> dict[str, Any]:
+        return own.encode(await call(use))
+
+    return own.decode(await remember(f"{name}.{use.id}", called), ToolResultContent)
+
+
+def _name_of(request: CreateMessageRequest, result: CreateMessageResult) -> str:
+    """Return a name for what the model says in a conversation: its ids of tool uses may begin anew in each message."""
+    own = codec(REV_2026_07_28)
+    return digest(canonical([own.encode(request), own.encode(result)]))
 
 
 def choose_model(preferences: ModelPreferences | None, names: Iterable[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
@@ -12,9 +12,10 @@ import attrs
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.authorization import ScopeRules
-from mcpio.app.awaitables import checked_callback
+from mcpio.app.awaitables import checked_callback, is_awaitable
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
+from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.completion import Completions
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.pages import KeptPages
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from mcpio.app.contracts import Middleware
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
+    from mcpio.app.request_state import RequestStates
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session_snapshot import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
@@ -151,6 +153,7 @@ class Server:
         capabilities: ServerCapabilities | None = None,
         middleware: Iterable[Middleware] = (),
         tasks: TaskOptions | None = None,
+        states: RequestStates | None = None,
         options: Options | None = None,
     ) -> None:
         """Describe the server.
@@ -172,6 +175,8 @@ class Server:
             capabilities: Declared beside those of what is registered: for what is registered later, and extensions.
             middleware: Middleware around every request, the outermost first.
             tasks: How tasks are kept, for tools with ``task_support``.
+            states: How to seal what is carried through stateless clients between the rounds of a call. The default
+                seals with a key that only this process has.
             options: The revisions, limits and timeouts of its connections.
 
         Raises:
@@ -206,6 +211,7 @@ class Server:
         for layer in middleware:
             self.middleware(layer)
         self._pages = KeptPages()
+        self._states = states
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
@@ -214,6 +220,15 @@ class Server:
         self.tasks = None
         if tasks is not None:
             self._keep_tasks(tasks)
+
+    @property
+    def states(self) -> RequestStates:
+        """How what is carried through stateless clients is sealed."""
+        if self._states is None:
+            from mcpio.app.request_state import RequestStates
+
+            self._states = RequestStates()
+        return self._states
 
     # Registration
 
@@ -372,7 +387,16 @@ class Server:
             from mcpio.app.middleware import wrapped
 
             call = wrapped(call, self.middlewares)
-        return call(scope, request)
+        result = call(scope, request)
+        return self._finish_work(call, scope, request, result) if is_awaitable(result) else result
+
+    async def _finish_work(self, call: Handler, scope: Context, request: Any, result: Awaitable[Any]) -> Any:
+        value = await result
+        if value.__class__ is not InputRequired:
+            return value
+        from mcpio.app.rounds import run_again_with_answers
+
+        return await run_again_with_answers(scope.driving, scope.driving.runtime, value, lambda: call(scope, request))
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options, context=Context)

@@ -13,6 +13,7 @@ from mcpio.app.session import Handler, Session, SessionDriving
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import METHODS, declares, official_name
+from mcpio.revisions import Era
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from mcpio.app.authorization import ScopeRules
     from mcpio.app.contracts import Middleware
+    from mcpio.app.input_required import InputRequired
     from mcpio.app.logs import LogOutlet
     from mcpio.app.registry.completion import Completions
     from mcpio.app.registry.pages import KeptPages
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
     from mcpio.app.registry.resources import Resources
     from mcpio.app.registry.tools import Tools
     from mcpio.app.reporting import FaultReports
+    from mcpio.app.request_state import RequestStates
     from mcpio.app.roots import RootList
+    from mcpio.app.rounds import Flow
     from mcpio.app.runtime import Driver
     from mcpio.app.thread_pool import ThreadPool
     from mcpio.engine.ledger import Ledger
     from mcpio.engine.options import Options
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
+    from mcpio.types.inputs import InputRequiredResult
     from mcpio.types.lifecycle import Implementation
 
 __all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerDriving", "ServerSession", "checked_level"]
@@ -66,6 +71,10 @@ class ServedBy(Protocol):
     thread_pool: ThreadPool
     _pages: KeptPages
     undelivered: int
+
+    @property
+    def states(self) -> RequestStates:
+        """The sealing of what is carried between the rounds of a call."""
 
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
@@ -233,8 +242,58 @@ class ServerSession(Session):
             # Before the first wait, while the status of an HTTP response can still say so.
             method = official_name(event.request, said)
             server.scope_rules.check(method, event.request, event.context.principal)
+        if event.context.era is Era.STATELESS and (row := METHODS.get(said)) is not None and row.may_ask:
+            from mcpio.app.rounds import in_rounds
+
+            handler = in_rounds(handler, self._begin_round)
         layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _begin_round(self, scope: Any, request: Any) -> Flow:
+        """Give a context what came with its request: the answers, and what earlier rounds carried."""
+        from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
+        from mcpio.app.rounds import Flow
+
+        event, runtime, carried = scope.driving.event, self.driver.runtime, None
+        if request.request_state is not None:
+            call = call_of(event, self.server.info.name)
+            try:
+                carried = self.server.states.open(request.request_state, call, runtime.wall_clock())
+            except StateRejected as error:
+                self._report_request(event, f"the request state of {{}} was rejected: {error}", None, kind="state")
+                raise invalid_request_state() from None
+        flow = Flow(runtime, request.input_responses, carried)
+        scope.driving.begin(flow)
+        return flow
+
+    async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:
+        from mcpio.app.rounds import check_one_form, run_again_with_answers
+
+        driving = scope.driving
+        if event.context.era is Era.STATELESS:
+            check_one_form(driving.flow, asked)
+            return self._input_required(event, driving.flow, asked)
+        handler = self._handler_for(event)
+        return await run_again_with_answers(driving, self.driver.runtime, asked, lambda: handler(scope, event.request))
+
+    def _input_required(self, event: RequestReceived, flow: Flow, asked: InputRequired) -> InputRequiredResult:
+        """Return the result that asks a stateless client, with what the next round needs."""
+        from mcpio.app.request_state import call_of
+        from mcpio.app.rounds import result_of
+
+        if flow.missed >= _TOO_MANY_MISSES:
+            advice = "ask by what the arguments say, give it a key=, or wrap what differs in ctx.once"
+            self._report_request(event, f"the handler of {{}} asks something else each time: {advice}", None)
+        carried, state = flow.to_carry(asked.state), None
+        if carried is not None:
+            states, runtime = self.server.states, self.driver.runtime
+            if not states.is_shared and event.context.via is not None:
+                advice = "give Server(states=RequestStates(keys=[...])) where several processes serve one address"
+                self._report(f"a request state was sealed with a key that only this process has: {advice}", None)
+            call = call_of(event, self.server.info.name)
+            state = states.seal(carried, call, runtime.wall_clock(), runtime.entropy)
+        client: Any = event.context.capabilities
+        return result_of(asked, client, state)
 
     def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
         found = unwrap_group(error)
@@ -335,6 +394,9 @@ class ServerDriving(SessionDriving):
             del session._subscriptions[uri]
             session.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
+
+_TOO_MANY_MISSES: Final = 2
+"""After how many rounds whose answers fit no question the operator is told: one may be due to a new version."""
 
 _SUBSCRIPTION_COST: Final = 128
 """Bytes that a subscription costs beside its URI."""

@@ -17,6 +17,7 @@ import attrs
 
 from mcpio.app.awaitables import cancellation_of, check_nothing_waits, checked_callback, is_awaitable, is_stopping
 from mcpio.app.contracts import Handler, Middleware, ProgressCallback
+from mcpio.app.input_required import InputRequired
 from mcpio.app.reporting import (
     SLOW,
     FaultReports,
@@ -399,7 +400,7 @@ class Session(TaskCalls):
         took = self._now() - began
         if failure is not None:
             self._fail(event, scope, failure)
-        elif is_awaitable(result):
+        elif is_awaitable(result) or result.__class__ is InputRequired:
             task = self.driver.runtime.spawn(self._finish(event, scope, result))
             self._running[event.id] = (scope, task)
         else:
@@ -422,10 +423,12 @@ class Session(TaskCalls):
 
         return wrapped(timed, layers)
 
-    async def _finish(self, event: RequestReceived, scope: Any, result: Awaitable[Any]) -> None:
+    async def _finish(self, event: RequestReceived, scope: Any, result: Any) -> None:
         """Await the result of a handler and send it. Whatever the handler does, its request gets one answer (P4)."""
         try:
-            value = await result
+            value = result if result.__class__ is InputRequired else await result
+            if value.__class__ is InputRequired:
+                value = await self._ask_first(event, scope, value)
             while not self.connection.has_room:
                 await self._wait_for_room(None)
             self._answer(event, value)
@@ -442,6 +445,10 @@ class Session(TaskCalls):
         finally:
             del self._running[event.id]
             self.driver.wake()
+
+    async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:
+        """Return the result for a handler that asks first. Only servers ask."""
+        raise TypeError("only the handlers of a server return InputRequired")
 
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:
@@ -475,7 +482,7 @@ class Session(TaskCalls):
     def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
         found = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
-        answer = None if scope.driving.is_from_peer(found) else intended_answer(found)
+        answer = None if scope.driving.is_from_peer(found) else intended_answer(found, event.context.era)
         if answer is None:
             if not is_connection_end(found, self.connection):
                 self._report_request(event, "the handler of {} failed", found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
+from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import block_of
 from mcpio.app.registry.function import RegisteredFunction
@@ -68,8 +69,8 @@ def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]
     )
 
 
-def _result(value: Any, prompt: Prompt) -> GetPromptResult:
-    if isinstance(value, types.GetPromptResult):
+def _result(value: Any, prompt: Prompt) -> GetPromptResult | InputRequired:
+    if isinstance(value, types.GetPromptResult | InputRequired):
         return value
     items = value if isinstance(value, list | tuple) else (value,)
     return types.GetPromptResult(tuple(_message(item, prompt) for item in items), prompt.description)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
+from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import json_text
 from mcpio.app.registry.function import RegisteredFunction
@@ -111,7 +112,7 @@ class Resources:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid URI {uri:.200}: {error}", {"uri": uri}) from error
         mime_type = entry.description.mime_type
 
-        def result(value: Any) -> ReadResourceResult:
+        def result(value: Any) -> ReadResourceResult | InputRequired:
             if value is None:
                 raise not_found(scope, uri)
             return _result(value, uri, mime_type)
@@ -132,8 +133,8 @@ def _climbs(uri: str) -> bool:
     return scheme.lower() == "file" and ".." in unquote(path).replace("\\", "/").split("/")
 
 
-def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
-    if isinstance(value, types.ReadResourceResult):
+def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult | InputRequired:
+    if isinstance(value, types.ReadResourceResult | InputRequired):
         return value
     items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
     return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))

@@ -7,6 +7,7 @@ from typing import Any
 
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.contracts import HandlerScope
+from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
@@ -77,10 +78,12 @@ class FunctionTool:
             self._accepts(arguments)
         return self.endpoint.binder.bind(arguments)
 
-    def result(self, value: Any) -> CallToolResult:
+    def result(self, value: Any) -> CallToolResult | InputRequired:
         """Return the result for the function's value. Raises InvalidMessage if it breaks the tool's schema."""
         if isinstance(value, CallToolResult):
             self._check(value)
+            return value
+        if isinstance(value, InputRequired):
             return value
         given: tuple[str, ...] = ()
         if self._gives is None:
@@ -138,16 +141,24 @@ class Tools(Registry[FunctionTool]):
         except Exception as error:
             return self._failure(scope, tool, error)
 
-    async def _await(self, scope: HandlerScope, tool: FunctionTool, value: Any) -> CallToolResult:
+    async def _await(self, scope: HandlerScope, tool: FunctionTool, value: Any) -> CallToolResult | InputRequired:
         try:
             return tool.result(await value)
         except Exception as error:
             return self._failure(scope, tool, error)
+        except BaseExceptionGroup as group:
+            # A nursery in which one task left to ask the client, and another failed: the failure counts.
+            from mcpio.app.rounds import without_leaving
+
+            rest = without_leaving(group)
+            if not isinstance(rest, Exception):
+                raise
+            return self._failure(scope, tool, rest)
 
     def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure, or raise a protocol error."""
         found = unwrap_group(error)
-        if intended_answer(found) is not None and not scope.driving.is_from_peer(found):
+        if intended_answer(found, scope.peer.era) is not None and not scope.driving.is_from_peer(found):
             raise found
         name = tool.description.name
         if isinstance(found, ToolError):

@@ -1,0 +1,432 @@
+"""Rounds of questions: one handler asks its client in both eras.
+
+In a handshake session a question is a request, and the handler waits for the answer. A stateless client gets no
+requests: it gets the questions as the *result* of its call, and calls again with the answers (MRTR-01 to MRTR-12). The
+handler is then run again from its beginning, and the questions that it asked before return at once.
+
+A ``Flow`` is one call of a handler: the answers that came, the questions that are still open, and what is carried from
+round to round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_type_hints
+
+from mcpio.app.awaitables import is_awaitable, without_partial
+from mcpio.app.input_required import InputRequired
+from mcpio.app.request_state import canonical, decode64, digest, encode64
+from mcpio.app.schema.builder import SchemaBuilder
+from mcpio.app.schema.faults import Fault
+from mcpio.app.schema.plain import to_json
+from mcpio.codec import codec
+from mcpio.engine.gates import why_not_asked
+from mcpio.errors import CapabilityMissing, InvalidMessage, LocalProtocolError, RequestCancelled, URLElicitationRequired
+from mcpio.methods import METHODS, declares, method_of
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types.inputs import InputRequest, InputRequiredResult
+
+if TYPE_CHECKING:
+    from mcpio.app.contracts import Handler
+    from mcpio.app.runtime import Runtime
+    from mcpio.types.lifecycle import ClientCapabilities
+
+__all__ = [
+    "MOST_ROUNDS",
+    "Flow",
+    "Leave",
+    "check_declared",
+    "gather",
+    "in_rounds",
+    "one_by_one",
+    "result_of",
+    "run_again_with_answers",
+    "without_leaving",
+]
+
+T = TypeVar("T")
+
+MOST_ROUNDS: Final = 10
+"""How often a handler in a handshake session may return ``InputRequired`` in one call. Stateless clients have limits of
+their own."""
+
+
+class Leave(BaseException):
+    """Raised through a handler that cannot go on before the client has answered.
+
+    Not an ``Exception``, so that a handler that catches those does not stop it; its ``finally`` blocks run.
+    """
+
+
+def without_leaving(error: BaseException) -> BaseException:
+    """Return what a group of exceptions is beside ``Leave``: a ``Leave`` if it is nothing else."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, others = error.split(Leave)
+    return Leave() if others is None else others
+
+
+# One call
+
+
+class Flow:
+    """One call of a handler: its answers, its open questions, and what is carried from round to round."""
+
+    __slots__ = (
+        "_earlier",
+        "_id",
+        "_keys",
+        "_memory",
+        "_misses",
+        "_new",
+        "_runtime",
+        "_used",
+        "has_left",
+        "questions",
+        "state",
+    )
+
+    questions: dict[str, Any]
+    """The questions that have no answer yet, by key."""
+    has_left: bool
+    """Whether a question made the handler leave."""
+    state: bytes | None
+    """The state of the author's own: ``InputRequired.state``."""
+
+    def __init__(
+        self, runtime: Runtime, answers: Mapping[str, Any] | None = None, carried: Mapping[str, Any] | None = None
+    ) -> None:
+        """``answers`` came with the request; ``carried`` is what ``to_carry`` returned in the round before."""
+        carried = carried or {}
+        self._runtime = runtime
+        self._new = answers or {}
+        self._earlier: dict[str, Any] = carried.get("r", {})
+        self._memory: dict[str, Any] = carried.get("o", {})
+        self._id: str | None = carried.get("f")
+        self._misses: int = carried.get("n", 0)
+        self.state = decode64(carried["s"]) if "s" in carried else None
+        self._keys: set[str] = set()
+        self._used: dict[str, Any] = {}
+        self.questions = {}
+        self.has_left = False
+
+    @property
+    def id(self) -> str:
+        """The same in all rounds of one call, and unguessable."""
+        if self._id is None:
+            self._id = self._runtime.entropy(16).hex()
+        return self._id
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the handler asked anything in this pass, answered or not."""
+        return bool(self._keys)
+
+    @property
+    def missed(self) -> int:
+        """In how many rounds of this call answers came, and none to a question that the handler asked again."""
+        is_missed = bool(self._new) and bool(self.questions) and self._keys.isdisjoint(self._new)
+        return self._misses + is_missed
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """The answers that came with the request, typed by their form. Malformed ones are left out (MRTR-12)."""
+        found = {}
+        for key, raw in self._new.items():
+            try:
+                found[key] = codec(REV_2026_07_28).decode(raw, _kind_of_answer(raw))
+            except InvalidMessage:
+                continue
+        return found
+
+    def key_of(self, request: Any, key: str | None) -> str:
+        """Return the key of a question, once. Raises ValueError if the handler has used ``key`` in this pass."""
+        if key is None:
+            # Tasks of one handler may ask in another order each time, so only equal questions are numbered.
+            name = digest(canonical(_wire_form(request)))
+            number = next(n for n in range(1, len(self._keys) + 2) if f"{name}.{n}" not in self._keys)
+            key = f"{name}.{number}"
+        elif key in self._keys:
+            raise ValueError(f"the handler asks twice with key={key!r:.100}: give each question a key of its own")
+        self._keys.add(key)
+        return key
+
+    async def ask(self, request: Any, read: Callable[[Any], T], key: str | None) -> T:
+        """Return the answer to a question, or leave the handler to get it.
+
+        ``read`` makes the value from the result, and raises InvalidMessage if it does not fit: then the client is asked
+        again (MRTR-12).
+        """
+        key = self.key_of(request, key)
+        # What was accepted in an earlier round stands.
+        raw = self._earlier.get(key, self._new.get(key))
+        if raw is not None:
+            try:
+                value = read(codec(REV_2026_07_28).decode(raw, method_of(request.__class__).result_type))
+            except InvalidMessage:
+                pass
+            else:
+                self._used[key] = raw
+                return value
+        self.questions[key] = request
+        await self._wait_for_siblings()
+        self.has_left = True
+        raise Leave
+
+    async def _wait_for_siblings(self) -> None:
+        """Let the other tasks of the handler ask as well, so that questions at the same time make one round."""
+        known = 0
+        while known != len(self.questions):
+            known = len(self.questions)
+            await self._runtime.sleep(0)
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Return what a function returned in the first pass that came here, as JSON and back."""
+        read = _reader(function)
+        if key not in self._memory:
+            value = function()
+            if is_awaitable(value):
+                value = await value
+            self._memory[key] = to_json(value)
+        return read(self._memory[key])
+
+    def to_carry(self, state: bytes | None = None) -> dict[str, Any] | None:
+        """Return what the next round needs, as JSON; ``None`` if it needs nothing but the answers."""
+        said = {
+            "r": {**self._earlier, **self._used},
+            "o": self._memory,
+            "f": self._id,
+            "n": self.missed,
+            "s": None if state is None else encode64(state),
+        }
+        carried = {name: value for name, value in said.items() if value or (name == "s" and value is not None)}
+        return carried or None
+
+
+def _kind_of_answer(raw: Any) -> type[Any]:
+    """Return the type of an answer. The three have no required member in common."""
+    members = raw if isinstance(raw, Mapping) else {}
+    for member, method in (("action", "elicitation/create"), ("roots", "roots/list")):
+        if member in members:
+            return METHODS[method].result_type
+    return METHODS["sampling/createMessage"].result_type
+
+
+def _reader(function: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Return what makes a value of a function's return type from JSON. Without an annotation, JSON is the value."""
+    plain = without_partial(function)
+    if "return" not in getattr(plain, "__annotations__", {}):
+        return lambda value: value
+    name = getattr(plain, "__qualname__", repr(plain))
+    try:
+        hints = get_type_hints(plain, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{name}(): its return annotation cannot be read: {error}; define the class at module level"
+        ) from None
+    converter = SchemaBuilder(f"{name}(), the result").converter(hints["return"])
+
+    def read(value: Any) -> Any:
+        try:
+            return converter.convert(value)
+        except Fault as fault:
+            raise fault.as_invalid(f"the result of {name}()") from None
+
+    return read
+
+
+def _wire_form(request: Any) -> dict[str, Any]:
+    """Return a question as stateless clients get it. Raises LocalProtocolError if it cannot be expressed."""
+    try:
+        return {"method": method_of(request.__class__).name, "params": codec(REV_2026_07_28).encode(request)}
+    except InvalidMessage as error:
+        raise LocalProtocolError(f"{type(request).__name__}: {error}") from error
+
+
+def check_declared(request: Any, client: ClientCapabilities, text: str | None = None) -> None:
+    """Raise CapabilityMissing, with a text, if the client did not declare what a question needs (MRTR-04)."""
+    for path in _needed(request):
+        if not declares(client, path):
+            name = method_of(request.__class__).name
+            said = f"{name} needs the capability {'.'.join(path)}, which the client did not declare"
+            raise CapabilityMissing(text or said, path)
+
+
+def _needed(request: Any) -> list[tuple[str, ...]]:
+    """Return the paths of the capabilities that a question needs."""
+    method = method_of(request.__class__)
+    if method.name == "elicitation/create":
+        return [("elicitation", request.mode)]
+    needed = [method.capability]
+    if method.name == "sampling/createMessage":
+        if request.tools is not None or request.tool_choice is not None:
+            needed.append(("sampling", "tools"))
+        if request.include_context not in (None, "none"):
+            needed.append(("sampling", "context"))
+    return needed
+
+
+def checked_question(request: Any, client: ClientCapabilities) -> InputRequest:
+    """Return a question as a part of a result.
+
+    Raises CapabilityMissing if the client did not declare what it needs, and LocalProtocolError if no client may be
+    asked this.
+    """
+    check_declared(request, client)
+    said = _wire_form(request)
+    if (fault := why_not_asked(said["method"], said["params"], REV_2026_07_28, client)) is not None:
+        raise LocalProtocolError(fault)
+    return InputRequest(said["method"], said["params"] or None)
+
+
+# Running handlers
+
+
+class FlowDriving(Protocol):
+    """The side of a context for its rounds."""
+
+    @property
+    def flow(self) -> Flow:
+        """The flow of the call."""
+
+    def begin(self, flow: Flow) -> None:
+        """Begin a pass of the handler."""
+
+    def put(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send a question to a client with which a handshake was made, and return the plain result."""
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Report a failure to the operator."""
+
+
+def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
+    """Return a handler that asks a stateless client: what it leaves for becomes an ``InputRequired``.
+
+    ``begin`` gives the context its flow; it raises RequestError if the state of the request is invalid.
+    """
+
+    def serve(scope: Any, request: Any) -> Any:
+        flow = begin(scope, request)
+        try:
+            result = handler(scope, request)
+        except URLElicitationRequired as error:
+            return _visits(error)
+        return _settled(scope, flow, result) if is_awaitable(result) else result
+
+    return serve
+
+
+async def _settled(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
+    try:
+        value = await result
+    except URLElicitationRequired as error:
+        return _visits(error)
+    except (Leave, BaseExceptionGroup) as error:
+        rest = without_leaving(error)
+        if not isinstance(rest, Leave):
+            raise rest from None
+        return InputRequired(flow.questions)
+    if flow.has_left:
+        text = (
+            f"{scope.method} caught what leaves a handler whose client is asked: use `except Exception`, not a bare one"
+        )
+        scope.driving.report(text, None)
+    return value
+
+
+def _visits(error: URLElicitationRequired) -> InputRequired:
+    """Return the visits that an error asks for as questions: no error says so to stateless clients (MRTR-15)."""
+    return InputRequired({each.elicitation_id: each for each in error.elicitations})
+
+
+def check_one_form(flow: Flow, asked: InputRequired) -> None:
+    """Raise TypeError if a handler asked by its context, and returned an ``InputRequired`` as well."""
+    if flow.has_asked and asked.requests is not flow.questions:
+        raise TypeError("a handler asks either by its context, or by returning InputRequired, not both in one call")
+
+
+async def run_again_with_answers(driving: FlowDriving, runtime: Runtime, asked: Any, run: Callable[[], Any]) -> Any:
+    """Ask a client with which a handshake was made, and run the handler again, until it returns a result of its own."""
+    for _ in range(MOST_ROUNDS):
+        check_one_form(driving.flow, asked)
+        answers = await gather(runtime, [driving.put(request) for request in asked.requests.values()])
+        driving.begin(AnsweredFlow(runtime, dict(zip(asked.requests, answers, strict=True)), asked.state))
+        asked = run()
+        if is_awaitable(asked):
+            asked = await asked
+        if not isinstance(asked, InputRequired):
+            return asked
+    raise RuntimeError(f"the handler returned InputRequired more than {MOST_ROUNDS} times in one call")
+
+
+class AnsweredFlow(Flow):
+    """The flow of a handler that is called again in a handshake session: its answers have their types already."""
+
+    __slots__ = ("_typed",)
+
+    def __init__(self, runtime: Runtime, answers: Mapping[str, Any], state: bytes | None) -> None:
+        super().__init__(runtime)
+        self._typed = answers
+        self.state = state
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """The answers."""
+        return self._typed
+
+
+async def gather(runtime: Runtime, coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[Any, ...]:
+    """Run coroutines at once, and return what they return. The first failure cancels the others, and is raised."""
+    waiting = dict(enumerate(coroutines))
+    results: list[Any] = [None] * len(waiting)
+    over = runtime.one_shot()
+    if not waiting:
+        return ()
+
+    async def run(number: int, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            results[number] = await coroutine
+        except Exception as error:
+            over.set(error)
+        except BaseException:
+            over.set(RequestCancelled("a question"))
+            raise
+        else:
+            del waiting[number]
+            if not waiting:
+                over.set(None)
+
+    tasks = [runtime.spawn(run(number, coroutine)) for number, coroutine in enumerate(tuple(waiting.values()))]
+    try:
+        error = await over.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+    if error is not None:
+        raise error
+    return tuple(results)
+
+
+async def one_by_one(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[Any, ...]:
+    """Run coroutines that ask a stateless client, so that all of them have asked before the handler leaves."""
+    waiting = list(coroutines)
+    results: list[Any] = []
+    left: Leave | None = None
+    try:
+        while waiting:
+            try:
+                results.append(await waiting.pop(0))
+            except Leave as leave:
+                left = leave
+    finally:
+        for each in waiting:
+            each.close()
+    if left is not None:
+        raise left
+    return tuple(results)
+
+
+def result_of(asked: InputRequired, client: ClientCapabilities, state: str | None) -> InputRequiredResult:
+    """Return the result that asks a stateless client. Raises as ``checked_question`` does."""
+    questions = {key: checked_question(request, client) for key, request in asked.requests.items()}
+    return InputRequiredResult(questions or None, state)

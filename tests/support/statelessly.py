@@ -1,0 +1,148 @@
+"""A client that calls a server without a session: rounds of questions on any event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from mcpio.app.runtime import OneShot, Runtime
+from mcpio.app.server import Server
+from mcpio.codec import codec
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import RequestError
+from mcpio.events import IncomingId, RequestContext, RequestReceived
+from mcpio.methods import METHODS
+from mcpio.revisions import REV_2026_07_28, Era
+from mcpio.types import (
+    ClientCapabilities,
+    ElicitationCapability,
+    Implementation,
+    RootsCapability,
+    SamplingCapability,
+)
+
+__all__ = ["EVERYTHING", "StatelessClient", "accept"]
+
+EVERYTHING = ClientCapabilities(
+    elicitation=ElicitationCapability(form={}, url={}),
+    roots=RootsCapability(),
+    sampling=SamplingCapability(tools={}, context={}),
+)
+
+
+def accept(**content: Any) -> dict[str, Any]:
+    """Return the answer of a user who filled in a form."""
+    return {"action": "accept", "content": content}
+
+
+class StatelessClient:
+    """Calls a server, each time by a request that stands for itself. ``reports`` are what the operator got to know."""
+
+    def __init__(
+        self,
+        server: Server,
+        runtime: Runtime,
+        *,
+        capabilities: ClientCapabilities = EVERYTHING,
+        principal: Any = None,
+        via: Any = None,
+    ) -> None:
+        self.server = server
+        self.runtime = runtime
+        self.reports: list[str] = []
+        self.rounds: list[dict[str, Any]] = []
+        self.capabilities = capabilities
+        self.principal = principal
+        self.via = via
+        self._ids = count(1)
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], answers: Any = None, state: str | None = None
+    ) -> dict[str, Any]:
+        """Send one request and return its result as it goes on the wire. Raises the error that it is answered with."""
+        params = {**params, **({} if answers is None else {"inputResponses": answers})}
+        if state is not None:
+            params["requestState"] = state
+        number = next(self._ids)
+        context = RequestContext(
+            Era.STATELESS,
+            REV_2026_07_28,
+            self.capabilities,
+            Implementation("client", "1"),
+            None,
+            self.principal,
+            self.via,
+        )
+        raw = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        typed = codec(REV_2026_07_28).decode(params, METHODS[method].params_type)
+        event = RequestReceived(IncomingId(number), typed, context, raw, reused_id=False)
+        answer = self.runtime.one_shot()
+        connection = _Connection(self.server, answer)
+        session = self.server.session(connection, _Driver(self))
+        session.driving.handle(event)
+        found = await answer.wait()
+        if isinstance(found, RequestError):
+            raise found
+        result = codec(REV_2026_07_28).encode(found)
+        self.rounds.append(result)
+        return result
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, answers: Any = None, state: str | None = None
+    ) -> dict[str, Any]:
+        """Call a tool once."""
+        return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, answers, state)
+
+    async def talk(
+        self,
+        name: str,
+        answer: Callable[[str, dict[str, Any]], Any],
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        method: str = "tools/call",
+        params: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Call until the result is complete; ``answer`` takes a key and its question. ``rounds`` has all results."""
+        params = params or {"name": name, "arguments": arguments or {}}
+        result = await self.request(method, params)
+        while result.get("resultType") == "input_required":
+            asked = result.get("inputRequests", {})
+            answers = {key: answer(key, question) for key, question in asked.items()}
+            result = await self.request(method, params, answers or None, result.get("requestState"))
+        return result
+
+
+class _Connection(ServerConnection):
+    """Keeps the one answer of an exchange, in place of the wire."""
+
+    def __init__(self, server: Server, answer: OneShot) -> None:
+        super().__init__(server.info, server.capabilities)
+        self._given = answer
+
+    def send_result(self, id: IncomingId, result: Any, **_: Any) -> None:
+        self._given.set(result)
+
+    def send_error(self, id: IncomingId, error: RequestError) -> None:
+        self._given.set(error)
+
+
+class _Driver:
+    def __init__(self, client: StatelessClient) -> None:
+        self._client = client
+        self.runtime = client.runtime
+
+    def now(self) -> float:
+        return 0.0
+
+    def wake(self) -> None:
+        pass
+
+    def close(self, grace: float) -> None:
+        raise AssertionError("nothing closes an exchange here")
+
+    async def wait_closed(self) -> None:
+        raise AssertionError("nothing waits for the end here")
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        self._client.reports.append(message if error is None else f"{message}: {error!r}")
