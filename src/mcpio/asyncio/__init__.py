@@ -1,9 +1,10 @@
-"""The drivers for asyncio: the application layer over any ``StreamReader`` and ``StreamWriter``.
+"""The drivers for asyncio: clients and servers over the same transports as ``mcpio.trio``.
 
-``serve`` and ``serving`` are for servers of one client and of many; ``open_streams`` and ``connect`` are for clients,
-tied to a block or to none. asyncio itself opens the streams: ``start_server``, ``open_connection``,
-``start_unix_server``, ``create_subprocess_exec``. ``AsyncioRuntime`` implements ``mcpio.app.runtime``. A name is looked
-up, and its module imported, on first use.
+``open_…`` are for clients tied to a block, ``connect_…`` for clients tied to none: any task may close them.
+``serve_…`` are for servers. ``serve``, ``serving``, ``connect`` and ``open_streams`` take a reader and a writer that
+asyncio itself opened; ``serve_channel``, ``connect_channel`` and ``open_channel`` take two functions that carry
+messages. An HTTP server is ``mcpio.asgi``, under any ASGI server. ``AsyncioRuntime`` implements ``mcpio.app.runtime``.
+A name is looked up, and its module imported, on first use.
 """
 
 from __future__ import annotations
@@ -13,19 +14,37 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mcpio.asyncio._channel import connect_channel as connect_channel
+    from mcpio.asyncio._channel import open_channel as open_channel
+    from mcpio.asyncio._channel import serve_channel as serve_channel
     from mcpio.asyncio._drivers import ServeStreams as ServeStreams
     from mcpio.asyncio._drivers import connect as connect
     from mcpio.asyncio._drivers import open_streams as open_streams
     from mcpio.asyncio._drivers import serve as serve
     from mcpio.asyncio._drivers import serving as serving
+    from mcpio.asyncio._http import HttpClientTimeouts as HttpClientTimeouts
+    from mcpio.asyncio._http import connect_http as connect_http
+    from mcpio.asyncio._http import open_http as open_http
+    from mcpio.asyncio._memory import memory_client as memory_client
+    from mcpio.asyncio._process import ChildProcess as ChildProcess
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
+    from mcpio.asyncio._stdio import StdioClient as StdioClient
+    from mcpio.asyncio._stdio import connect_stdio as connect_stdio
+    from mcpio.asyncio._stdio import open_stdio as open_stdio
+    from mcpio.asyncio._stdio import serve_stdio as serve_stdio
+    from mcpio.asyncio._stdio import terminate_on_signals as terminate_on_signals
 
     __all__: list[str]
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "_channel": "connect_channel open_channel serve_channel",
             "_drivers": "ServeStreams connect open_streams serve serving",
+            "_http": "HttpClientTimeouts connect_http open_http",
+            "_memory": "memory_client",
+            "_process": "ChildProcess",
             "_runtime": "AsyncioRuntime",
+            "_stdio": "StdioClient connect_stdio open_stdio serve_stdio terminate_on_signals",
         },
     )

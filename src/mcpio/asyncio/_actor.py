@@ -13,7 +13,7 @@ from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment
 from mcpio.engine.connection import Connection
 
-__all__ = ["Alarm", "AsyncioActor"]
+__all__ = ["Alarm", "Alarms", "AsyncioActor"]
 
 
 class AsyncioActor(Actor):
@@ -96,3 +96,23 @@ class Alarm:
     def _go_off(self, function: Callable[[], object]) -> None:
         self._deadline = math.inf
         function()
+
+
+class Alarms:
+    """The timers of the deadlines of several sessions."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._alarms: dict[int, Alarm] = {}
+
+    def arm(self, timed: Timed, deadline: float | None) -> None:
+        """Go off at a deadline of ``timed``, if not before."""
+        alarm = self._alarms.get(id(timed))
+        if alarm is None:
+            alarm = self._alarms[id(timed)] = Alarm(self._loop)
+        alarm.arm(timed, deadline)
+
+    def stop(self) -> None:
+        """Cancel the timers."""
+        for alarm in self._alarms.values():
+            alarm.stop()

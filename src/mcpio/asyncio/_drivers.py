@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Un
 
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of, report
+from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS, capped_connections
 from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.preloading import preload
@@ -29,7 +30,7 @@ from mcpio.app.session import Session
 from mcpio.asyncio._actor import AsyncioActor
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment, settled, tasks_around, ungrouped
-from mcpio.asyncio._transport import AbortableAdapter, ReaderWriterAdapter
+from mcpio.asyncio._transport import ReaderWriterAdapter
 from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "open_streams",
     "run_client",
     "serve",
+    "serve_adapter",
     "serving",
     "start_client",
 ]
@@ -70,22 +72,29 @@ async def serve(
     ``principal`` is the authenticated caller, which handlers see. See ``ServerSetupOptions`` for resumed sessions and
     for taps. ``server.sessions`` holds the session while it runs. Nothing that the client does raises here; what the
     server's lifespan raises propagates unwrapped. Raises LocalProtocolError if ``connection`` or ``snapshot`` cannot be
-    continued, and ValueError for a server with scopes and no ``principal``.
+    continued.
 
     For many clients ``serving`` enters the lifespan once.
     """
     check_options(beginning, ServerSetupOptions.__annotations__)
-    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
     adapter = ReaderWriterAdapter(reader, writer)
+    await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
+
+
+async def serve_adapter(
+    server: Server, adapter: TransportAdapter, principal: Any, beginning: Any, *, abort: Callable[[], object]
+) -> None:
+    """Serve one client over a transport until the conversation ends. See ``serve``, and ``start_client``."""
     try:
+        check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
             await _carry(
                 setup, adapter, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
             )
     finally:
-        # The lifespan may have failed, or have been cancelled, before an actor owned the streams.
-        adapter.abort()
+        # The lifespan may have failed, or have been cancelled, before an actor owned the transport.
+        abort()
 
 
 class ServeStreams(Protocol):
@@ -255,17 +264,23 @@ async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
 ) -> Started[Client]:
     """Return an initialized client over a reader and a writer, and the task that runs its session."""
-    return await start_client(ReaderWriterAdapter(reader, writer), group, options, Client)
+    adapter = ReaderWriterAdapter(reader, writer)
+    return await start_client(adapter, group, options, Client, abort=adapter.abort)
 
 
 async def start_client(
-    adapter: AbortableAdapter,
+    adapter: TransportAdapter,
     group: asyncio.TaskGroup | None,
     options: Mapping[str, Any],
     make: Callable[..., C],
     after_close: Callable[[C], Awaitable[None]] | None = None,
+    *,
+    abort: Callable[[], object],
 ) -> Started[C]:
-    """Return an initialized client, made by ``make(connection, driver, **options)``, and the task of its session."""
+    """Return an initialized client, made by ``make(connection, driver, **options)``, and the task of its session.
+
+    ``abort`` closes the transport at once, unless it is closed.
+    """
     try:
         of_client, how = split_options(options)
         setup = prepare_client(of_client, asyncio.get_running_loop().time(), **how)
@@ -279,10 +294,10 @@ async def start_client(
                 started=started,
             )
 
-        return await run_client(carrying, group, is_resumed=setup.is_resumed, after=adapter.abort)
+        return await run_client(carrying, group, is_resumed=setup.is_resumed, after=abort)
     except BaseException:
         # Invalid options, or a group that takes no more tasks: no actor owned the transport yet.
-        adapter.abort()
+        abort()
         raise
 
 
@@ -337,7 +352,7 @@ async def run_client(
 
 async def _carry(
     setup: SessionSetup,
-    adapter: AbortableAdapter,
+    adapter: TransportAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
-from mcpio._drivers.actor import TransportAdapter
 from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
 
-__all__ = ["AbortableAdapter", "ReaderWriterAdapter"]
+__all__ = ["ReaderWriterAdapter"]
 
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read."""
 
 WRITE_AHEAD: Final = 8192
 """Bytes in the transport's buffer beyond which no more output is pulled from the connection."""
-
-
-class AbortableAdapter(TransportAdapter, Protocol):
-    """A transport adapter that can be closed between two waits."""
-
-    def abort(self) -> None:
-        """Close the transport without writing what is unsent, unless it is closed."""
 
 
 class ReaderWriterAdapter:
@@ -32,12 +25,18 @@ class ReaderWriterAdapter:
     all of it, or none.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Own the streams from now on. Raises TypeError if they are not a StreamReader and a StreamWriter."""
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, end_is_loss: bool = False
+    ) -> None:
+        """Own the streams from now on. Raises TypeError if they are not a StreamReader and a StreamWriter.
+
+        With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer ends the stream.
+        """
         for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
             if not isinstance(value, kind):
                 raise TypeError(f"a {name} is an asyncio.{kind.__name__}, not {type(value).__name__}")
         self.unsent = self.ending = False
+        self._end_is_loss = end_is_loss
         self._reader = reader
         self._writer = writer
         self._clock = asyncio.get_running_loop().time
@@ -51,6 +50,8 @@ class ReaderWriterAdapter:
             await asyncio.sleep(0)
         data = await self._reader.read(RECEIVE_SIZE)
         self._has_more = len(data) == RECEIVE_SIZE
+        if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
+            raise ConnectionResetError("the peer closed the connection")
         connection.receive_data(data or None, self._clock())
 
     def send_now(self, connection: Connection) -> None:

@@ -17,8 +17,8 @@ import pytest
 import trio
 import trio.testing
 
+from mcpio._drivers.stdio import files
 from mcpio.trio._fd_streams import FdReader, PollReader, PollWriter, StdioStream
-from mcpio.trio._stdio import descriptors as _descriptors
 from mcpio.trio._stdio.descriptors import open_input, open_output
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
@@ -183,10 +183,10 @@ def test_terminal_read_error_is_the_end_of_input(monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "read", refuse(errno.EIO))
-        assert _descriptors._read_terminal(0, 10) == b""
+        assert files._read_terminal(0, 10) == b""
         patch.setattr(os, "read", refuse(errno.EACCES))
         with pytest.raises(OSError, match="refused"):
-            _descriptors._read_terminal(0, 10)
+            files._read_terminal(0, 10)
 
 
 def test_a_file_is_read_and_written_at_the_shared_position(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_descriptor_that_cannot_be_reopened_uses_a_thread(kind: str, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     if kind == "no /proc":
-        monkeypatch.setattr(_descriptors, "sys", SimpleNamespace(platform="darwin"))
+        monkeypatch.setattr(files, "sys", SimpleNamespace(platform="darwin"))
     else:
         monkeypatch.setattr(os, "open", refuse)
 
@@ -275,7 +275,7 @@ def test_terminal_without_proc_is_opened_by_name(monkeypatch: pytest.MonkeyPatch
     async def main() -> None:
         terminal, control = terminal_pair()
         with fds(terminal, control):
-            monkeypatch.setattr(_descriptors, "sys", SimpleNamespace(platform="darwin"))
+            monkeypatch.setattr(files, "sys", SimpleNamespace(platform="darwin"))
             before = flags(terminal)
             source = open_input(terminal)
             assert isinstance(source, PollReader)

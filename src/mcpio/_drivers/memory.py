@@ -1,0 +1,155 @@
+"""A client and a server in one process, joined without a transport: for tests of servers.
+
+Real bytes pass both engines, but nothing waits for them: the output of one side is fed to the other at once.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+from mcpio._drivers import TapSource, attach_tap, report
+from mcpio._drivers.actor import Deadlines, handle_events
+from mcpio._drivers.event_loop import EventLoop
+from mcpio.app.client import Client, ClientOptions, client_connection
+from mcpio.app.runtime import Runtime, checked_grace
+from mcpio.app.server import Server
+from mcpio.app.session import SessionDriving
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
+
+__all__ = ["MemoryEnd", "MemoryPair"]
+
+
+class MemoryPair:
+    """Two connections, each of which is fed the other's output.
+
+    What marks an end is acted on at once, for there is nothing to wait for: a call takes the caller one turn of the
+    loop. Only marks made on the way, by handlers, wait until the end that made them is asked again.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        state: Any,
+        options: ClientOptions,
+        principal: Any,
+        tap: TapSource | None,
+        loop: EventLoop,
+        deadlines: Deadlines,
+        runtime: Runtime,
+    ) -> None:
+        """Join a new client to a new session of ``server``, whose lifespan gave ``state``."""
+        near, far = client_connection(**options), server.connection(principal=principal, alone=True)
+        attach_tap(near, tap, loop.now())
+        self.near = MemoryEnd(near, self, runtime)
+        self.far = MemoryEnd(far, self, runtime)
+        self.near.peer, self.far.peer = self.far, self.near
+        self.loop: Final = loop
+        self.deadlines: Final = deadlines
+        self.over = loop.event()
+        self.ended = loop.event()
+        self._is_busy = False
+        self.client = Client(near, self.near, **options)
+        self.near.driving = self.client.driving
+        self.far.driving = server.session(far, self.far, state).driving
+
+    async def run(self) -> None:
+        """Wait until one side has ended, and end the other."""
+        near, far = self.near, self.far
+        try:
+            await self.ended.wait()
+        finally:
+            with ExitStack() as steps:  # The last one pushed is taken first, each whatever another raises.
+                steps.callback(self.over.set)
+                steps.callback(far.wake)
+                steps.callback(near.wake)
+                steps.callback(far.connection.abort)
+                steps.callback(near.connection.abort)
+                # A client learns of its server's end as of any peer's; a server has no client left to answer.
+                if far.connection.phase is Phase.CLOSED:
+                    near.connection.receive_data(None, self.loop.now())
+                    near.wake()
+
+    def drain(self) -> None:
+        """Drain the marked ends until both are quiet. An end that feeds its peer marks it; no other end is asked."""
+        if self._is_busy:
+            return
+        near, far = self.near, self.far
+        self._is_busy = True
+        try:
+            while near.is_marked or far.is_marked:
+                while near.is_marked or far.is_marked:
+                    (near if near.is_marked else far).drain()
+                near.settle()
+                far.settle()
+        finally:
+            self._is_busy = False
+
+
+class MemoryEnd:
+    """The driver of one of two sessions that are joined in memory."""
+
+    driving: SessionDriving
+    peer: MemoryEnd
+
+    def __init__(self, connection: Connection, pair: MemoryPair, runtime: Runtime) -> None:
+        self.connection = connection
+        self.runtime = runtime
+        self.is_marked = False
+        self._pair = pair
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._pair.loop.now()
+
+    def wake(self) -> None:
+        """Act on what there is to do, or, on the way, have it done when this end is asked next."""
+        self.is_marked = True
+        self._pair.drain()
+
+    def close(self, grace: float) -> None:
+        """Close gracefully, at the loop's next turn. Raises LocalProtocolError if ``grace`` makes no sense."""
+        self.runtime.call_soon(partial(self._close, checked_grace(grace)))
+
+    async def wait_closed(self) -> None:
+        """Wait until both sides have ended."""
+        await self._pair.over.wait()
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Write to the log, under the name ``mcpio``."""
+        report(message, error)
+
+    def handle_timeout(self) -> None:
+        """Let deadlines expire. The timekeeper calls this."""
+        self.connection.handle_timeout(self._pair.loop.now())
+        self.wake()
+
+    def drain(self) -> None:
+        """Handle events, and feed the output to the peer."""
+        connection = self.connection
+        self.is_marked = False
+        if handle_events(self.driving, connection, self.now):
+            self.is_marked = True
+        if connection.wants_write:
+            self._feed(self.peer)
+            self.is_marked = self.is_marked or connection.has_events  # What went out may have been the end.
+
+    def settle(self) -> None:
+        """Do what is due when both ends are quiet. It may mark this end once more."""
+        self.driving.settle()
+        self._pair.deadlines.arm(self, self.connection.next_deadline())
+        if self.connection.phase is Phase.CLOSED:
+            self._pair.ended.set()
+
+    def _feed(self, peer: MemoryEnd) -> None:
+        now = self._pair.loop.now()
+        while chunks := self.connection.data_to_send():
+            for chunk in chunks:
+                peer.connection.receive_data(chunk, now)
+        peer.is_marked = True
+
+    def _close(self, grace: float | None) -> None:
+        self.connection.close(self._pair.loop.now(), grace=grace)
+        self.wake()

@@ -1,0 +1,59 @@
+"""``memory_client``: a client of a server in this process, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Unpack
+
+from mcpio._checks import check_options
+from mcpio._drivers import TapSource, checked_server, lifespan_of
+from mcpio._drivers.memory import MemoryPair
+from mcpio.app.client import Client, ClientOptions
+from mcpio.asyncio._actor import Alarms
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
+from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._tasks import ungrouped
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+
+__all__ = ["memory_client"]
+
+
+def memory_client(
+    server: Server, *, principal: Any = None, tap: TapSource | None = None, **options: Unpack[ClientOptions]
+) -> AsyncioClientContext[Client]:
+    """Async context manager that yields a client of a server in this process.
+
+    The server's lifespan is entered for the block. When the client is closed, handlers that still run are cancelled,
+    since no client is left to read their answers. ``principal`` is who the client acts for, such as a
+    ``mcpio.auth.Grant``. ``tap`` is attached to the client's connection.
+    """
+    checked_server(server)
+    return AsyncioClientContext(lambda: _start(server, options, principal, tap))
+
+
+async def _start(server: Server, options: ClientOptions, principal: Any, tap: TapSource | None) -> Started[Client]:
+    check_options(options, ClientOptions.__annotations__)
+
+    def carrying(started: asyncio.Future[Client]) -> Coroutine[Any, Any, None]:
+        return _carry(server, options, principal, tap, started)
+
+    return await run_client(carrying, None, is_resumed=False)
+
+
+async def _carry(
+    server: Server, options: ClientOptions, principal: Any, tap: TapSource | None, started: asyncio.Future[Client]
+) -> None:
+    async with lifespan_of(server) as state:
+        alarms = Alarms(asyncio.get_running_loop())
+        with ungrouped():
+            async with asyncio.TaskGroup() as group:
+                pair = MemoryPair(server, state, options, principal, tap, AsyncioEventLoop(), alarms, AsyncioRuntime(group))
+                started.set_result(pair.client)
+                try:
+                    await pair.run()
+                finally:
+                    alarms.stop()

@@ -1,0 +1,138 @@
+"""``open_stdio``, ``connect_stdio`` and ``serve_stdio``: a child process on one side, this process on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from mcpio._checks import check_options
+from mcpio._drivers.actor import TransportAdapter
+from mcpio._drivers.reconnecting import lasting_client
+from mcpio._drivers.setup import ServerSetupOptions
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
+from mcpio._drivers.stdio.claim import claim_stdio
+from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
+from mcpio._drivers.stdio.files import inherited_input, inherited_output
+from mcpio._drivers.stdio.process import ProcessOptions
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, serve_adapter, start_client
+from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope
+from mcpio.asyncio._fd_adapter import FdAdapter
+from mcpio.asyncio._process import ChildProcess, start_process
+from mcpio.asyncio._transport import ReaderWriterAdapter
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+
+__all__ = ["StdioClient", "connect_stdio", "open_stdio", "serve_stdio", "terminate_on_signals"]
+
+
+def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> AsyncioClientContext[StdioClient]:
+    """Async context manager that starts a server as a child process: ``async with open_stdio(["server"]) as client``.
+
+    ``argv`` is the program and its arguments; there is no shell. See ``mcpio.trio.start_process`` for the options of
+    the process (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. The end of the
+    block ends the child: its input is closed, then it is terminated, then killed.
+
+    With ``restart`` the client outlives the child: one that dies is started again.
+
+    Raises ConnectFailed if the program does not start, or the handshake fails. The message tells how the child ended,
+    and the end of its standard error if that is captured.
+    """
+    return AsyncioClientContext(lambda: _start(argv, None, options))
+
+
+async def connect_stdio(
+    argv: Sequence[str], *, group: asyncio.TaskGroup | None = None, **options: Unpack[StdioOptions]
+) -> StdioClient:
+    """Start a server as a child process and return a client of it, tied to no block. See ``open_stdio``.
+
+    It ends when any task closes it, or with ``group``; without a group it ends with the event loop.
+    """
+    client, _ = await _start(argv, group, options)
+    return client
+
+
+async def serve_stdio(server: Server, *, principal: Any = None, **beginning: Unpack[ServerSetupOptions]) -> None:
+    """Serve the client that started this process, until it closes our standard input.
+
+    During that, ``print`` and all other output to standard output goes to standard error. One SIGINT or SIGTERM ends
+    the process within 100 ms, with exit status 130 or 143. Use it as ``asyncio.run(serve_stdio(server))``. See
+    ``ServerSetupOptions`` for resumed sessions and taps. ``principal`` is who the client acts for: a server with scopes
+    needs a ``mcpio.auth.Grant`` that has them.
+
+    Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
+    cancelled. The client may wait for the answers, or have been killed, which looks the same.
+    """
+    check_options(beginning, ServerSetupOptions.__annotations__)
+    beginning.setdefault("alone", True)
+    beginning.setdefault("end_timeout", END_TIMEOUT)
+    with terminate_on_signals(), claim_stdio() as claimed:
+        adapter = FdAdapter(
+            inherited_input(claimed.input_fd), inherited_output(claimed.output_fd), on_eof=claimed.release_output
+        )
+        await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
+
+
+def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> AbstractContextManager[None]:
+    """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM.
+
+    The signal cancels the block. When that is unwound, ``Terminated`` is raised, a SystemExit with the status 130 or
+    143. ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever
+    still runs. ``None`` sets no limit. A second signal ends the process immediately. Signal handlers belong to the main
+    thread; in another thread the block has no effect.
+    """
+    return ended_by_signals(CancelScope(), asyncio.get_running_loop().call_soon_threadsafe, timeout)
+
+
+async def _start(
+    argv: Sequence[str], group: asyncio.TaskGroup | None, options: Mapping[str, Any]
+) -> Started[StdioClient]:
+    check_options(options, StdioOptions.__annotations__)
+    given: dict[str, Any] = dict(options)
+    of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
+    policy = given.pop("restart", None)
+    children, loop = _Children(argv, of_process), AsyncioEventLoop()
+    make: Callable[..., StdioClient] = partial(StdioClient, children=children, loop=loop)
+    try:
+        if policy is None:
+            given.pop("on_session_lost", None)
+            adapter: TransportAdapter = await children.connect(end_is_loss=False)
+        else:
+            adapter, make = await lasting_client(children, policy, given, make, loop)
+        return await start_client(adapter, group, given, make, StdioClient.end_process, abort=children.close)
+    except BaseException:
+        children.close()
+        raise
+
+
+class _Children:
+    """Starts the child processes of one client, one after another."""
+
+    child: ChildProcess
+    """The newest child, once there was one."""
+
+    def __init__(self, argv: Sequence[str], options: Mapping[str, Any]) -> None:
+        self._argv = argv
+        self._options = options
+        self._has_child = False
+
+    async def connect(self, *, end_is_loss: bool = True) -> ReaderWriterAdapter:
+        """Start another child, and return the adapter to it. Raises ConnectFailed."""
+        self.child = child = await start_process(self._argv, **self._options)
+        self._has_child = True
+        return ReaderWriterAdapter(child.reader, child.writer, end_is_loss=end_is_loss)
+
+    async def disconnect(self, adapter: TransportAdapter) -> str:
+        """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""
+        self.child.close()
+        words = await self.child.last_words()
+        await self.child.aclose()
+        return words
+
+    def close(self) -> None:
+        """Start ending the child, if there is one."""
+        if self._has_child:
+            self.child.close()
