@@ -69,6 +69,7 @@ class AsyncioHttpActor(HttpActor):
         # The tasks that carry messages are in no group: they outlive a cancellation, to end the session on the server.
         self._carriers: set[asyncio.Task[None]] = set()
         self._alarm = Alarm(asyncio.get_running_loop())
+        self._stopped = asyncio.Event()
         super().__init__(setup, AsyncioEventLoop(), self._alarm, runtime)
 
     async def stop(self) -> None:
@@ -79,6 +80,11 @@ class AsyncioHttpActor(HttpActor):
         if self._carriers:
             async with self._loop.last_moment(None):
                 await asyncio.wait(self._carriers)
+        self._stopped.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, the server was told, and no task is left."""
+        await self._stopped.wait()
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
         started = asyncio.get_running_loop().create_task(self._guard(task))

@@ -70,7 +70,13 @@ class SocketStream(asyncio.Protocol):
 
     async def start_tls(self, context: Any, host: str) -> None:
         """Shake hands as a client; all later bytes are encrypted. Raises OSError."""
-        self._transport = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
+        try:
+            self._transport = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
+        except BaseException:
+            # During the handshake asyncio's TLS layer takes the transport, and its end with it.
+            self._transport.abort()
+            self.connection_lost(None)
+            raise
         self._transport.set_write_buffer_limits(0)
 
     async def abort(self) -> None:
