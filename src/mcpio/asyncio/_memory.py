@@ -51,7 +51,9 @@ async def _carry(
         alarms = Alarms(asyncio.get_running_loop())
         with ungrouped():
             async with asyncio.TaskGroup() as group:
-                pair = MemoryPair(server, state, options, principal, tap, AsyncioEventLoop(), alarms, AsyncioRuntime(group))
+                pair = MemoryPair(
+                    server, state, options, principal, tap, AsyncioEventLoop(), alarms, AsyncioRuntime(group)
+                )
                 started.set_result(pair.client)
                 try:
                     await pair.run()

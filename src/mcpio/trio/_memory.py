@@ -39,7 +39,9 @@ def memory_client(
     return TrioClientContext(lambda nursery: _connect(server, nursery, options, principal, tap))
 
 
-async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions, principal: Any, tap: TapSource | None) -> Client:
+async def _connect(
+    server: Server, nursery: trio.Nursery, options: ClientOptions, principal: Any, tap: TapSource | None
+) -> Client:
     check_options(options, ClientOptions.__annotations__)
     client: Client = await nursery.start(_carry, server, options, principal, tap)
     return await shake_hands(client)
@@ -57,7 +59,9 @@ async def _carry(
         with ungrouped():
             async with trio.open_nursery() as nursery:
                 timekeeper = Timekeeper()
-                pair = MemoryPair(server, state, options, principal, tap, TrioEventLoop(), timekeeper, TrioRuntime(nursery))
+                pair = MemoryPair(
+                    server, state, options, principal, tap, TrioEventLoop(), timekeeper, TrioRuntime(nursery)
+                )
                 nursery.start_soon(timekeeper.run)
                 task_status.started(pair.client)
                 await pair.run()
