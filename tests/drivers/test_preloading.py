@@ -25,6 +25,7 @@ OTHER_MODULES = {
     "app/pagination.py": "of clients",
     "app/tasks/requester.py": "of clients",
     "app/middleware/retrying.py": "of clients",
+    "app/servers_config.py": "of clients",
     "app/schema/validation.py": "loads all of its package when a tool is registered",
 }
 """Modules whose functions import nothing while a server serves, and why."""
