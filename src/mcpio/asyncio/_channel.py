@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from mcpio._checks import check_options
 from mcpio._drivers.setup import ConnectOptions, ServerSetupOptions
 from mcpio.app.client import Client
-from mcpio.asyncio._drivers import AsyncioClientContext, Started, serve_adapter, start_client
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, check_serving, serve_adapter, start_client
 from mcpio.engine.connection import Connection
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ async def serve_channel(
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
     """Serve one client over two functions until the conversation ends. See ``open_channel``, and ``serve``."""
-    check_options(beginning, ServerSetupOptions.__annotations__)
+    check_serving(server, principal, beginning)
     await serve_adapter(server, _Adapter(receive, send, close), principal, beginning, abort=lambda: None)
 
 

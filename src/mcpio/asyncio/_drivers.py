@@ -40,6 +40,7 @@ __all__ = [
     "AsyncioClientContext",
     "ServeStreams",
     "Started",
+    "check_serving",
     "connect",
     "open_streams",
     "run_client",
@@ -76,9 +77,15 @@ async def serve(
 
     For many clients ``serving`` enters the lifespan once.
     """
-    check_options(beginning, ServerSetupOptions.__annotations__)
+    check_serving(server, principal, beginning)
     adapter = ReaderWriterAdapter(reader, writer)
     await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
+
+
+def check_serving(server: Server, principal: Any, beginning: Any) -> None:
+    """Raise TypeError or ValueError for arguments with which nothing could be served."""
+    check_options(beginning, ServerSetupOptions.__annotations__)
+    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
 
 
 async def serve_adapter(
@@ -86,7 +93,6 @@ async def serve_adapter(
 ) -> None:
     """Serve one client over a transport until the conversation ends. See ``serve``, and ``start_client``."""
     try:
-        check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
             await _carry(

@@ -17,7 +17,7 @@ from mcpio._drivers.stdio.claim import claim_stdio
 from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
 from mcpio._drivers.stdio.files import inherited_input, inherited_output
 from mcpio._drivers.stdio.process import ProcessOptions
-from mcpio.asyncio._drivers import AsyncioClientContext, Started, serve_adapter, start_client
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, check_serving, serve_adapter, start_client
 from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope
 from mcpio.asyncio._fd_adapter import FdAdapter
 from mcpio.asyncio._process import ChildProcess, start_process
@@ -66,7 +66,7 @@ async def serve_stdio(server: Server, *, principal: Any = None, **beginning: Unp
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
     cancelled. The client may wait for the answers, or have been killed, which looks the same.
     """
-    check_options(beginning, ServerSetupOptions.__annotations__)
+    check_serving(server, principal, beginning)
     beginning.setdefault("alone", True)
     beginning.setdefault("end_timeout", END_TIMEOUT)
     with terminate_on_signals(), claim_stdio() as claimed:
