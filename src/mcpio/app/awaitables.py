@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Runtime
@@ -18,9 +18,13 @@ __all__ = [
     "is_awaitable",
     "is_of_kind",
     "is_stopping",
+    "settled",
     "when_ready",
     "without_partial",
 ]
+
+
+T = TypeVar("T")
 
 
 def is_awaitable(value: Any) -> bool:
@@ -76,11 +80,18 @@ async def is_stopping(runtime: Runtime) -> bool:
 
 def when_ready(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Return ``convert(value)``, or a coroutine for it where ``value`` is awaitable."""
-    return _settled(value, convert) if is_awaitable(value) else convert(value)
+    return _converted(value, convert) if is_awaitable(value) else convert(value)
 
 
-async def _settled(value: Any, convert: Callable[[Any], Any]) -> Any:
+async def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     return convert(await value)
+
+
+async def settled(value: T | Awaitable[T]) -> T:
+    """Return the result of a function that may be async: the value, or what awaiting it gives."""
+    result: Any = await value if is_awaitable(value) else value  # type: ignore[misc]  # is_awaitable narrows nothing
+    found: T = result
+    return found
 
 
 def checked_callback(name: str, callback: Any) -> Any:

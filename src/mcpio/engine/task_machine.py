@@ -11,19 +11,24 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from mcpio.engine.ledger import parsed_size
 from mcpio.engine.table import Direction
 from mcpio.engine.task_records import (
+    ENDED,
     TASK_TABLE,
     Owner,
+    Renewal,
     StoreDelete,
+    StoredTask,
     StoreEffect,
+    StoreFetch,
     StoreLoad,
     StorePut,
+    StoreRenew,
     TaskChanged,
     TaskEvent,
     TaskInput,
@@ -34,11 +39,13 @@ from mcpio.engine.task_records import (
     TaskReplied,
     TaskState,
     TaskStoreFailed,
+    TaskTaken,
     dump_outcome,
     dump_record,
     load_outcome,
     load_record,
     not_found,
+    was_cancelled,
 )
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
@@ -48,8 +55,6 @@ __all__ = ["TaskMachine"]
 
 ID_BYTES = 16
 """Random bytes in an id: without owners they are all that protects a task (TASK-10)."""
-
-_ENDED = frozenset(state for state in TaskState if not any(row[1] is state for row in TASK_TABLE))
 
 
 @attrs.frozen
@@ -71,8 +76,30 @@ class _Fetch:
     cookie: Any
 
 
+@attrs.frozen
+class _Look:
+    """A task that may have been taken, and is being read."""
+
+    id: str
+
+
+@attrs.frozen
+class _Renew:
+    """Leases that are being renewed."""
+
+
+_Asked: TypeAlias = _Put | _Fetch | _Look | _Renew | str | None
+"""What an effect is for: the key of a deletion, ``None`` for the loading of everything."""
+
+
 class TaskMachine:
-    """The tasks of one receiver, for all their owners."""
+    """The tasks of one receiver, for all their owners.
+
+    With a ``lease`` several machines, mostly in as many processes, share a store. Each has the tasks whose work is its
+    own: it may write them while its lease lasts, and renews that three times as often as needed. A task whose lease has
+    expired lost its work, and goes to the first machine that finds it. What runs elsewhere, or is over, is not here but
+    in the store. A peer's limits hold for each machine by itself.
+    """
 
     loaded: bool
     """Whether ``load`` is done. Before that the machine has no tasks."""
@@ -84,10 +111,12 @@ class TaskMachine:
         epoch: float,
         limits: TaskLimits | None = None,
         poll_interval: float | None = 1.0,
+        lease: float | None = None,
     ) -> None:
         """``entropy(n)`` returns n unpredictable bytes. ``epoch`` is Unix time, in seconds, at ``now == 0``.
 
-        ``poll_interval`` is how often requestors should poll, in seconds; ``None`` leaves it to them.
+        ``poll_interval`` is how often requestors should poll, in seconds; ``None`` leaves it to them. ``lease`` is how
+        long a task stays this machine's after its last sign of life, in seconds; ``None``: nothing else uses the store.
         """
         self.loaded = False
         self._entropy = entropy
@@ -101,7 +130,8 @@ class TaskMachine:
         self._running: Counter[Hashable] = Counter()
         self._next_number = 1
         self._next_token = 1
-        self._asked: dict[int, _Put | _Fetch | str | None] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._lease = lease
         self._effects: OrderedDict[int, StoreEffect] = OrderedDict()
         self._events: deque[TaskEvent] = deque()
         self._timers = Timers()
@@ -159,6 +189,10 @@ class TaskMachine:
         """Return a task (TASK-19). Raises ``RequestError`` if the owner has no such task (TASK-33, TASK-34)."""
         return self._find(owner, id)[1]
 
+    def __contains__(self, id: object) -> bool:
+        """Whether a task is here. In a shared store there are others."""
+        return id in self._records
+
     def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
         """Return an owner's tasks, the oldest first, each with its permanent number (TASK-24)."""
         owned = self._owned.get(owner, {})
@@ -171,7 +205,7 @@ class TaskMachine:
         ``RequestError`` as ``get`` does.
         """
         record, shown = self._find(owner, id)
-        if TaskState(shown.status) not in _ENDED:
+        if TaskState(shown.status) not in ENDED:
             record.waiters.append(cookie)
         elif record.state is TaskState.CANCELLED or record.outcome is not None:
             self._reply(cookie, record)
@@ -191,13 +225,8 @@ class TaskMachine:
         Raises ``RequestError`` as ``get`` does, and for a task that is over (TASK-26).
         """
         record, _ = self._find(owner, id)
-        if record.state in _ENDED:
-            data = {"taskId": id, "status": record.state.value}
-            text = f"Cannot cancel a task that is over: its status is {record.state.value}"
-            raise RequestError(ErrorCode.INVALID_PARAMS, text, data)
-        self._step(record, TaskInput.RECV_CANCEL)
-        record.message = "The task was cancelled"
-        self._touch(record, now)
+        record.cancel(self._epoch + now)
+        self._count(record, -1)
         self._put(record, "status", None, cookie, wants_reply=True)
 
     # For the code that does the work
@@ -208,7 +237,7 @@ class TaskMachine:
         Raises ``LocalProtocolError`` if the task is over.
         """
         record = self._records.get(id)
-        if record is None or record.state in _ENDED:
+        if record is None or record.is_over:
             raise LocalProtocolError("the task is over: it can ask no more")
         record.questions += 1
         if record.state is TaskState.WORKING:
@@ -222,7 +251,7 @@ class TaskMachine:
         Raises ``LocalProtocolError`` if the task waits for no input.
         """
         record = self._records.get(id)
-        if record is None or record.state in _ENDED:
+        if record is None or record.is_over:
             return
         if not record.questions:
             raise LocalProtocolError("the task asked nothing")
@@ -235,7 +264,7 @@ class TaskMachine:
     def say(self, id: str, message: str, now: float) -> bool:
         """Set the status message of a task; return whether the task still runs."""
         record = self._records.get(id)
-        if record is None or record.state in _ENDED:
+        if record is None or record.is_over:
             return False
         record.message = message
         self._touch(record, now)
@@ -257,7 +286,7 @@ class TaskMachine:
     def orphan(self, id: str, reason: str, now: float) -> None:
         """Record that a task lost its work: it fails, or ``TaskOrphaned`` asks to resume it."""
         record = self._records.get(id)
-        if record is None or record.state in _ENDED:
+        if record is None or record.is_over:
             return
         if record.request is None:
             self.lose(id, reason, now=now)
@@ -269,6 +298,23 @@ class TaskMachine:
             self._put(record, "status")
         self._events.append(TaskOrphaned(id, record.owner, record.operation, record.request))
 
+    def release(self, id: str, reason: str, now: float) -> None:
+        """Do what ``orphan`` does, but leave a task that can be resumed to the machines that share the store."""
+        record = self._records.get(id)
+        if self._lease is None or record is None or record.is_over or record.request is None:
+            self.orphan(id, reason, now)
+            return
+        token = self._ask(id)
+        self._effects[token] = self._store_put(token, record, None, lease=0.0)
+        self._leave(record)
+
+    def task_signalled(self, id: str) -> None:
+        """Look at a task in the shared store, if it is this machine's: another machine has changed it."""
+        record = self._records.get(id)
+        if record is not None and not record.is_over:
+            token = self._ask(_Look(id))
+            self._effects[token] = StoreFetch(token, id)
+
     def withdraw(self, id: str) -> None:
         """Forget a task that was never announced to its requestor, if it is known."""
         record = self._records.get(id)
@@ -278,7 +324,11 @@ class TaskMachine:
     # The store
 
     def load(self) -> None:
-        """Load all tasks from the store. Call it once, first."""
+        """Load all tasks from the store, or from a shared one those that lost their work. Call it once, first."""
+        if self._lease is not None:
+            self.loaded = True
+            self._renew(self._lease)
+            return
         token = self._ask(None)
         self._effects[token] = StoreLoad(token, None)
 
@@ -302,8 +352,12 @@ class TaskMachine:
             self._put_done(asked, value)
         elif isinstance(asked, _Fetch):
             self._fetch_done(asked, value)
+        elif isinstance(asked, _Renew):
+            self._renew_done(value, now)
         elif isinstance(value, BaseException):
-            self._events.append(TaskStoreFailed(asked, value))
+            self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
+        elif isinstance(asked, _Look):
+            self._look_done(asked.id, value)
         elif asked is None:
             self._load_done(value, now)
         if asked is None:
@@ -320,9 +374,12 @@ class TaskMachine:
         return self._timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Forget expired tasks, in every status (TASK-32). Early or repeated calls do nothing."""
+        """Forget expired tasks, in every status (TASK-32), and renew leases. Early or repeated calls do nothing."""
         for number in self._timers.pop_expired(now):
-            self._forget(self._by_number[number])
+            if number == _RENEWAL and self._lease is not None:
+                self._renew(self._lease)
+            else:
+                self._forget(self._by_number[number])
 
     # Memory
 
@@ -333,7 +390,7 @@ class TaskMachine:
 
     def discard_finished(self) -> None:
         """Forget the oldest finished tasks, until half of what finished tasks take is free."""
-        finished = [record for record in self._records.values() if record.state in _ENDED]
+        finished = [record for record in self._records.values() if record.is_over]
         excess = sum(record.size for record in finished) / 2
         for record in finished:
             if excess <= 0:
@@ -382,10 +439,10 @@ class TaskMachine:
         self._by_number[record.number] = record
         self._owned.setdefault(record.owner, {})[record.id] = record
         self._resize(record, record.size)
-        if record.state not in _ENDED:
+        if not record.is_over:
             self._count(record, 1)
-        if record.ttl is not None:
-            self._timers.set(record.number, record.created + record.ttl / 1000 - self._epoch)
+        if record.expires is not None:
+            self._timers.set(record.number, record.expires - self._epoch)
 
     def _forget(self, record: TaskRecord) -> None:
         self._drop(record)
@@ -394,21 +451,25 @@ class TaskMachine:
         self._events.append(TaskChanged("expired", record.view(), record.owner, record.operation))
 
     def _drop(self, record: TaskRecord) -> None:
+        self._leave(record)
+        token = self._ask(record.id)
+        self._effects[token] = StoreDelete(token, record.id)
+
+    def _leave(self, record: TaskRecord) -> None:
+        """Forget a task here, not in the store."""
         del self._records[record.id], self._by_number[record.number]
         owned = self._owned[record.owner]
         del owned[record.id]
         if not owned:
             del self._owned[record.owner]
         self._resize(record, -record.size)
-        if record.state not in _ENDED:
+        if not record.is_over:
             self._count(record, -1)
         self._timers.clear(record.number)
-        token = self._ask(record.id)
-        self._effects[token] = StoreDelete(token, record.id)
 
     def _step(self, record: TaskRecord, what: TaskInput) -> None:
         record.state = TASK_TABLE[Direction.INCOMING, record.state, what]
-        if record.state in _ENDED:
+        if record.is_over:
             self._count(record, -1)
 
     def _count(self, record: TaskRecord, change: int) -> None:
@@ -419,12 +480,11 @@ class TaskMachine:
                 del self._running[account]
 
     def _touch(self, record: TaskRecord, now: float) -> None:
-        # Wall time may have been set back between two processes.
-        record.updated = max(record.updated, self._epoch + now)
+        record.touch(self._epoch + now)
 
     def _end(self, id: str, outcome: TaskOutcome, what: TaskInput, now: float) -> bool:
         record = self._records.get(id)
-        if record is None or record.state in _ENDED:
+        if record is None or record.is_over:
             return False
         payload = dump_outcome(outcome)
         size = parsed_size(payload)
@@ -448,12 +508,12 @@ class TaskMachine:
         return None if full is None else _refused("No room for the result of the task", "too much stored", full)
 
     def _reply(self, cookie: Any, record: TaskRecord) -> None:
-        outcome = record.outcome or TaskOutcome(error=_cancelled(record.id))
+        outcome = record.outcome or TaskOutcome(error=was_cancelled(record.id))
         self._events.append(TaskReplied(cookie, outcome, None))
 
     # Answers of the store
 
-    def _ask(self, asked: _Put | _Fetch | str | None) -> int:
+    def _ask(self, asked: _Asked) -> int:
         token = self._next_token
         self._next_token += 1
         self._asked[token] = asked
@@ -475,12 +535,17 @@ class TaskMachine:
             self._asked[token] = put
         else:
             token = self._ask(put)
-        self._effects[token] = StorePut(token, record.id, dump_record(record), payload)
+        self._effects[token] = self._store_put(token, record, payload, lease=self._lease)
         record.waiting = token if is_plain else 0
 
+    def _store_put(self, token: int, record: TaskRecord, payload: bytes | None, *, lease: float | None) -> StorePut:
+        lease = None if record.is_over else lease
+        return StorePut(token, record.id, dump_record(record), payload, record.owner, record.expires, lease)
+
     def _put_done(self, put: _Put, value: Any) -> None:
-        record, failed = put.record, isinstance(value, BaseException)
-        if failed:
+        record, failed = put.record, value is False
+        if isinstance(value, BaseException):
+            failed = True
             self._events.append(TaskStoreFailed(record.id, value))
         is_there = self._records.get(record.id) is record
         if put.change == "created" and (failed or not is_there):
@@ -490,17 +555,90 @@ class TaskMachine:
             error = RequestError(ErrorCode.INTERNAL_ERROR, "The task could not be stored")
             self._events.append(TaskReplied(put.cookie, None, error))
             return
+        if value is False:
+            self._put_refused(put, is_there=is_there)
+            return
         if is_there:
             record.shown = put.view
             self._events.append(TaskChanged(put.change, put.view, record.owner, record.operation))
         if put.wants_reply:
             self._events.append(TaskReplied(put.cookie, put.view, None))
-        if is_there and TaskState(put.view.status) in _ENDED:
-            waiters, record.waiters = record.waiters, []
-            for cookie in waiters:
-                self._reply(cookie, record)
-            if not failed:
-                record.outcome = None
+        if is_there and TaskState(put.view.status) in ENDED:
+            self._put_last(record, failed=failed)
+
+    def _put_last(self, record: TaskRecord, *, failed: bool) -> None:
+        """Act on the final state of a task, which the store has, or failed to take."""
+        waiters, record.waiters = record.waiters, []
+        for cookie in waiters:
+            self._reply(cookie, record)
+        if not failed:
+            record.outcome = None
+            if self._lease is not None:
+                self._leave(record)
+
+    def _put_refused(self, put: _Put, *, is_there: bool) -> None:
+        """Act on a store that did not take a state, since the task is no longer this machine's."""
+        if is_there:
+            self._take(put.record)
+        if put.wants_reply:
+            self._events.append(TaskReplied(put.cookie, None, None))
+
+    # Sharing a store
+
+    def _renew(self, lease: float) -> None:
+        waiting = [asked.record.id for asked in self._asked.values() if isinstance(asked, _Put)]
+        for record in self._records.values():
+            # What could not be stored when it ended is tried again: otherwise it would seem to have lost its work.
+            if record.is_over and record.id not in waiting:
+                self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
+        keys = [record.id for record in self._records.values() if not record.is_over and record.shown]
+        token = self._ask(_Renew())
+        self._effects[token] = StoreRenew(token, tuple(keys), lease)
+
+    def _renew_done(self, renewal: Renewal | BaseException, now: float) -> None:
+        self._timers.set(_RENEWAL, now + (self._lease or 0.0) / 3)
+        if isinstance(renewal, BaseException):
+            self._events.append(TaskStoreFailed(None, renewal))
+            return
+        for id in renewal.lost:
+            record = self._records.get(id)
+            if record is not None and not record.is_over:
+                self._take(record)
+        for stored in renewal.adopted:
+            self._adopt(stored, now)
+
+    def _look_done(self, id: str, stored: StoredTask | None) -> None:
+        record = self._records.get(id)
+        if record is None or record.is_over:
+            return
+        try:
+            is_over = stored is None or load_record(id, stored.record).state in ENDED
+        except InvalidMessage as error:
+            self._events.append(TaskStoreFailed(id, error))
+        else:
+            if is_over:
+                self._take(record)
+
+    def _adopt(self, stored: StoredTask, now: float) -> None:
+        if stored.key in self._records:  # its lease expired while this machine could not renew it
+            return
+        try:
+            record = load_record(stored.key, stored.record)
+        except InvalidMessage as error:
+            self._events.append(TaskStoreFailed(stored.key, error))
+            return
+        record.number = self._next_number
+        self._next_number += 1
+        record.account = _account(record.owner, None)
+        self._keep(record)
+        self.orphan(record.id, "The process that ran the task has ended", now=now)
+
+    def _take(self, record: TaskRecord) -> None:
+        """Leave a task to whatever wrote it in the store."""
+        self._leave(record)
+        self._events.append(TaskTaken(record.id))
+        for cookie in record.waiters:
+            self._events.append(TaskReplied(cookie, None, None))
 
     def _fetch_done(self, fetch: _Fetch, value: Any) -> None:
         outcome: TaskOutcome | None = None
@@ -542,6 +680,8 @@ class TaskMachine:
 
 RECORD_COST: Final = 1024
 """Bytes that a task takes beside the values of its record and outcome: objects, timers, and its entries in tables."""
+_RENEWAL: Final = 0
+"""The timer of leases. Those of tasks are their numbers, from 1."""
 _ALL: Final = "all"
 _STRANGERS: Final = "without an owner"
 
@@ -557,8 +697,3 @@ def _refused(text: str, reason: str, limit: int) -> RequestError:
 
 def _lost(id: str, reason: str) -> TaskOutcome:
     return TaskOutcome(error=RequestError(ErrorCode.INTERNAL_ERROR, reason, {"taskId": id, "status": "failed"}))
-
-
-def _cancelled(id: str) -> RequestError:
-    """Return the outcome of a cancelled task: the specification defines no result for it (TASK-23)."""
-    return RequestError(ErrorCode.INTERNAL_ERROR, "Task was cancelled", {"taskId": id, "status": "cancelled"})

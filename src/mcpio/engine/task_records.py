@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -17,12 +17,17 @@ from mcpio.framing import json
 from mcpio.types.tasks import Task
 
 __all__ = [
+    "ENDED",
     "TASK_TABLE",
     "Owner",
+    "Renewal",
     "StoreDelete",
     "StoreEffect",
+    "StoreFetch",
     "StoreLoad",
     "StorePut",
+    "StoreRenew",
+    "StoredTask",
     "TaskChanged",
     "TaskEvent",
     "TaskInput",
@@ -33,11 +38,13 @@ __all__ = [
     "TaskReplied",
     "TaskState",
     "TaskStoreFailed",
+    "TaskTaken",
     "dump_outcome",
     "dump_record",
     "load_outcome",
     "load_record",
     "not_found",
+    "was_cancelled",
 ]
 
 MIB: Final = 1024 * 1024
@@ -82,6 +89,9 @@ TASK_TABLE: Final[Mapping[tuple[Direction, TaskState, TaskInput], TaskState]] = 
 """(direction, state, input) -> the next state, for tasks that a peer asked for (TASK-14). Nothing else decides it; a
 state without rows is final."""
 
+
+ENDED: Final = frozenset(state for state in TaskState if not any(row[1] is state for row in TASK_TABLE))
+"""The final states."""
 
 MESSAGE_LENGTH: Final = 200
 """The longest ``statusMessage``, in characters: the rest is cut off."""
@@ -199,6 +209,32 @@ class TaskRecord:
     account: Hashable = None
     """The owner, or without one the requestor, whose limits it counts towards."""
 
+    @property
+    def expires(self) -> float | None:
+        """When it is forgotten, in Unix time; ``None`` for never."""
+        return None if self.ttl is None else self.created + self.ttl / 1000
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its state is final."""
+        return self.state in ENDED
+
+    def cancel(self, moment: float) -> None:
+        """Cancel the task at ``moment``, in Unix time. Raises ``RequestError`` if it is over (TASK-26)."""
+        what = (Direction.INCOMING, self.state, TaskInput.RECV_CANCEL)
+        if what not in TASK_TABLE:
+            data = {"taskId": self.id, "status": self.state.value}
+            text = f"Cannot cancel a task that is over: its status is {self.state.value}"
+            raise RequestError(ErrorCode.INVALID_PARAMS, text, data)
+        self.state = TASK_TABLE[what]
+        self.message = "The task was cancelled"
+        self.touch(moment)
+
+    def touch(self, moment: float) -> None:
+        """Record a change at ``moment``, in Unix time."""
+        # Wall time may have been set back between two processes.
+        self.updated = max(self.updated, moment)
+
     def view(self) -> Task:
         """Return the task as it stands, for the wire (TASK-12)."""
         return Task(
@@ -217,7 +253,11 @@ class TaskRecord:
 
 @attrs.frozen
 class StorePut:
-    """Store a task under its key, replacing an earlier one. Answer with ``store_done(token, None, now)``."""
+    """Store a task under its key, replacing an earlier one. Answer with ``store_done(token, None, now)``.
+
+    What follows ``payload`` is for stores that several machines share: there, answer with ``False`` if the key is
+    neither new nor leased by this machine.
+    """
 
     token: int
     """The token for ``store_done``."""
@@ -227,6 +267,12 @@ class StorePut:
     """The record of the task, without its result."""
     payload: bytes | None
     """Its result; ``None`` keeps the stored one."""
+    owner: Owner = None
+    """Its owner."""
+    expires: float | None = None
+    """When the store is to forget it, in Unix time; ``None`` for never."""
+    lease: float | None = None
+    """For how many seconds it is this machine's. At 0 any machine may take it over; ``None``: it is over."""
 
 
 @attrs.frozen
@@ -252,7 +298,53 @@ class StoreDelete:
     """The task's id."""
 
 
-StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete
+@attrs.frozen
+class StoreFetch:
+    """Read one task of a shared store. Answer with its ``StoredTask``, ``None`` for none."""
+
+    token: int
+    """The token for ``store_done``."""
+    key: str
+    """The task's id."""
+
+
+@attrs.frozen
+class StoreRenew:
+    """Renew the leases of tasks, and take over those whose lease has expired. Answer with a ``Renewal``."""
+
+    token: int
+    """The token for ``store_done``."""
+    keys: tuple[str, ...]
+    """The ids of the tasks."""
+    lease: float
+    """For how many seconds from now."""
+
+
+@attrs.frozen
+class StoredTask:
+    """A task as a shared store has it."""
+
+    key: str
+    """The task's id."""
+    record: bytes
+    """The record of the task."""
+    payload: bytes | None
+    """Its result, ``None`` if it has none yet."""
+    version: int
+    """How often it was written. It changes with every write."""
+
+
+@attrs.frozen
+class Renewal:
+    """The answer to ``StoreRenew``."""
+
+    lost: Collection[str]
+    """The ids of tasks that are another machine's by now, or over, or gone."""
+    adopted: Sequence[StoredTask]
+    """Tasks of machines that are gone. They are this machine's now."""
+
+
+StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete | StoreFetch | StoreRenew
 """In the order in which the machine gives them, those of one key must take effect."""
 
 
@@ -266,7 +358,8 @@ class TaskReplied:
     cookie: Any
     """The cookie of the call."""
     value: Task | TaskOutcome | None
-    """The task that was created or cancelled, or the outcome that was asked for; ``None`` with an ``error``."""
+    """The task that was created or cancelled, or the outcome that was asked for; ``None`` with an ``error``, and where
+    another machine has taken the task: then ask the store."""
     error: RequestError | None
     """The error, if the call failed."""
 
@@ -310,7 +403,15 @@ class TaskStoreFailed:
     """The exception, or the fault in the stored value."""
 
 
-TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskStoreFailed
+@attrs.frozen
+class TaskTaken:
+    """A task is another machine's by now, or was cancelled elsewhere: its work is to stop."""
+
+    id: str
+    """The task."""
+
+
+TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskStoreFailed | TaskTaken
 """Everything that a task machine reports."""
 
 
@@ -361,6 +462,11 @@ def load_record(key: str, text: bytes) -> TaskRecord:
     except (TypeError, ValueError, KeyError, OverflowError) as fault:
         raise InvalidMessage(key[:100], f"no record of a task: {fault!r:.100}") from fault
     return record
+
+
+def was_cancelled(id: str) -> RequestError:
+    """Return the outcome of a cancelled task: the specification defines no result for it (TASK-23)."""
+    return RequestError(ErrorCode.INTERNAL_ERROR, "Task was cancelled", {"taskId": id, "status": "cancelled"})
 
 
 def not_found(id: str) -> RequestError:

@@ -18,7 +18,8 @@ from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
-from mcpio.app.tasks.store import MemoryTaskStore, Settle, TaskStorage, TaskStore
+from mcpio.app.tasks.sharing import SharedTasks
+from mcpio.app.tasks.store import MemoryTaskStore, Settle, SharedTaskStore, TaskStorage, TaskStore, shared_store
 from mcpio.auth.grant import Grant
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
@@ -31,6 +32,7 @@ from mcpio.engine.task_records import (
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
+    TaskTaken,
 )
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
@@ -85,11 +87,11 @@ _CODEC: Final = codec(REV_2025_11_25)
 class TaskOptions:
     """How tasks are kept. The defaults keep them in memory, and suit a server with one user."""
 
-    store: TaskStore | None = None
-    """The store: memory, or ``mcpio.stores.SqliteStore`` to outlive the process. A store belongs to one server at a
-    time."""
+    store: TaskStore | SharedTaskStore | None = None
+    """The store: memory, ``mcpio.stores.SqliteStore`` to outlive the process, or ``mcpio.stores.redis.RedisStore`` to
+    share tasks with other processes. A store object belongs to one server at a time."""
     limits: TaskLimits = attrs.field(factory=TaskLimits)
-    """Bounds for the number, size and lifetime of tasks."""
+    """Bounds for the number, size and lifetime of tasks, in each process."""
     poll_interval: float | None = 1.0
     """How often requestors are asked to poll, in seconds; ``None`` leaves it to them."""
     list: bool | None = None
@@ -141,8 +143,16 @@ class TaskReceiver:
         }
         self._resume = resume
         store: Any = options.store or MemoryTaskStore()
+        shared = shared_store(store)
+        self._sharing = None if shared is None else SharedTasks(shared)
+        hearing: Any = {} if self._sharing is None else {"on_signal": self._sharing.signalled}
         self._keeping = TaskStorage(
-            store, self._act, limits=options.limits, poll_interval=options.poll_interval, settle=settle
+            store,
+            self._act,
+            limits=options.limits,
+            poll_interval=options.poll_interval,
+            settle=settle,
+            **hearing,
         )
         self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
         self._host: TaskHost | None = None
@@ -180,7 +190,7 @@ class TaskReceiver:
         for run in [run for run in self._runs.values() if run.host is host and not run.is_over]:
             del self._runs[run.id]
             run.stop()
-            self._machine.orphan(run.id, "What the task ran in has ended", now=self._keeping.now())
+            self._machine.release(run.id, "What the task ran in has ended", now=self._keeping.now())
         self._keeping.pump()
 
     async def flush(self, host: TaskHost) -> None:
@@ -262,40 +272,65 @@ class TaskReceiver:
 
     async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
         await self._keeping.ready(scope.session.driver)
-        return _flat(GetTaskResult, self._machine.get(self._owner(scope), request.task_id))
+        owner, id = self._owner(scope), request.task_id
+        elsewhere = self._elsewhere(id)
+        task = self._machine.get(owner, id) if elsewhere is None else await elsewhere.get(owner, id)
+        return _flat(GetTaskResult, task)
 
     async def _list(self, scope: HandlerScope, request: ListTasksRequest) -> ListTasksResult:
         await self._keeping.ready(scope.session.driver)
-        page = page_of("task", self._machine.tasks_of(self._owner(scope)), request.cursor, self._page_size)
+        owner = self._owner(scope)
+        sharing = self._sharing
+        tasks = self._machine.tasks_of(owner) if sharing is None else await sharing.tasks_of(owner)
+        page = page_of("task", tasks, request.cursor, self._page_size)
         return ListTasksResult(tuple(page.items), page.next_cursor)
 
     async def _cancel(self, scope: HandlerScope, request: CancelTaskRequest) -> CancelTaskResult:
-        host = scope.session.driver
+        host, owner, id = scope.session.driver, self._owner(scope), request.task_id
         await self._keeping.ready(host)
-        reply = host.runtime.one_shot()
-        self._machine.cancel(self._owner(scope), request.task_id, now=self._keeping.now(), cookie=reply)
-        self._keeping.pump()
-        return _flat(CancelTaskResult, _value(await reply.wait()))
+        while (elsewhere := self._elsewhere(id)) is None:
+            reply = host.runtime.one_shot()
+            self._machine.cancel(owner, id, now=self._keeping.now(), cookie=reply)
+            self._keeping.pump()
+            task = _value(await reply.wait())
+            if task is not None:
+                return _flat(CancelTaskResult, task)
+        change = await elsewhere.cancel(owner, id, host.runtime.wall_clock())
+        self._changed(change)
+        return _flat(CancelTaskResult, change.task)
 
     async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
-        host, id = scope.session.driver, request.task_id
+        id = request.task_id
+        outcome = await self._outcome_of(scope, id)
+        if outcome.error is not None:
+            raise RequestError(outcome.error.code, outcome.error.message, outcome.error.data)
+        result = outcome.result or {}
+        return _CODEC.decode({**result, "_meta": {**(result.get("_meta") or {}), **related(id)}}, GetTaskPayloadResult)
+
+    async def _outcome_of(self, scope: HandlerScope, id: str) -> TaskOutcome:
+        """Wait until a task is over and return its outcome. Meanwhile its work may ask the session of the request."""
+        host, owner = scope.session.driver, self._owner(scope)
         await self._keeping.ready(host)
+        elsewhere = self._elsewhere(id)
+        if elsewhere is not None:
+            return await elsewhere.outcome(owner, id, host.runtime)
         reply = host.runtime.one_shot()
-        self._machine.result(self._owner(scope), id, cookie=reply)
+        self._machine.result(owner, id, cookie=reply)
         run = self._runs.get(id)
         if run is not None:
             run.join(scope)
         self._keeping.pump()
         try:
-            outcome: TaskOutcome = _value(await reply.wait())
+            outcome: TaskOutcome | None = _value(await reply.wait())
         finally:
             self._machine.forget_waiter(id, reply)
             if run is not None:
                 run.leave(scope)
-        if outcome.error is not None:
-            raise RequestError(outcome.error.code, outcome.error.message, outcome.error.data)
-        result = outcome.result or {}
-        return _CODEC.decode({**result, "_meta": {**(result.get("_meta") or {}), **related(id)}}, GetTaskPayloadResult)
+        return await self._outcome_of(scope, id) if outcome is None else outcome
+
+    def _elsewhere(self, id: str) -> SharedTasks | None:
+        """Return the shared store's tasks if a task is not one that runs in this process, ``None`` if it is."""
+        return None if self._sharing is None or id in self._machine else self._sharing
 
     # Running
 
@@ -363,6 +398,8 @@ class TaskReceiver:
             self._changed(event)
         elif isinstance(event, TaskOrphaned):
             self._adopt(event)
+        elif isinstance(event, TaskTaken):
+            self._stop(event.id)
         else:
             self._report("tasks cannot be stored", event.error)
 
@@ -370,10 +407,7 @@ class TaskReceiver:
         task = event.task
         run = self._runs.get(task.task_id)
         if event.change == "expired" or task.status in FINAL:
-            self._runs.pop(task.task_id, None)
-            self._orphans.pop(task.task_id, None)
-            if run is not None:
-                run.stop()
+            self._stop(task.task_id)
         if self.options.notify and event.change == "status" and run is not None and run.session is not None:
             with suppress(LocalProtocolError, NoBackChannel):
                 run.session.notify(_flat(TaskStatusNotification, task))
@@ -382,6 +416,13 @@ class TaskReceiver:
                 self.options.on_change(event)
             except Exception as error:
                 self._report("the callback for changes of tasks failed", error)
+
+    def _stop(self, id: str) -> None:
+        """Stop the work of a task, if it runs here."""
+        self._orphans.pop(id, None)
+        run = self._runs.pop(id, None)
+        if run is not None:
+            run.stop()
 
     def _report(self, message: str, error: BaseException) -> None:
         host = self._keeping.host

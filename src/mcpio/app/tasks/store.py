@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, assert_never
 
+from mcpio.app.awaitables import settled
 from mcpio.app.store_effects import apply_effects
 from mcpio.engine.task_machine import TaskMachine
-from mcpio.engine.task_records import StoreDelete, StoreEffect, StoreLoad, StorePut, TaskEvent
+from mcpio.engine.task_records import (
+    Renewal,
+    StoreDelete,
+    StoredTask,
+    StoreEffect,
+    StoreFetch,
+    StoreLoad,
+    StorePut,
+    StoreRenew,
+    TaskEvent,
+)
 from mcpio.errors import NoBackChannel
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import OneShot, Spawned
     from mcpio.app.tasks.running import TaskHost
-    from mcpio.engine.task_records import TaskLimits
+    from mcpio.engine.task_records import Owner, TaskLimits
 
-__all__ = ["MemoryTaskStore", "TaskStorage", "TaskStore"]
+__all__ = ["MemoryTaskStore", "SharedTaskStore", "TaskStorage", "TaskStore", "shared_store"]
+
+T = TypeVar("T")
+Settled: TypeAlias = T | Awaitable[T]
 
 Settle: TypeAlias = "Callable[[int, Callable[[], None]], None]"
 """Takes how many bytes are held, and a function that frees some."""
@@ -46,6 +60,54 @@ class TaskStore(Protocol):
 
     def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
         """Make the changes in order: all of them, or none if it raises. They are durable when it returns."""
+
+
+class SharedTaskStore(Protocol):
+    """A store of tasks that several processes use at once, each through its own object. Methods are plain or async.
+
+    Each task that still runs is *leased* by the object through which it was stored last, until the lease expires by
+    the store's clock. Methods that change a task do so atomically.
+    """
+
+    @property
+    def lease(self) -> float:
+        """For how long a process keeps a task without a sign of life, in seconds."""
+
+    def put(self, change: StorePut) -> Settled[bool]:
+        """Store a task if its key is new or leased by this object, and return whether it was.
+
+        The lease lasts ``change.lease`` seconds from now; ``None`` ends it. Without an error the change is durable.
+        """
+
+    def delete(self, key: str) -> Settled[None]:
+        """Delete a task, if it is leased by this object."""
+
+    def fetch(self, key: str) -> Settled[StoredTask | None]:
+        """Return a task, or ``None``."""
+
+    def end(self, key: str, version: int, record: bytes) -> Settled[bool]:
+        """Replace the record of a task and end its lease, if the task still has that version; return whether it had."""
+
+    def renew(self, keys: Sequence[str], lease: float) -> Settled[Collection[str]]:
+        """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
+
+    def adopt(self, lease: float) -> Settled[Sequence[StoredTask]]:
+        """Lease tasks whose leases have expired, for seconds from now, and return them; some, if there are many."""
+
+    def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
+        """Return the tasks of an owner, in any order; for ``None``, which says nothing about who asks, none."""
+
+    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], object]:
+        """Call back, in the event loop's thread, with the key of each task that any process changed.
+
+        A plain method. Calls may be missing while the store cannot be reached. Returns what ends them.
+        """
+
+
+def shared_store(store: TaskStore | SharedTaskStore) -> SharedTaskStore | None:
+    """Return a store that several processes use, ``None`` for one that belongs to this process."""
+    found: Any = store
+    return found if hasattr(store, "lease") else None
 
 
 class MemoryTaskStore:
@@ -83,18 +145,29 @@ class TaskStorage:
 
     def __init__(
         self,
-        store: TaskStore,
+        store: TaskStore | SharedTaskStore,
         act: Callable[[TaskEvent], None],
         *,
         limits: TaskLimits,
         poll_interval: float | None,
         settle: Settle | None = None,
+        on_signal: Callable[[str], None] = lambda id: None,
     ) -> None:
-        """``act`` is called with each event of the machine. ``settle`` enters the memory of tasks into a ledger."""
-        self._store = store
+        """``act`` is called with each event of the machine. ``settle`` enters the memory of tasks into a ledger.
+
+        ``on_signal`` is called with the id of each task that a process changed in a shared store.
+        """
+        self.shared: SharedTaskStore | None = shared_store(store)
+        """The store, if other processes use it too."""
+        self._store: Any = store
+        # A shared store waits for a network, in its own way.
+        self._in_task: bool = getattr(store, "blocking", True)
         self._act = act
         self._machine: TaskMachine | None = None
-        self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval)
+        lease = None if self.shared is None else self.shared.lease
+        self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval, lease=lease)
+        self._unsubscribe: Callable[[], object] | None = None
+        self._on_signal = on_signal
         self._hosts: list[TaskHost] = []
         self._epoch = 0.0
         self._offset = 0.0
@@ -129,6 +202,8 @@ class TaskStorage:
                 self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
                 self._machine.load()
             self._offset = wall - host.now() - self._epoch
+            if self.shared is not None:
+                self._unsubscribe = self.shared.subscribe(self._signalled)
         self._hosts.append(host)
         self.pump()
 
@@ -145,6 +220,8 @@ class TaskStorage:
         if self._sleeper is not None and self._sleeper[0] is host:
             self._sleeper[2].cancel()
             self._sleeper = None
+        if not self._hosts and self._unsubscribe is not None:
+            self._unsubscribe()
         self.pump()
 
     def now(self) -> float:
@@ -229,12 +306,18 @@ class TaskStorage:
 
     # The store
 
+    def _signalled(self, id: str) -> None:
+        """Act on a task that a process changed in the shared store."""
+        self.machine.task_signalled(id)
+        self._on_signal(id)
+        self.pump()
+
     def _carry_on(self) -> bool:
-        """Let the store work here and now, and return whether it did; a blocking store works in a task."""
+        """Let the store work here and now, and return whether it did; one that waits works in a task."""
         if self._writer is not None:
             return False
         batch = self._take()
-        if batch and not self._store.blocking:
+        if batch and not self._in_task:
             self._note(batch, self._carry_out(batch))
             return True
         self._unwritten = batch
@@ -245,11 +328,15 @@ class TaskStorage:
         return False
 
     async def _write(self, writer: _Writer) -> None:
-        """Let the store work in a thread until nothing is left to do."""
+        """Let the store work, in a thread or by awaiting it, until nothing is left to do."""
         try:
             while batch := self._take():
                 self._unwritten = batch
-                values = await writer.host.runtime.to_thread(partial(self._carry_out, batch))
+                if self.shared is not None:
+                    effects: list[Any] = batch  # a machine with a lease has no StoreLoad
+                    values = [await _carried_out(self.shared, effect) for effect in effects]
+                else:
+                    values = await writer.host.runtime.to_thread(partial(self._carry_out, batch))
                 if self._writer is not writer:
                     return  # replaced in the meantime: the next writer repeats the batch, and takes the answer
                 self._unwritten = []
@@ -280,6 +367,25 @@ class TaskStorage:
     def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
         for effect, value in zip(batch, values, strict=True):
             self.machine.store_done(effect.token, value, self.now())
+
+
+async def _carried_out(store: SharedTaskStore, effect: StorePut | StoreDelete | StoreFetch | StoreRenew) -> Any:
+    """Return the answer of a shared store to an effect: a value, or the exception that it raised."""
+    try:
+        match effect:
+            case StorePut():
+                return await settled(store.put(effect))
+            case StoreDelete():
+                return await settled(store.delete(effect.key))
+            case StoreFetch():
+                return await settled(store.fetch(effect.key))
+            case StoreRenew():
+                lost = await settled(store.renew(effect.keys, effect.lease)) if effect.keys else ()
+                return Renewal(lost, await settled(store.adopt(effect.lease)))
+            case _:
+                assert_never(effect)
+    except Exception as error:
+        return error
 
 
 class _Writer:

@@ -1,0 +1,101 @@
+"""Tasks that run in another process, or are over: read and cancelled in the store that the processes share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mcpio.app.awaitables import settled
+from mcpio.engine.task_records import (
+    TaskChanged,
+    TaskOutcome,
+    TaskRecord,
+    TaskState,
+    dump_record,
+    load_outcome,
+    load_record,
+    not_found,
+    was_cancelled,
+)
+from mcpio.errors import ErrorCode, RequestError
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import OneShot, Runtime
+    from mcpio.app.tasks.store import SharedTaskStore
+    from mcpio.engine.task_records import Owner, StoredTask
+    from mcpio.types.tasks import Task
+
+__all__ = ["SharedTasks"]
+
+LONGEST_WAIT: Final = 5.0
+"""Seconds after which a task is read again even if no process said that it changed: such calls may get lost."""
+
+
+class SharedTasks:
+    """The tasks in a shared store. Each call raises RequestError (-32602) for a task that its owner does not have."""
+
+    def __init__(self, store: SharedTaskStore) -> None:
+        self._store = store
+        self._waiting: dict[str, list[OneShot]] = {}
+
+    def signalled(self, id: str) -> None:
+        """Look again at a task, if an ``outcome`` waits for it: a process changed it."""
+        for each in self._waiting.pop(id, ()):
+            each.set(None)
+
+    async def get(self, owner: Owner, id: str) -> Task:
+        """Return a task."""
+        record, _ = await self._find(owner, id)
+        return record.view()
+
+    async def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
+        """Return an owner's tasks, the oldest first, each with a number that it keeps."""
+        records = [load_record(stored.key, stored.record) for stored in await settled(self._store.owned(owner))]
+        return sorted(((_number(record), record.view()) for record in records), key=lambda entry: entry[0])
+
+    async def cancel(self, owner: Owner, id: str, moment: float) -> TaskChanged:
+        """Cancel a task at ``moment``, in Unix time. Raises RequestError if it is over (TASK-26)."""
+        while True:
+            record, stored = await self._find(owner, id)
+            record.cancel(moment)
+            if await settled(self._store.end(id, stored.version, dump_record(record))):
+                return TaskChanged("status", record.view(), owner, record.operation)
+
+    async def outcome(self, owner: Owner, id: str, runtime: Runtime) -> TaskOutcome:
+        """Return the outcome of a task, once it is over (TASK-20)."""
+        while True:
+            changed = runtime.one_shot()
+            waiting = self._waiting.setdefault(id, [])
+            waiting.append(changed)
+            timer = runtime.call_later(LONGEST_WAIT, partial(changed.set, None))
+            try:
+                record, stored = await self._find(owner, id)
+                if record.is_over:
+                    return _outcome(record, stored)
+                await changed.wait()
+            finally:
+                timer.cancel()
+                waiting.remove(changed)
+                if not waiting and self._waiting.get(id) is waiting:
+                    del self._waiting[id]
+
+    async def _find(self, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
+        stored = await settled(self._store.fetch(id))
+        record = None if stored is None else load_record(id, stored.record)
+        if stored is None or record is None or record.owner != owner:
+            raise not_found(id)
+        return record, stored
+
+
+def _outcome(record: TaskRecord, stored: StoredTask) -> TaskOutcome:
+    if record.state is TaskState.CANCELLED:
+        return TaskOutcome(error=was_cancelled(record.id))
+    if stored.payload is None:
+        error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": record.id})
+        return TaskOutcome(error=error)
+    return load_outcome(stored.payload)
+
+
+def _number(record: TaskRecord) -> int:
+    """Return a number for the cursors of lists: by creation, with bits of the id for tasks of one millisecond."""
+    return (int(record.created * 1000) << 32) + int(record.id[:8], 16)

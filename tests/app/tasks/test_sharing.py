@@ -1,0 +1,280 @@
+"""Several servers with one store of tasks, as in several processes: each request may reach any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from shared_tasks import SharedShelf, Shelf
+from tasked import Host, Mine
+
+from mcpio.app.tasks.sharing import LONGEST_WAIT
+from mcpio.engine.task_records import TaskLimits
+
+GONE = {"code": -32602, "message": "Task not found"}
+OLD = "The process that ran the task has ended"
+
+
+_OPEN: list[Mine] = []
+
+
+@pytest.fixture(autouse=True)
+def all_run() -> Iterator[None]:
+    """Let what a test left behind come to its end."""
+    yield
+    while _OPEN:
+        _OPEN.pop().link.run()
+
+
+class Mines:
+    """Two servers with a shelf for their tasks."""
+
+    def __init__(self, principal: Any = "ada", **options: Any) -> None:
+        self.shelf = Shelf()
+        self.options: dict[str, Any] = {"link": {"principal": principal}, "tool": {"resume": True}, **options}
+        self.both = [self.mine(), self.mine()]
+        self.first, self.second = self.both
+
+    def mine(self) -> Mine:
+        mine = Mine(store=SharedShelf(self.shelf), **self.options)
+        mine.link.runtime._drawn = id(mine)  # what processes draw differs
+        _OPEN.append(mine)
+        mine.wire.look()
+        return mine
+
+    def advance(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.shelf.now += 1.0
+            for mine in self.both:
+                mine.link.advance(1.0)
+                mine.wire.look()
+
+    def look(self) -> None:
+        for mine in self.both:
+            mine.wire.look()
+
+    def kill(self, mine: Mine) -> None:
+        self.both.remove(mine)
+        store: Any = mine.server.tasks.options.store  # type: ignore[union-attr]
+        del self.shelf.callbacks[store.number]
+
+
+@pytest.mark.req("XTASK-05")
+def test_task_is_seen_by_the_other_process_at_once() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    assert mines.second.wire.status(id) == "working"
+    assert mines.second.wire.ask("tasks/list")["tasks"][0]["taskId"] == id
+    mines.first.dug()
+    assert mines.first.wire.status(id) == mines.second.wire.status(id) == "completed"
+    for mine in mines.both:
+        answer = mine.wire.ask("tasks/result", taskId=id)
+        assert answer["content"][0]["text"] == "gold at 1"
+        assert answer["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": id}}
+    assert id not in mines.first.server.tasks._machine, "what is over needs no memory here"  # type: ignore[union-attr]
+
+
+@pytest.mark.req("TASK-34")
+def test_other_owner_finds_nothing() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    wire = mines.second.connect(principal="bob")
+    for method in ("tasks/get", "tasks/cancel", "tasks/result"):
+        assert {**wire.ask(method, taskId=id), "data": None} == {**GONE, "data": None}
+        assert {**wire.ask(method, taskId="none"), "data": None} == {**GONE, "data": None}
+    assert wire.ask("tasks/list")["tasks"] == []
+
+
+@pytest.mark.req("TASK-24")
+def test_list_has_the_tasks_of_all_processes_in_the_order_of_creation() -> None:
+    mines = Mines()
+    ids = []
+    for mine in mines.both * 2:
+        ids.append(mine.wire.begin())
+        mines.advance(1)
+    for mine in mines.both:
+        assert [task["taskId"] for task in mine.wire.ask("tasks/list")["tasks"]] == ids
+
+
+@pytest.mark.req("TASK-25", "TASK-26")
+def test_cancel_reaches_the_work_in_the_other_process() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    assert mines.second.wire.ask("tasks/cancel", taskId=id)["status"] == "cancelled"
+    assert [each.task.status for each in mines.second.changes] == ["cancelled"]
+    mines.look()
+    assert mines.first.ended == ["cancelled"]
+    for mine in mines.both:
+        assert mine.wire.status(id) == "cancelled"
+        assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+        assert mine.wire.ask("tasks/result", taskId=id)["message"] == "Task was cancelled"
+
+
+def test_cancel_whose_signal_is_lost_reaches_the_work_with_the_next_renewal() -> None:
+    mines = Mines()
+    mines.shelf.is_mute = True
+    id = mines.first.wire.begin()
+    mines.second.wire.ask("tasks/cancel", taskId=id)
+    mines.look()
+    assert mines.first.ended == []
+    mines.advance(10)
+    assert mines.first.ended == ["cancelled"]
+
+
+def test_cancel_wins_over_a_result_that_comes_later() -> None:
+    mines = Mines()
+    mines.shelf.is_mute = True
+    id = mines.first.wire.begin()
+    waiting = mines.first.wire.send("tasks/result", taskId=id)
+    mines.second.wire.ask("tasks/cancel", taskId=id)
+    mines.first.dug()
+    assert mines.second.wire.status(id) == "cancelled"
+    answer = mines.first.wire.answer_to(waiting)
+    assert answer is not None
+    assert answer["error"]["message"] == "Task was cancelled"
+
+
+def test_cancel_that_the_store_refuses_is_answered_by_what_the_store_has() -> None:
+    mines = Mines()
+    mines.shelf.is_mute = True
+    id = mines.first.wire.begin()
+    mines.second.wire.ask("tasks/cancel", taskId=id)
+    answer = mines.first.wire.ask("tasks/cancel", taskId=id)
+    assert (answer["code"], answer["data"]["status"]) == (-32602, "cancelled")
+
+
+def test_cancel_is_tried_again_after_another_change() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    store: Any = mines.second.server.tasks.options.store  # type: ignore[union-attr]
+    end, versions = store.end, []
+
+    async def interfere(key: str, version: int, record: bytes) -> bool:
+        versions.append(version)
+        if len(versions) == 1:
+            mines.shelf.rows[key].version += 1
+        found: bool = await end(key, version, record)
+        return found
+
+    store.end = interfere
+    assert mines.second.wire.ask("tasks/cancel", taskId=id)["status"] == "cancelled"
+    assert versions == [1, 2]
+
+
+@pytest.mark.req("TASK-20", "TASK-21")
+@pytest.mark.parametrize("is_mute", [False, True])
+def test_result_waits_for_work_in_the_other_process(is_mute: bool) -> None:
+    mines = Mines()
+    mines.shelf.is_mute = is_mute
+    id = mines.first.wire.begin()
+    asked = mines.second.wire.send("tasks/result", taskId=id)
+    given_up = mines.second.wire.send("tasks/result", taskId=id)
+    mines.second.wire.feed(method="notifications/cancelled", params={"requestId": given_up})
+    mines.first.dug()
+    mines.advance(LONGEST_WAIT if is_mute else 0)
+    mines.look()
+    answer = mines.second.wire.answer_to(asked)
+    assert answer is not None
+    assert answer["result"]["content"][0]["text"] == "gold at 1"
+    assert mines.second.server.tasks._sharing._waiting == {}  # type: ignore[union-attr]
+
+
+def test_result_that_nothing_stored_is_lost() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.first.dug()
+    mines.shelf.rows[id].payload = None
+    assert mines.second.wire.ask("tasks/result", taskId=id)["message"] == "The result of the task is lost"
+
+
+def test_work_of_a_killed_process_begins_again_in_another_once_its_lease_has_expired() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.advance(25)
+    assert mines.second.digs == [], "the lease is renewed"
+    mines.kill(mines.first)
+    mines.advance(24)
+    assert mines.second.wire.status(id) == "working"
+    assert mines.second.digs == []
+    mines.advance(20)
+    (context,) = mines.second.contexts
+    assert context.task is not None
+    assert (context.task.id, context.task.is_resumed) == (id, True)
+    mines.second.dug("silver")
+    assert mines.second.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "silver at 1"
+
+
+def test_work_of_a_killed_process_that_cannot_begin_again_has_failed() -> None:
+    mines = Mines(tool={})
+    id = mines.first.wire.begin()
+    mines.kill(mines.first)
+    mines.advance(45)
+    answer = mines.second.wire.ask("tasks/get", taskId=id)
+    assert (answer["status"], answer["statusMessage"]) == ("failed", OLD)
+
+
+def test_paused_process_stops_work_that_another_has_taken_over() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.both.remove(mines.first)
+    mines.advance(45)
+    assert len(mines.second.digs) == 1
+    mines.first.link.advance(45)
+    assert mines.first.ended == ["cancelled"]
+    mines.second.dug("silver")
+    mines.first.wire.look()
+    assert mines.first.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "silver at 1"
+
+
+def test_process_that_ends_leaves_its_work_to_the_others() -> None:
+    mines = Mines()
+    host = Host(mines.first.link)
+    tasks = mines.first.server.tasks
+    assert tasks is not None
+    tasks.attach(host)
+    id = mines.first.wire.begin()
+    tasks.stop(host)
+    mines.first.link.run()
+    assert mines.first.ended == ["cancelled"]
+    tasks.detach(host)
+    mines.advance(10)
+    assert len(mines.first.digs) + len(mines.second.digs) == 2, "either process may take it"
+    assert mines.second.wire.status(id) == "working"
+
+
+def test_process_without_a_host_hears_nothing() -> None:
+    mines = Mines()
+    tasks = mines.first.server.tasks
+    assert tasks is not None
+    tasks.detach(mines.first.link.session.driver)
+    assert len(mines.shelf.callbacks) == 1
+
+
+def test_store_that_fails_is_reported_and_a_result_is_stored_when_it_works_again() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.shelf.is_broken = True
+    mines.first.dug()
+    mines.advance(10)
+    assert "tasks cannot be stored" in mines.first.link.reports
+    mines.shelf.is_broken = False
+    mines.advance(20)
+    assert mines.second.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "gold at 1"
+
+
+@pytest.mark.req("TASK-32")
+def test_expired_task_is_gone_everywhere() -> None:
+    mines = Mines(limits=TaskLimits(max_ttl=5.0))
+    id = mines.first.wire.begin()
+    mines.advance(6)
+    assert mines.first.ended == ["cancelled"]
+    assert mines.second.wire.status(id) == "-32602"
+
+
+def test_task_that_the_store_does_not_take_is_not_created() -> None:
+    mines = Mines()
+    store: Any = mines.first.server.tasks.options.store  # type: ignore[union-attr]
+    store.put = lambda change: False
+    answer = mines.first.wire.ask("tools/call", name="dig", task={})
+    assert answer["message"] == "The task could not be stored"

@@ -1,0 +1,204 @@
+"""Task machines that share a store: leases, and what becomes of tasks that others changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from task_keeper import EPOCH, GOOD, Disk, Keeper
+
+from mcpio.engine.task_records import (
+    Renewal,
+    StoreDelete,
+    StoredTask,
+    StoreFetch,
+    StorePut,
+    StoreRenew,
+    TaskOrphaned,
+    TaskReplied,
+    TaskStoreFailed,
+    TaskTaken,
+)
+
+LEASE = 30.0
+
+
+class Shared(Disk):
+    """A shared store whose answers a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects: list[Any] = []
+        self.takes: Any = True
+        self.renewal: Any = Renewal((), ())
+        self.found: Any = None
+
+    def answer(self, effect: Any) -> Any:
+        self.effects.append(effect)
+        match effect:
+            case StorePut():
+                super().answer(effect)
+                return self.takes
+            case StoreFetch():
+                return self.found
+            case StoreRenew():
+                return self.renewal
+        return super().answer(effect)
+
+    def of_kind(self, kind: type[Any]) -> list[Any]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+
+def sharer() -> tuple[Keeper, Any]:
+    disk = Shared()
+    return Keeper(disk, lease=LEASE), disk
+
+
+def stored(keeper: Keeper, disk: Any, id: str, **request: Any) -> StoredTask:
+    """Return a running task as another machine would find it."""
+    return StoredTask(id, disk.records[id], None, 1)
+
+
+def kinds(keeper: Keeper) -> list[str]:
+    return [type(event).__name__ for event in keeper.events]
+
+
+def test_running_task_is_leased_and_one_that_is_over_is_not() -> None:
+    keeper, disk = sharer()
+    id = keeper.create("ada", ttl=60_000)
+    keeper.finish(id)
+    first, last = disk.of_kind(StorePut)
+    assert (first.lease, first.owner, first.expires) == (LEASE, "ada", EPOCH + 60)
+    assert (last.lease, last.payload is None) == (None, False)
+    assert id not in keeper.machine
+    assert keeper.machine.held == 0
+    assert disk.of_kind(StoreDelete) == []
+
+
+def test_leases_are_renewed_three_times_as_often_as_needed() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    assert keeper.machine.next_deadline() == 10
+    keeper.advance(10)
+    keeper.advance(10)
+    assert [effect.keys for effect in disk.of_kind(StoreRenew)] == [(), (id,), (id,)]
+
+
+def test_renewal_that_fails_is_reported_and_tried_again() -> None:
+    keeper, disk = sharer()
+    disk.renewal = OSError("away")
+    keeper.advance(10)
+    assert kinds(keeper) == ["TaskStoreFailed"]
+    assert keeper.machine.next_deadline() == 20
+
+
+def test_lost_task_is_taken_and_calls_that_wait_are_told_to_ask_the_store() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    keeper.machine.result(None, id, cookie="waiting")
+    disk.renewal = Renewal([id, "unknown"], ())
+    keeper.advance(10)
+    assert keeper.events[-2:] == [TaskTaken(id), TaskReplied("waiting", None, None)]
+    assert not keeper.finish(id)
+
+
+def test_task_that_ends_while_its_lease_is_found_lost_stays_as_the_store_has_it() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    disk.renewal = Renewal([id], ())
+    keeper.machine.handle_timeout(10)
+    keeper.machine.finish(id, GOOD, now=10)
+    disk.takes = False
+    keeper.settle()
+    assert kinds(keeper)[-1] == "TaskTaken"
+    assert id not in keeper.machine
+
+
+def test_refused_cancel_of_a_task_that_has_expired_asks_the_store() -> None:
+    keeper, disk = sharer()
+    id = keeper.create(ttl=5_000)
+    keeper.machine.cancel(None, id, now=0, cookie="cancelled")
+    disk.takes = False
+    keeper.machine.withdraw(id)
+    keeper.settle()
+    assert keeper.events[-1] == TaskReplied("cancelled", None, None)
+
+
+def test_result_that_could_not_be_stored_is_stored_with_the_next_renewal() -> None:
+    keeper, disk = sharer()
+    id, other = keeper.create(), keeper.create()
+    disk.takes = OSError("full")
+    keeper.finish(id)
+    keeper.machine.cancel(None, other, now=0, cookie="cancelled")
+    keeper.settle()
+    keeper.machine.handle_timeout(10)
+    keeper.machine.handle_timeout(20)
+    disk.takes = True
+    keeper.settle()
+    assert id not in keeper.machine
+    assert other not in keeper.machine
+    assert [put.payload is None for put in disk.of_kind(StorePut)[-2:]] == [False, True]
+
+
+def test_signal_of_a_task_that_still_runs_changes_nothing() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    disk.found = stored(keeper, disk, id)
+    keeper.machine.task_signalled(id)
+    keeper.machine.task_signalled("unknown")
+    keeper.settle()
+    assert (id in keeper.machine, len(disk.of_kind(StoreFetch))) == (True, 1)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_signal_of_a_task_that_is_gone_or_over_takes_it(is_gone: bool) -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    text = disk.records[id].replace(b'"working"', b'"cancelled"')
+    disk.found = None if is_gone else StoredTask(id, text, None, 2)
+    keeper.machine.task_signalled(id)
+    assert kinds(keeper)[-1] == "TaskReplied"
+    assert keeper.settle() == [TaskTaken(id)]
+
+
+def test_signal_that_cannot_be_followed_is_reported() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    for disk.found in (OSError("away"), StoredTask(id, b"?", None, 2)):
+        keeper.machine.task_signalled(id)
+        (event,) = keeper.settle()
+        assert isinstance(event, TaskStoreFailed)
+        assert event.key == id
+    keeper.machine.task_signalled(id)
+    keeper.machine.finish(id, GOOD, now=0)
+    disk.found = None
+    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged"]
+
+
+def test_adopted_task_is_resumed_if_it_can_be_and_has_failed_otherwise() -> None:
+    keeper, disk = sharer()
+    other, other_disk = sharer()
+    again, never = other.create("ada", request={"x": 1}), other.create("ada")
+    disk.records.update(other_disk.records)
+    found = [stored(other, other_disk, again), stored(other, other_disk, never)]
+    disk.renewal = Renewal((), [*found, StoredTask("broken", b"?", None, 1)])
+    keeper.advance(10)
+    assert TaskOrphaned(again, "ada", "dig", {"x": 1}) in keeper.events
+    assert keeper.changes() == ["status failed"]
+    assert kinds(keeper).count("TaskStoreFailed") == 1
+    assert (again in keeper.machine, never in keeper.machine) == (True, False)
+    # Its own lease may have expired while the store was out of reach.
+    disk.renewal = Renewal((), found[:1])
+    keeper.advance(10)
+    assert kinds(keeper).count("TaskOrphaned") == 1
+
+
+def test_released_task_may_be_taken_over_at_once() -> None:
+    keeper, disk = sharer()
+    again, never = keeper.create(request={"x": 1}), keeper.create()
+    for id in (again, never, "unknown"):
+        keeper.machine.release(id, "the end", now=0)
+    keeper.settle()
+    assert [(put.key, put.lease) for put in disk.of_kind(StorePut)[-2:]] == [(again, 0.0), (never, None)]
+    assert again not in keeper.machine
+    assert "TaskOrphaned" not in kinds(keeper)

@@ -1,0 +1,120 @@
+"""A store of tasks that several processes share, in memory and by a clock of the test's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from mcpio.engine.task_records import Owner, StoredTask, StorePut
+
+
+@attrs.define
+class Row:
+    record: bytes
+    payload: bytes | None
+    owner: Owner
+    version: int = 1
+    holder: int = 0
+    until: float = 0.0
+
+
+class Shelf:
+    """What all processes see."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.rows: dict[str, Row] = {}
+        self.callbacks: dict[int, Callable[[str], None]] = {}
+        self.is_broken = False
+        self.is_mute = False
+
+    def tell(self, key: str) -> None:
+        for callback in () if self.is_mute else tuple(self.callbacks.values()):
+            callback(key)
+
+
+class SharedShelf:
+    """One process's way to a shelf: a ``SharedTaskStore``."""
+
+    lease = 30.0
+    _numbers = itertools.count(1)
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self.shelf = shelf or Shelf()
+        self.number = next(self._numbers)
+
+    def _rows(self) -> dict[str, Row]:
+        if self.shelf.is_broken:
+            raise OSError("no way to the shelf")
+        return self.shelf.rows
+
+    def _stored(self, key: str, row: Row) -> StoredTask:
+        return StoredTask(key, row.record, row.payload, row.version)
+
+    def put(self, change: StorePut) -> bool:
+        row = self._rows().get(change.key)
+        if row is None:
+            row = self._rows()[change.key] = Row(b"", None, change.owner, 0, self.number)
+        elif row.holder != self.number:
+            return False
+        row.record = bytes(change.record)
+        row.payload = row.payload if change.payload is None else bytes(change.payload)
+        row.version += 1
+        self._lease(row, change.lease)
+        self.shelf.tell(change.key)
+        return True
+
+    def _lease(self, row: Row, lease: float | None) -> None:
+        row.holder = self.number if lease else 0
+        row.until = float("inf") if lease is None else self.shelf.now + lease
+
+    def delete(self, key: str) -> None:
+        row = self._rows().get(key)
+        if row is not None and row.holder == self.number:
+            del self._rows()[key]
+            self.shelf.tell(key)
+
+    async def fetch(self, key: str) -> StoredTask | None:
+        row = self._rows().get(key)
+        return None if row is None else self._stored(key, row)
+
+    async def end(self, key: str, version: int, record: bytes) -> bool:
+        row = self._rows().get(key)
+        if row is None or row.version != version:
+            return False
+        row.record, row.version = record, version + 1
+        self._lease(row, None)
+        self.shelf.tell(key)
+        return True
+
+    async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
+        rows = self._rows()
+        lost = [key for key in keys if key not in rows or rows[key].holder != self.number]
+        for key in keys:
+            if key not in lost:
+                self._lease(rows[key], lease)
+        return lost
+
+    async def adopt(self, lease: float) -> list[StoredTask]:
+        found = []
+        for key, row in self._rows().items():
+            if row.until <= self.shelf.now:
+                self._lease(row, lease)
+                found.append(self._stored(key, row))
+        return found
+
+    async def owned(self, owner: Owner) -> list[StoredTask]:
+        rows = self._rows().items()
+        return [self._stored(key, row) for key, row in rows if owner is not None and row.owner == owner]
+
+    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], object]:
+        self.shelf.callbacks[self.number] = callback
+        return lambda: self.shelf.callbacks.pop(self.number, None)
+
+
+def put(key: str, record: bytes = b"{}", payload: bytes | None = None, **options: Any) -> StorePut:
+    """Return an effect that stores a task for 30 seconds."""
+    return StorePut(0, key, record, payload, **{"lease": 30.0, **options})
