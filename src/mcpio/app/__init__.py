@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from mcpio.app.tasks.requester import TaskHandle as TaskHandle
     from mcpio.app.tasks.running import TaskHost as TaskHost
     from mcpio.app.tasks.store import MemoryTaskStore as MemoryTaskStore
+    from mcpio.app.tasks.store import SharedTaskStore as SharedTaskStore
     from mcpio.app.tasks.store import TaskStore as TaskStore
 
     __all__: list[str]
@@ -159,6 +160,6 @@ else:
             "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
             "tasks.requester": "StatusCallback TaskHandle",
             "tasks.running": "TaskHost",
-            "tasks.store": "MemoryTaskStore TaskStore",
+            "tasks.store": "MemoryTaskStore SharedTaskStore TaskStore",
         },
     )

@@ -25,15 +25,20 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection as ServerConnection
     from mcpio.engine.table import Phase as Phase
     from mcpio.engine.task_machine import TaskMachine as TaskMachine
+    from mcpio.engine.task_records import Renewal as Renewal
     from mcpio.engine.task_records import StoreDelete as StoreDelete
+    from mcpio.engine.task_records import StoredTask as StoredTask
+    from mcpio.engine.task_records import StoreFetch as StoreFetch
     from mcpio.engine.task_records import StoreLoad as StoreLoad
     from mcpio.engine.task_records import StorePut as StorePut
+    from mcpio.engine.task_records import StoreRenew as StoreRenew
     from mcpio.engine.task_records import TaskChanged as TaskChanged
     from mcpio.engine.task_records import TaskLimits as TaskLimits
     from mcpio.engine.task_records import TaskOrphaned as TaskOrphaned
     from mcpio.engine.task_records import TaskOutcome as TaskOutcome
     from mcpio.engine.task_records import TaskReplied as TaskReplied
     from mcpio.engine.task_records import TaskStoreFailed as TaskStoreFailed
+    from mcpio.engine.task_records import TaskTaken as TaskTaken
 
     __all__: list[str]
 else:
@@ -53,8 +58,8 @@ else:
             "table": "Phase",
             "task_machine": "TaskMachine",
             "task_records": (
-                "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied "
-                "TaskStoreFailed"
+                "Renewal StoreDelete StoredTask StoreFetch StoreLoad StorePut StoreRenew TaskChanged TaskLimits "
+                "TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed TaskTaken"
             ),
         },
     )

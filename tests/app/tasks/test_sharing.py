@@ -56,11 +56,14 @@ class Mines:
 
     def kill(self, mine: Mine) -> None:
         self.both.remove(mine)
-        store: Any = mine.server.tasks.options.store  # type: ignore[union-attr]
+        store: Any = tasks_of(mine).options.store
         del self.shelf.callbacks[store.number]
 
 
-@pytest.mark.req("XTASK-05")
+def tasks_of(mine: Mine) -> Any:
+    return mine.server.tasks
+
+
 def test_task_is_seen_by_the_other_process_at_once() -> None:
     mines = Mines()
     id = mines.first.wire.begin()
@@ -72,7 +75,7 @@ def test_task_is_seen_by_the_other_process_at_once() -> None:
         answer = mine.wire.ask("tasks/result", taskId=id)
         assert answer["content"][0]["text"] == "gold at 1"
         assert answer["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": id}}
-    assert id not in mines.first.server.tasks._machine, "what is over needs no memory here"  # type: ignore[union-attr]
+    assert id not in tasks_of(mines.first)._machine, "what is over needs no memory here"
 
 
 @pytest.mark.req("TASK-34")
@@ -147,7 +150,7 @@ def test_cancel_that_the_store_refuses_is_answered_by_what_the_store_has() -> No
 def test_cancel_is_tried_again_after_another_change() -> None:
     mines = Mines()
     id = mines.first.wire.begin()
-    store: Any = mines.second.server.tasks.options.store  # type: ignore[union-attr]
+    store: Any = tasks_of(mines.second).options.store
     end, versions = store.end, []
 
     async def interfere(key: str, version: int, record: bytes) -> bool:
@@ -177,7 +180,7 @@ def test_result_waits_for_work_in_the_other_process(is_mute: bool) -> None:
     answer = mines.second.wire.answer_to(asked)
     assert answer is not None
     assert answer["result"]["content"][0]["text"] == "gold at 1"
-    assert mines.second.server.tasks._sharing._waiting == {}  # type: ignore[union-attr]
+    assert tasks_of(mines.second)._sharing._waiting == {}
 
 
 def test_result_that_nothing_stored_is_lost() -> None:
@@ -230,8 +233,7 @@ def test_paused_process_stops_work_that_another_has_taken_over() -> None:
 def test_process_that_ends_leaves_its_work_to_the_others() -> None:
     mines = Mines()
     host = Host(mines.first.link)
-    tasks = mines.first.server.tasks
-    assert tasks is not None
+    tasks = tasks_of(mines.first)
     tasks.attach(host)
     id = mines.first.wire.begin()
     tasks.stop(host)
@@ -245,8 +247,7 @@ def test_process_that_ends_leaves_its_work_to_the_others() -> None:
 
 def test_process_without_a_host_hears_nothing() -> None:
     mines = Mines()
-    tasks = mines.first.server.tasks
-    assert tasks is not None
+    tasks = tasks_of(mines.first)
     tasks.detach(mines.first.link.session.driver)
     assert len(mines.shelf.callbacks) == 1
 
@@ -274,7 +275,7 @@ def test_expired_task_is_gone_everywhere() -> None:
 
 def test_task_that_the_store_does_not_take_is_not_created() -> None:
     mines = Mines()
-    store: Any = mines.first.server.tasks.options.store  # type: ignore[union-attr]
+    store: Any = tasks_of(mines.first).options.store
     store.put = lambda change: False
     answer = mines.first.wire.ask("tools/call", name="dig", task={})
     assert answer["message"] == "The task could not be stored"

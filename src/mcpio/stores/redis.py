@@ -1,0 +1,273 @@
+"""A store in Redis or Valkey, which the processes of one server share. Needs coredis: ``pip install mcpio[redis]``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import coredis
+
+from mcpio.engine.task_records import Owner, StoredTask, StorePut
+
+__all__ = ["RedisStore"]
+
+# Every script takes the prefix of all keys. A task is a hash:
+#   record, payload   as the task machine gave them
+#   owner             the key of its owner's index, empty without an owner
+#   holder            the process that has it on lease, empty when it is over
+#   version           how often it was written
+# ``leases`` orders the ids of those that run by the end of their lease, an owner's index the owner's by their expiry.
+# Times are milliseconds of the server's clock, since those of the processes may differ.
+_COMMON: Final = """
+local prefix = ARGV[1]
+local leases = prefix .. 'leases'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function task(id) return prefix .. 'task:' .. id end
+local function tell(id) redis.call('PUBLISH', prefix .. 'tasks', id) end
+local function stored(id)
+  local found = redis.call('HMGET', task(id), 'record', 'payload', 'version')
+  return {id, found[1], found[2], tonumber(found[3] or '0')}
+end
+local function hold(id, holder, lease)
+  if lease == '' then
+    redis.call('HSET', task(id), 'holder', '')
+    redis.call('ZREM', leases, id)
+  else
+    redis.call('HSET', task(id), 'holder', holder)
+    redis.call('ZADD', leases, now + lease, id)
+  end
+end
+"""
+# prefix, id, holder, lease or '', record, 1 with a payload, payload, owner's index or '', expiry or ''
+_PUT: Final = """
+local id, key, holder = ARGV[2], task(ARGV[2]), redis.call('HGET', task(ARGV[2]), 'holder')
+if holder and holder ~= ARGV[3] then return 0 end
+redis.call('HSET', key, 'record', ARGV[5], 'owner', ARGV[8])
+if ARGV[6] == '1' then redis.call('HSET', key, 'payload', ARGV[7]) end
+redis.call('HINCRBY', key, 'version', 1)
+hold(id, ARGV[3], ARGV[4])
+if ARGV[9] ~= '' then redis.call('PEXPIREAT', key, ARGV[9]) end
+if ARGV[8] ~= '' then
+  local expiry = ARGV[9] ~= '' and ARGV[9] or '+inf'
+  redis.call('ZADD', ARGV[8], expiry, id)
+  local last = redis.call('ZRANGE', ARGV[8], -1, -1, 'WITHSCORES')[2]
+  if last == 'inf' then redis.call('PERSIST', ARGV[8])
+  else redis.call('PEXPIREAT', ARGV[8], string.format('%.0f', last)) end
+end
+tell(id)
+return 1
+"""
+# prefix, id, holder
+_DELETE: Final = """
+local id, key = ARGV[2], task(ARGV[2])
+local found = redis.call('HMGET', key, 'holder', 'owner')
+if found[1] ~= ARGV[3] then return 0 end
+redis.call('DEL', key)
+redis.call('ZREM', leases, id)
+if found[2] ~= '' then redis.call('ZREM', found[2], id) end
+tell(id)
+return 1
+"""
+# prefix, id
+_FETCH: Final = """
+return stored(ARGV[2])
+"""
+# prefix, id, version, record
+_END: Final = """
+local id, key = ARGV[2], task(ARGV[2])
+if redis.call('HGET', key, 'version') ~= ARGV[3] then return 0 end
+redis.call('HSET', key, 'record', ARGV[4])
+redis.call('HINCRBY', key, 'version', 1)
+hold(id, '', '')
+tell(id)
+return 1
+"""
+# prefix, holder, lease, id...
+_RENEW: Final = """
+local lost = {}
+for i = 4, #ARGV do
+  if redis.call('HGET', task(ARGV[i]), 'holder') == ARGV[2] then hold(ARGV[i], ARGV[2], ARGV[3])
+  else table.insert(lost, ARGV[i]) end
+end
+return lost
+"""
+# prefix, holder, lease, how many
+_ADOPT: Final = """
+local adopted = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, ARGV[4])) do
+  if redis.call('EXISTS', task(id)) == 1 then
+    hold(id, ARGV[2], ARGV[3])
+    table.insert(adopted, stored(id))
+  else
+    redis.call('ZREM', leases, id)
+  end
+end
+return adopted
+"""
+# prefix, owner's index
+_OWNED: Final = """
+redis.call('ZREMRANGEBYSCORE', ARGV[2], '-inf', now)
+local found = {}
+for _, id in ipairs(redis.call('ZRANGE', ARGV[2], 0, -1)) do
+  if redis.call('EXISTS', task(id)) == 1 then table.insert(found, stored(id))
+  else redis.call('ZREM', ARGV[2], id) end
+end
+return found
+"""
+
+_AT_ONCE: Final = 64
+"""How many tasks a process takes over at once, so that others have their share."""
+_RETRY: Final = 1.0
+"""Seconds before the way to the server is tried again, where coredis has given up."""
+
+
+class RedisStore:
+    """Keeps tasks in Redis or Valkey, for any number of processes: a ``SharedTaskStore``.
+
+    Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
+    with the same server and ``prefix`` share their tasks. Methods raise what coredis raises: ``coredis.exceptions``.
+
+    What Redis keeps after a power failure is for its settings to say (``appendonly``, ``appendfsync``). All keys are
+    in one slot only if ``prefix`` has a hash tag, so a cluster needs one, such as ``"{mcpio}:"``.
+    """
+
+    lease: float
+    """For how long a process keeps a task without a sign of life, in seconds."""
+
+    def __init__(
+        self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "mcpio:", lease: float = 30.0, **options: Any
+    ) -> None:
+        """Prepare a client for ``url`` (``redis://``, ``rediss://`` or ``unix://``).
+
+        All keys begin with ``prefix``. ``options`` go to ``coredis.Redis.from_url``. Raises ValueError for a lease that
+        is not more than 0.
+        """
+        if not lease > 0:
+            raise ValueError(f"lease is a number of seconds, more than 0, not {lease!r}")
+        self.lease = lease
+        self._prefix = prefix
+        self._holder = secrets.token_hex(8)
+        self._client: coredis.Redis[bytes] = coredis.Redis.from_url(url, **options)
+        self._callbacks: dict[str, list[Callable[[str], None]]] = {}
+        self._open: AsyncExitStack | None = None
+
+    async def __aenter__(self) -> Self:
+        stack = AsyncExitStack()
+        try:
+            await stack.enter_async_context(self._client)
+            await self._client.ping()
+            group = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(group.cancel_scope.cancel)
+            await group.start(self._listen)
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._open = stack
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        stack, self._open = self._open, None
+        if stack is not None:
+            # Not told of the body's error, the task groups inside cannot wrap it in groups.
+            await stack.aclose()
+
+    # Tasks
+
+    async def put(self, change: StorePut) -> bool:
+        """Store a task if its key is new or leased by this object, and return whether it was."""
+        payload, expires = change.payload, change.expires
+        done = await self._run(
+            _PUT,
+            change.key,
+            self._holder,
+            _milliseconds(change.lease),
+            bytes(change.record),
+            0 if payload is None else 1,
+            b"" if payload is None else bytes(payload),
+            self._index(change.owner),
+            _milliseconds(expires),
+        )
+        return bool(done)
+
+    async def delete(self, key: str) -> None:
+        """Delete a task, if it is leased by this object."""
+        await self._run(_DELETE, key, self._holder)
+
+    async def fetch(self, key: str) -> StoredTask | None:
+        """Return a task, or ``None``."""
+        found = _stored(await self._run(_FETCH, key))
+        return found if found.version else None
+
+    async def end(self, key: str, version: int, record: bytes) -> bool:
+        """Replace the record of a task and end its lease, if it still has that version; return whether it had."""
+        return bool(await self._run(_END, key, version, bytes(record)))
+
+    async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
+        """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
+        lost = await self._run(_RENEW, self._holder, _milliseconds(lease), *keys)
+        return [key.decode() for key in lost]
+
+    async def adopt(self, lease: float) -> list[StoredTask]:
+        """Lease tasks whose leases have expired, for seconds from now, and return them: at most 64."""
+        found = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
+        return [_stored(each) for each in found]
+
+    async def owned(self, owner: Owner) -> list[StoredTask]:
+        """Return the tasks of an owner; for ``None``, which says nothing about who asks, none."""
+        index = self._index(owner)
+        return [_stored(each) for each in await self._run(_OWNED, index)] if index else []
+
+    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call back with the key of each task that any process changed, while the store is open."""
+        return self._subscribed("tasks", callback)
+
+    # Inside
+
+    def _index(self, owner: Owner) -> str:
+        return "" if owner is None else f"{self._prefix}owner:{type(owner).__name__}:{owner}"
+
+    async def _run(self, script: str, *arguments: str | bytes | int) -> Any:
+        if self._open is None:
+            raise RuntimeError("the store is not open: serve within 'async with store'")
+        return await self._client.register_script(_COMMON + script)(args=[self._prefix, *arguments])
+
+    def _subscribed(self, channel: str, callback: Callable[[str], None]) -> Callable[[], None]:
+        callbacks = self._callbacks.setdefault(channel, [])
+        callbacks.append(callback)
+        return lambda: callbacks.remove(callback)
+
+    async def _listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Pass on what processes publish, for as long as the store is open."""
+        channels = {self._prefix + channel: channel for channel in ("tasks",)}
+        is_first = True
+        while True:
+            try:
+                async with self._client.pubsub(channels=list(channels), ignore_subscribe_messages=True) as messages:
+                    if is_first:
+                        task_status.started()
+                        is_first = False
+                    async for message in messages:
+                        heard: Any = message  # bytes, since the client does not decode
+                        channel, text = channels[heard["channel"].decode()], heard["data"].decode()
+                        for callback in tuple(self._callbacks.get(channel, ())):
+                            callback(text)
+            except Exception:
+                if is_first:
+                    raise
+            await anyio.sleep(_RETRY)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else str(int(seconds * 1000))
+
+
+def _stored(found: Any) -> StoredTask:
+    key, record, payload, version = found
+    return StoredTask(key.decode(), record or b"", payload, version or 0)

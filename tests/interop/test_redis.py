@@ -1,0 +1,226 @@
+"""Stores of tasks that processes share: what each promises, in memory and in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import coredis.exceptions
+import pytest
+import trio
+from redis_server import redis_server
+from shared_tasks import SharedShelf, Shelf, put
+
+from mcpio.app.awaitables import settled
+from mcpio.engine.task_records import StoredTask
+from mcpio.stores.redis import RedisStore
+
+LONG_AGO, LATER = 1.0, 4e9
+
+_prefixes = (f"test{number}:" for number in itertools.count())
+
+# coredis leaves the streams inside of its connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect garbage while its warnings are ignored."""
+    yield
+    gc.collect()
+
+
+Check = Callable[[Any, Any], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with redis_server() as found:
+        yield found
+
+
+@pytest.fixture(params=["memory", "redis on trio", "redis on asyncio"])
+def run(request: pytest.FixtureRequest) -> Callable[[Check], None]:
+    """Return what runs a check with the ways of two processes to one store."""
+    if request.param == "memory":
+        shelf = Shelf()
+        return lambda check: trio.run(check, SharedShelf(shelf), SharedShelf(shelf))
+    url, prefix = request.getfixturevalue("url"), next(_prefixes)
+
+    async def with_redis(check: Check) -> None:
+        async with RedisStore(url, prefix=prefix) as one, RedisStore(url, prefix=prefix) as other:
+            await check(one, other)
+
+    if request.param.endswith("trio"):
+        return lambda check: trio.run(with_redis, check)
+    return lambda check: asyncio.run(with_redis(check))
+
+
+def test_task_is_stored_and_read_by_any_process(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        assert await settled(one.put(put("a", b"one")))
+        assert await settled(other.fetch("a")) == StoredTask("a", b"one", None, 1)
+        assert await settled(one.put(put("a", b"\x00two", b"result", lease=None)))
+        assert await settled(other.fetch("a")) == StoredTask("a", b"\x00two", b"result", 2)
+        assert await settled(one.fetch("b")) is None
+
+    run(check)
+
+
+def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a", b"one")))
+        assert not await settled(other.put(put("a", b"two")))
+        await settled(other.delete("a"))
+        assert (await settled(one.fetch("a"))).record == b"one"
+        await settled(one.delete("a"))
+        await settled(one.delete("a"))
+        assert await settled(one.fetch("a")) is None
+
+    run(check)
+
+
+def test_task_that_is_over_is_nobodys_and_keeps_its_result(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a", b"one", b"result", lease=None)))
+        for process in (one, other):
+            assert not await settled(process.put(put("a", b"two")))
+            assert await settled(process.adopt(30.0)) == []
+        assert (await settled(one.fetch("a"))).payload == b"result"
+        assert list(await settled(one.renew(["a"], 30.0))) == ["a"]
+
+    run(check)
+
+
+def test_end_compares_the_version_and_breaks_the_lease(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a", b"one")))
+        assert not await settled(other.end("a", 2, b"wrong"))
+        assert not await settled(other.end("b", 1, b"unknown"))
+        assert await settled(other.end("a", 1, b"ended"))
+        assert await settled(one.fetch("a")) == StoredTask("a", b"ended", None, 2)
+        assert not await settled(one.put(put("a", b"late")))
+
+    run(check)
+
+
+def test_renewal_names_the_tasks_that_are_lost(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a")))
+        await settled(other.put(put("b")))
+        assert list(await settled(one.renew(["a", "b", "c"], 30.0))) == ["b", "c"]
+
+    run(check)
+
+
+def test_expired_lease_is_taken_over_once(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a", b"one", lease=0.0)))
+        await settled(one.put(put("b")))
+        assert list(await settled(other.adopt(30.0))) == [StoredTask("a", b"one", None, 1)]
+        assert await settled(one.adopt(30.0)) == []
+        assert await settled(other.put(put("a", b"two")))
+        assert list(await settled(one.renew(["a", "b"], 30.0))) == ["a"]
+
+    run(check)
+
+
+def test_owner_finds_own_tasks(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        for key, owner in (("a", "ada"), ("b", 7), ("c", "7"), ("d", None)):
+            await settled(one.put(put(key, owner=owner)))
+        await settled(other.put(put("e", owner="ada", expires=LATER)))
+        found = {owner: sorted(each.key for each in await settled(other.owned(owner))) for owner in ("ada", 7, "7")}
+        assert found == {"ada": ["a", "e"], 7: ["b"], "7": ["c"]}
+        assert await settled(other.owned(None)) == []
+        await settled(one.delete("a"))
+        assert [each.key for each in await settled(one.owned("ada"))] == ["e"]
+
+    run(check)
+
+
+def test_changes_are_told_to_every_process(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        seen: list[str] = []
+        told = one.subscribe(seen.append), other.subscribe(seen.append)
+        await settled(one.put(put("a")))
+        await settled(other.end("a", 1, b"{}"))
+        await settled(one.put(put("b")))
+        await settled(one.delete("b"))
+        await _until(lambda: len(seen) == 8)
+        assert sorted(seen) == ["a"] * 4 + ["b"] * 4
+        for end in told:
+            end()
+
+    run(check)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Wait for what another task of the event loop brings about."""
+    with anyio.fail_after(20):
+        while not condition():  # noqa: ASYNC110  # Redis answers when it wants to
+            await anyio.sleep(0.001)
+
+
+# Redis alone
+
+
+def in_redis(url: str, check: Callable[[RedisStore], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with RedisStore(url, prefix=next(_prefixes)) as store:
+            await check(store)
+
+    trio.run(main)
+
+
+def test_redis_forgets_expired_tasks(url: str) -> None:
+    async def check(store: RedisStore) -> None:
+        await store.put(put("a", owner="ada", expires=LONG_AGO))
+        assert await store.fetch("a") is None
+        assert await store.owned("ada") == []
+        await store.put(put("b", owner="ada", expires=LATER))
+        await store.put(put("c", owner="ada", expires=LONG_AGO, lease=0.0))
+        assert [each.key for each in await store.owned("ada")] == ["b"]
+        assert await store.adopt(30.0) == []
+        await store._client.delete([f"{store._prefix}task:b"])
+        assert await store.owned("ada") == []
+
+    in_redis(url, check)
+
+
+def test_redis_that_is_not_there_is_an_error_on_opening() -> None:
+    async def main() -> None:
+        async with RedisStore("redis://127.0.0.1:1"):
+            pass
+
+    with pytest.raises(coredis.exceptions.ConnectionError):
+        trio.run(main)
+
+
+def test_closed_redis_store_says_so(url: str) -> None:
+    store = RedisStore(url)
+    with pytest.raises(RuntimeError, match="async with store"):
+        trio.run(store.fetch, "a")
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("nan")])
+def test_lease_that_is_no_time_is_refused(lease: float) -> None:
+    with pytest.raises(ValueError, match="lease is a number of seconds"):
+        RedisStore(lease=lease)
+
+
+def test_redis_store_listens_again_after_its_connection_broke(url: str) -> None:
+    async def check(store: RedisStore) -> None:
+        seen: list[str] = []
+        store.subscribe(seen.append)
+        assert await store._client.client_kill(type_=coredis.PureToken.PUBSUB) == 1
+        with trio.fail_after(20):
+            while not seen:
+                await store.put(put("a"))
+                await trio.sleep(0.01)
+
+    in_redis(url, check)
