@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from mcpio.app.elicitation import defaults_of as defaults_of
     from mcpio.app.elicitation import web_address as web_address
     from mcpio.app.forms import Form as Form
+    from mcpio.app.gathering import Gathered as Gathered
+    from mcpio.app.gathering import PublicNames as PublicNames
     from mcpio.app.health import SessionHealth as SessionHealth
     from mcpio.app.icons import icon_fault as icon_fault
     from mcpio.app.icons import icon_redirect_fault as icon_redirect_fault
@@ -126,6 +128,7 @@ else:
                 "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address"
             ),
             "forms": "Form",
+            "gathering": "Gathered PublicNames",
             "health": "SessionHealth",
             "icons": "icon_fault icon_redirect_fault icon_type_of",
             "listening": "Change Listening Missed",

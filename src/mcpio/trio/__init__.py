@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from mcpio.trio._net.server import SocketListening as SocketListening
     from mcpio.trio._net.server import serve_tcp as serve_tcp
     from mcpio.trio._net.server import serve_unix as serve_unix
+    from mcpio.trio._servers import Servers as Servers
+    from mcpio.trio._servers import ServerSource as ServerSource
+    from mcpio.trio._servers import ServerState as ServerState
+    from mcpio.trio._servers import open_servers as open_servers
     from mcpio.trio._signals import Terminated as Terminated
     from mcpio.trio._signals import run_until_signalled as run_until_signalled
     from mcpio.trio._signals import terminate_on_signals as terminate_on_signals
@@ -69,6 +73,7 @@ else:
             "_net.listening": "SocketPeer",
             "_memory": "memory_client",
             "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
+            "_servers": "ServerSource ServerState Servers open_servers",
             "_signals": "Terminated run_until_signalled terminate_on_signals",
             "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
             "_net.client": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
