@@ -13,6 +13,9 @@ from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
     from mcpio.app.caching import ResultCache as ResultCache
+    from mcpio.app.changes import Changed as Changed
+    from mcpio.app.changes import Changes as Changes
+    from mcpio.app.changes import LocalChanges as LocalChanges
     from mcpio.app.client import CallOptions as CallOptions
     from mcpio.app.client import Client as Client
     from mcpio.app.client import ClientOptions as ClientOptions
@@ -119,6 +122,7 @@ else:
         __name__,
         {
             "caching": "ResultCache",
+            "changes": "Changed Changes LocalChanges",
             "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
             "client_handlers": "Elicitor RootsProvider Sampler",
             "client_tools": "CheckResults",

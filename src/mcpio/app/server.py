@@ -13,6 +13,7 @@ from mcpio import types  # what belongs to one feature is loaded when a server h
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.authorization import ScopeRules
 from mcpio.app.awaitables import checked_callback, is_awaitable
+from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
 from mcpio.app.input_required import InputRequired
@@ -51,10 +52,11 @@ from mcpio.types.lifecycle import (
     ToolsCapability,
 )
 from mcpio.types.logging import LoggingLevel
-from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolListChangedNotification
+from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpio.app.authorization import Scopes
+    from mcpio.app.changes import Changes
     from mcpio.app.contracts import Middleware
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
@@ -132,6 +134,10 @@ class Server:
     """Reports failures of all sessions to the operator."""
     thread_pool: ThreadPool
     """The threads of blocking handlers of all sessions."""
+    changes: Changes
+    """The bus that changes of what is offered pass."""
+    audience: Audience
+    """The listeners of this process: sessions, and subscriptions of stateless clients."""
     undelivered: int
     """The number of broadcasts that did not reach a client: ``ServerSession.undelivered`` of all sessions."""
 
@@ -154,6 +160,7 @@ class Server:
         middleware: Iterable[Middleware] = (),
         tasks: TaskOptions | None = None,
         states: RequestStates | None = None,
+        changes: Changes | None = None,
         options: Options | None = None,
     ) -> None:
         """Describe the server.
@@ -177,6 +184,8 @@ class Server:
             tasks: How tasks are kept, for tools with ``task_support``.
             states: How to seal what is carried through stateless clients between the rounds of a call. The default
                 seals with a key that only this process has.
+            changes: The bus that changes of what is offered pass: one that several processes share tells the clients of
+                all of them. The default is a ``LocalChanges``.
             options: The revisions, limits and timeouts of its connections.
 
         Raises:
@@ -200,9 +209,13 @@ class Server:
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
         self.fault_reports = FaultReports()
-        self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
-        self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
-        self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))
+        self.changes = changes or LocalChanges()
+        self.audience = Audience()
+        self.changes.subscribe(self._spread)
+        self._told = 0
+        self.tools = Tools(lambda: self.changes.publish(Changed("tools")), mask_errors=mask_errors)
+        self.resources = Resources(lambda: self.changes.publish(Changed("resources")))
+        self.prompts = Prompts(lambda: self.changes.publish(Changed("prompts")))
         self.completions = Completions(self.prompts, self.resources)
         self.handlers = self._own_handlers()
         self.notification_handlers = {}
@@ -414,13 +427,12 @@ class Server:
     def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
         """Tell the subscribers of a resource that it changed; return how many were told (RES-07).
 
-        ``within`` are resources that contain it: their subscribers are told of ``uri`` too.
+        ``within`` are resources that contain it: their subscribers are told of ``uri`` too. Where several processes
+        share ``changes``, the subscribers of all of them are told, and the number is 0 if that is done later.
         """
-        wanted = (uri, within) if isinstance(within, str) else (uri, *within)
-        update = types.ResourceUpdatedNotification(uri)
-        return sum(
-            session.driving.broadcast(update) for session in self.sessions if any(map(session.is_subscribed, wanted))
-        )
+        self._told = 0
+        self.changes.publish(Changed("updated", uri, (within,) if isinstance(within, str) else tuple(within)))
+        return self._told
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Tell the client that its user is done at a web address; return whether that was news (ELIC-16).
@@ -482,6 +494,7 @@ class Server:
         """Return the session of a connection, for a driver."""
         session = ServerSession(self, connection, driver, state, new_scope=Context)
         self._sessions[session] = None
+        self.audience.add(session, (LISTS,))
         if self.tasks is not None:
             self.tasks.attach(driver, state, session)
         return session
@@ -489,6 +502,7 @@ class Server:
     def forget(self, session: ServerSession) -> None:
         """Remove a session that has ended from those that broadcasts go to."""
         self._sessions.pop(session, None)
+        self.audience.remove(session, (LISTS, *map(resource_topic, session.subscriptions)))
         if self.tasks is not None:
             self.tasks.detach(session.driver)
 
@@ -552,9 +566,9 @@ class Server:
         scope.session.driving.subscribe(request.uri)
         return EmptyResult()
 
-    def _broadcast(self, notification: Any) -> None:
-        for session in self.sessions:
-            session.driving.broadcast(notification)
+    def _spread(self, change: Changed) -> None:
+        """Tell the clients of this process of a change, wherever it was made."""
+        self._told = self.audience.tell(change.topics, change.notification())
 
 
 def _must_be_task(tool: Tool) -> bool:

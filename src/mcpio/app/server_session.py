@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio.app.changes import resource_topic
 from mcpio.app.reporting import unwrap_group
 from mcpio.app.session import Handler, Session, SessionDriving
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mcpio.app.authorization import ScopeRules
+    from mcpio.app.changes import Audience
     from mcpio.app.contracts import Middleware
     from mcpio.app.input_required import InputRequired
     from mcpio.app.logs import LogOutlet
@@ -69,6 +71,7 @@ class ServedBy(Protocol):
     ledger: Ledger
     fault_reports: FaultReports
     thread_pool: ThreadPool
+    audience: Audience
     _pages: KeptPages
     undelivered: int
 
@@ -192,6 +195,14 @@ class ServerSession(Session):
         """How many log messages were dropped: beyond the rate, or because the client reads slowly."""
         return self.connection.stats.dropped_logs + (0 if self._log_outlet is None else self._log_outlet.dropped)
 
+    def hear(self, notification: Any) -> bool:
+        """Send a notification that goes to many sessions. Count it where that is impossible; return whether it went."""
+        was_sent = self.tell(notification)
+        if not was_sent:
+            self.undelivered += 1
+            self.server.undelivered += 1
+        return was_sent
+
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
         """Send a notification if the client can take it; return whether it could.
 
@@ -224,6 +235,7 @@ class ServerSession(Session):
             raise LocalProtocolError("malformed snapshot: expected elicitations by id @ snapshot.state.visits")
         self.log_level = level
         self._subscriptions = dict.fromkeys(uris) or None
+        self.server.audience.add(self, map(resource_topic, uris))
         self.connection.held.subscriptions = sum(sys.getsizeof(uri) + _SUBSCRIPTION_COST for uri in set(uris))
         for id, is_done in visits.items():
             known = self._known_url_elicitations()
@@ -340,15 +352,6 @@ class ServerDriving(SessionDriving):
         size = 0 if session.connection.closed else session.connection.held.total
         session.server.ledger.settle(session, size, session._end_overloaded)
 
-    def broadcast(self, notification: Any) -> bool:
-        """Send a notification that goes to all sessions. Count it where that is impossible; return whether it went."""
-        session = self._session
-        was_sent = session.tell(notification)
-        if not was_sent:
-            session.undelivered += 1
-            session.server.undelivered += 1
-        return was_sent
-
     def has_elicitation(self, id: str) -> bool:
         """Whether this client was sent an elicitation at a web address."""
         known = self._session._url_elicitations
@@ -385,6 +388,7 @@ class ServerDriving(SessionDriving):
             data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
             raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
         session._subscriptions[uri] = None
+        session.server.audience.add(session, (resource_topic(uri),))
         held.subscriptions += size
 
     def unsubscribe(self, uri: str) -> None:
@@ -392,6 +396,7 @@ class ServerDriving(SessionDriving):
         session = self._session
         if session._subscriptions is not None and uri in session._subscriptions:
             del session._subscriptions[uri]
+            session.server.audience.remove(session, (resource_topic(uri),))
             session.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
 
