@@ -32,6 +32,7 @@ OTHER_MODULES = {
 
 AT_THE_START = {
     ("_drivers/__init__.py", "checked_server"): "asked before anything is served",
+    ("_drivers/__init__.py", "checked_auth"): "asked before anything is served",
     ("_drivers/preloading.py", "preload"): "this is it",
     ("app/http_host.py", "_durable"): "of a store, when the host is made",
     ("app/http_host.py", "_new_worker"): "of a store, when the host is made",

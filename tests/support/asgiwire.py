@@ -17,6 +17,7 @@ from httpwire import Case, Exchange, Wire, not_blaming
 
 from mcpio.app.server import Server
 from mcpio.asgi import AsgiApp, app
+from mcpio.auth import ResourceServer
 from mcpio.http.model import Body, End, ResponseHead
 from mcpio.http.options import HttpOptions
 
@@ -311,9 +312,12 @@ class Asgi:
         self.loop.run(lambda: case(self.serve))
 
     @contextlib.asynccontextmanager
-    async def serve(self, server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
+    async def serve(
+        self, server: Server, options: HttpOptions, *, auth: ResourceServer | None = None
+    ) -> AsyncIterator[Wire]:
         """Serve a server. Nothing may be reported, no call may raise, and all must return when their clients leave."""
-        application = app(server, options=options, principal=_user)
+        how: Any = {"principal": _user} if auth is None else {"auth": auth}
+        application = app(server, options=options, **how)
         wire = AsgiWire(application, self.loop)
         lines: list[str] = []
         handler = logging.Handler()

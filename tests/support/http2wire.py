@@ -16,9 +16,10 @@ from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 from httpwire import Case, Exchange, Wire
-from triowire import MemorySite, SiteWire, in_virtual_time, memory_site, user
+from triowire import MemorySite, SiteWire, authorized, in_virtual_time, memory_site
 
 from mcpio import Context, Limits, Options, Server
+from mcpio.auth import ResourceServer
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.http.options import HttpOptions
 
@@ -251,9 +252,11 @@ class OverHttp2:
         in_virtual_time(case, self.serve)
 
     @contextlib.asynccontextmanager
-    async def serve(self, server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
+    async def serve(
+        self, server: Server, options: HttpOptions, *, auth: ResourceServer | None = None
+    ) -> AsyncIterator[Wire]:
         """Serve a server."""
-        async with http2_site(server, options=options, principal=user) as (site, nursery):
+        async with http2_site(server, options=options, **authorized(auth)) as (site, nursery):
             yield Http2Wire(site, await Http2Client(site.listener.connect()).begin(nursery))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -17,8 +18,9 @@ import attrs
 
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
+from mcpio.auth import Guard, Refused, ResourceServer
 from mcpio.framing.sse import ServerSentEvent, SseParser
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, ResponseItem, header_fields
 from mcpio.http.options import HttpOptions
 from mcpio.testing import ManualRuntime
 
@@ -99,8 +101,13 @@ class Wire(Protocol):
         """Begin to end the server."""
 
 
-Serve = Callable[[Server, HttpOptions], AbstractAsyncContextManager[Wire]]
-"""Serves a server until the end of the block."""
+class Serve(Protocol):
+    """Serves a server until the end of the block: with the principals of ``x-user``, or protected by ``auth``."""
+
+    def __call__(
+        self, server: Server, options: HttpOptions, *, auth: ResourceServer | None = None
+    ) -> AbstractAsyncContextManager[Wire]: ...
+
 
 Case = Callable[[Serve], Coroutine[Any, Any, None]]
 
@@ -140,14 +147,18 @@ class InMemory:
             return
         raise AssertionError("a case waits for what an event loop must give")
 
-    def _serve(self, server: Server, options: HttpOptions) -> AbstractAsyncContextManager[Wire]:
-        return serve_in_memory(server, options, self._store() if options.resumes else None)
+    def _serve(
+        self, server: Server, options: HttpOptions, *, auth: ResourceServer | None = None
+    ) -> AbstractAsyncContextManager[Wire]:
+        return serve_in_memory(server, options, self._store() if options.resumes else None, auth)
 
 
 @contextlib.asynccontextmanager
-async def serve_in_memory(server: Server, options: HttpOptions, store: Any = None) -> AsyncIterator[Wire]:
+async def serve_in_memory(
+    server: Server, options: HttpOptions, store: Any = None, auth: ResourceServer | None = None
+) -> AsyncIterator[Wire]:
     """Serve a server in virtual time."""
-    wire = MemoryWire(server, options, store=store)
+    wire = MemoryWire(server, options, store=store, auth=auth)
     yield wire
     wire.host.close(0)
     wire.run()
@@ -166,8 +177,14 @@ class MemoryWire:
     stalled: set[int] = attrs.field(factory=set)
     store: Any = None
     unanswered: Any = "fail"
+    auth: ResourceServer | None = None
 
     def __attrs_post_init__(self) -> None:
+        self.guard: Guard | None = None
+        if self.auth is not None:
+            # Tokens of tests are from today.
+            self.guard = guard = Guard(self.auth, epoch=time.time() - self.runtime.now)
+            self.runtime.wall_clock = lambda: guard.epoch + self.runtime.now  # type: ignore[method-assign]  # of this one
         self.exchanges: dict[int, Exchange] = {}
         self._deadline: float | None = None
         self._ready: list[Any] = []
@@ -182,6 +199,7 @@ class MemoryWire:
             options=self.options,
             store=self.store,
             unanswered=self.unanswered,
+            protected=self.auth,
         )
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Exchange:
@@ -190,7 +208,13 @@ class MemoryWire:
         number, exchange = self._asked, Exchange()
         self.exchanges[number] = exchange
         fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-        self.host.receive(RequestHead(number, method, path, fields, headers.get("x-user")))
+        principal: Any = headers.get("x-user")
+        if self.guard is not None:
+            named = [(name.lower(), value) for name, value in headers.items()]
+            principal = self.guard.admit(number, named, path, self.runtime.now, method=method)
+            if isinstance(principal, Refused):
+                principal = Denied(principal.status, principal.message, header_fields(principal.headers))
+        self.host.receive(RequestHead(number, method, path, fields, principal))
         for piece in (body[: len(body) // 2], body[len(body) // 2 :]):
             if piece:
                 self.host.receive(Body(number, piece))

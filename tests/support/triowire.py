@@ -16,6 +16,7 @@ import trio.testing
 from httpwire import Case, Exchange, Wire
 
 from mcpio import Server
+from mcpio.auth import ResourceServer
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
 from mcpio.http.options import HttpOptions
 from mcpio.trio import HttpListening, SocketPeer, serve_http
@@ -194,6 +195,11 @@ class RawHttp:
 # The cases of tests/http
 
 
+def authorized(auth: ResourceServer | None) -> dict[str, Any]:
+    """Return the argument that says who sends requests."""
+    return {"principal": user} if auth is None else {"auth": auth}
+
+
 @attrs.frozen
 class OverTrio:
     """Runs cases through ``serve_http``, with one of its parsers."""
@@ -205,9 +211,11 @@ class OverTrio:
         in_virtual_time(case, self.serve)
 
     @contextlib.asynccontextmanager
-    async def serve(self, server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
+    async def serve(
+        self, server: Server, options: HttpOptions, *, auth: ResourceServer | None = None
+    ) -> AsyncIterator[Wire]:
         """Serve a server."""
-        how: dict[str, Any] = {"options": options, "parser": self.parser, "principal": user}
+        how: dict[str, Any] = {"options": options, "parser": self.parser, **authorized(auth)}
         async with trio.open_nursery() as nursery, memory_site(server, **how) as site:
             yield TrioWire(site, nursery)
             nursery.cancel_scope.cancel()

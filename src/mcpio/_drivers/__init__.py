@@ -13,6 +13,7 @@ from mcpio._printable import printable
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.connection import Connection
     from mcpio.observe.tap import Tap
 
@@ -22,6 +23,7 @@ __all__ = [
     "TapSource",
     "attach_tap",
     "check_authorization",
+    "checked_auth",
     "checked_server",
     "first_failure",
     "lifespan_of",
@@ -83,6 +85,17 @@ def check_authorization(server: Server, *, is_authorized: bool) -> Server:
     raise ValueError(
         "this server has scopes=, and nothing would grant them: give auth=, or principal= with mcpio.auth.Grant"
     )
+
+
+def checked_auth(auth: ResourceServer | None, principal: object) -> ResourceServer | None:
+    """Return ``auth``. Raises TypeError if it is not a ResourceServer, ValueError if ``principal`` is given too."""
+    if auth is None:
+        return None
+    from mcpio.auth.resource_server import ResourceServer
+
+    if principal is not None:
+        raise ValueError("give either auth= or principal=: both say who sends a request")
+    return required("auth", auth, ResourceServer)
 
 
 class ServedOnImport(RuntimeError):

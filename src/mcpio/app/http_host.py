@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mcpio.app.server_session import ServerSession
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
     from mcpio.http.durable.queue import DurableHooks
@@ -56,6 +57,7 @@ class HttpHost:
         on_connection: Callable[[ServerConnection], None] | None = None,
         store: SessionStore | None = None,
         unanswered: UnansweredPolicy = "fail",
+        protected: ResourceServer | None = None,
     ) -> None:
         """Serve a server.
 
@@ -71,6 +73,7 @@ class HttpHost:
             on_connection: Takes the connection of each session before anything passes it, to put a tap on it.
             store: Makes sessions outlive the process.
             unanswered: What becomes of requests whose handlers died with an earlier process.
+            protected: What clients have to be authorized by: see ``HttpServer``.
 
         Raises:
             ValueError: If the options do not go with a store.
@@ -91,9 +94,11 @@ class HttpHost:
             on_given_up=lambda: runtime.call_soon(self._drain),
             on_room=self._note_room,
             durable=None if hooks is None else self._durable(hooks),
+            protected=protected,
         )
         self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
         self._unanswered = unanswered
+        self._ends_streams = protected is not None and not protected.outlive_token
         self._on_ready = on_ready
         self._on_deadline = on_deadline
         self._on_connection = on_connection
@@ -108,6 +113,9 @@ class HttpHost:
     def receive(self, *items: RequestItem) -> None:
         """Take in what came of requests, in order."""
         machine, now = self.machine, self.clock()
+        if self._ends_streams:
+            # Again each time: the clock of an event loop may stand still while the machine sleeps.
+            machine.epoch = self.runtime.wall_clock() - now
         if len(items) == 3 and items[0].__class__ is RequestHead and items[2].__class__ is End:
             # A whole request in one read, as most are.
             head, body, _ = items

@@ -8,19 +8,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import attrs
+
 from mcpio._checks import chosen
-from mcpio._drivers import check_authorization, lifespan_of
+from mcpio._drivers import check_authorization, checked_auth, lifespan_of
 from mcpio._drivers.preloading import preload
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.runtime import checked_grace
+from mcpio.asgi._event_loop import running_event_loop
 from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
     from mcpio._drivers import TapSource
+    from mcpio._drivers.guarding import RequestGuard
     from mcpio.app.server import Server
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.http.model import Denied
 
 __all__ = ["AsgiApp", "Identify", "app"]
@@ -35,6 +40,7 @@ def app(
     *,
     options: HttpOptions | None = None,
     principal: Identify | None = None,
+    auth: ResourceServer | None = None,
     tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
@@ -46,14 +52,24 @@ def app(
     application, and the ASGI server answers with 500. Without a host policy in ``options``, the policy follows from the
     address that a request came to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
 
+    ``auth`` takes the place of ``principal``: a ``mcpio.auth.ResourceServer`` admits requests by their tokens. Its
+    metadata is served below the endpoint, where challenges point to. Mount ``app(…).well_known`` at
+    ``/.well-known/oauth-protected-resource`` for clients that ask the root of the host. Certificates of clients are not
+    known under ASGI.
+
     ``tap`` is attached to each session: see ``mcpio.observe.Tap``. With a ``store``, such as
     ``mcpio.stores.SqliteStore``, sessions outlive the process, and ``unanswered`` decides whether requests that died
     with it fail or run again. Raises TypeError if ``server`` is not a Server or ``options`` are not HttpOptions,
-    ValueError for options that a store excludes.
+    ValueError for options that a store excludes, for ``auth`` beside ``principal``, and for a server with scopes that
+    has neither.
     """
-    config = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
+    if checked_auth(auth, principal) is not None and auth is not None and auth.metadata_url is None:
+        # An application may be mounted where it cannot serve the root of its host.
+        auth = attrs.evolve(auth, metadata_url=auth.metadata_url_below)
+    check_authorization(server, is_authorized=principal is not None or auth is not None)
+    config = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered, auth)
     preload()
-    return AsgiApp(check_authorization(server, is_authorized=principal is not None), config, principal)
+    return AsgiApp(server, config, principal)
 
 
 class AsgiApp:
@@ -63,6 +79,11 @@ class AsgiApp:
         self._server = server
         self._config = config
         self._principal = principal
+        self._guard: RequestGuard | None = None
+        if config.auth is not None:
+            from mcpio._drivers.guarding import RequestGuard
+
+            self._guard = RequestGuard(config.auth, running_event_loop)
         self._is_entered = False
         self._asgi_server = self._new_server()
 
@@ -137,14 +158,27 @@ class AsgiApp:
                 return
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def well_known(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI application that serves the metadata of ``auth``, wherever it is mounted (RFC 9728 §3)."""
+        if scope["type"] != "http":
+            await self(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send, "/.well-known/oauth-protected-resource")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, target: str | None = None) -> None:
         server = self._asgi_server
         if server is None:
             raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
-        principal: Any = None if self._principal is None else self._principal(scope)
+        principal: Any = None
+        target = target or self._target(scope)
+        if self._guard is not None:
+            headers = [(name.lower(), value) for name, value in scope["headers"]]
+            principal = self._guard.admit(scope["method"], target, headers)
+        elif self._principal is not None:
+            principal = self._principal(scope)
         if is_awaitable(principal):
             principal = await principal
-        await server.serve(scope, self._target(scope), principal, self._policy(scope), receive, send)
+        await server.serve(scope, target, principal, self._policy(scope), receive, send)
 
     def _policy(self, scope: Scope) -> HostPolicy | None:
         """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""

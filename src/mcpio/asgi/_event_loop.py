@@ -9,9 +9,10 @@ from contextlib import AbstractAsyncContextManager
 
 import attrs
 
+from mcpio._drivers import event_loop as drivers
 from mcpio.app.runtime import Runtime
 
-__all__ = ["EventLoop", "loop_identity", "running_loop"]
+__all__ = ["EventLoop", "loop_identity", "running_event_loop", "running_loop"]
 
 
 @attrs.frozen
@@ -43,6 +44,17 @@ def loop_identity() -> object:
 def running_loop() -> EventLoop:
     """Return the running event loop."""
     return _trio_loop() if _is_in_trio() else _asyncio_loop()
+
+
+def running_event_loop() -> drivers.EventLoop:
+    """Return what the shared drivers need of the running event loop."""
+    if _is_in_trio():
+        from mcpio.trio._event_loop import TrioEventLoop
+
+        return TrioEventLoop()
+    from mcpio.asyncio._event_loop import AsyncioEventLoop
+
+    return AsyncioEventLoop()
 
 
 def _is_in_trio() -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
     from mcpio.http.options import HostPolicy, HttpOptions
 
@@ -45,6 +46,7 @@ class AsgiConfig:
     tap: TapSource | None
     store: SessionStore | None
     unanswered: UnansweredPolicy
+    auth: ResourceServer | None = None
 
 
 class AsgiServer:
@@ -79,6 +81,7 @@ class AsgiServer:
             on_connection=None if config.tap is None else self._attach_tap,
             store=config.store,
             unanswered=config.unanswered,
+            protected=config.auth,
         )
 
     # Requests

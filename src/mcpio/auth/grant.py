@@ -27,7 +27,7 @@ class Grant:
     client_id: str | None = None
     """The client that the token was issued to."""
     scopes: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    """The scopes of the token."""
+    """The scopes of the token, with those that they include (``ResourceServer.hierarchy``)."""
     expires_at: float | None = attrs.field(default=None, eq=False)
     """When it expires, in Unix seconds; ``None`` for never."""
     claims: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)

@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 
 from mcpio.auth.challenges import bearer_challenge
-from mcpio.auth.effects import Effect, Fetch, Flow, FlowContext, Headers, Response
+from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.grant import Grant
 from mcpio.auth.options import scopes_of
 from mcpio.auth.reach import Reach
-from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, missing_scopes
+from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
 from mcpio.auth.secret import Secret
 from mcpio.auth.urls import canonical_resource, resource_metadata_urls
 from mcpio.auth.verifiers import NeedKeys, Verifier
@@ -25,6 +25,7 @@ __all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
 
 MAX_TOKEN: Final = 16 * 1024
 """The most characters of a token."""
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 KEYS_SECONDS: Final = 5.0
 """How long a request waits for keys."""
 
@@ -75,6 +76,12 @@ class ResourceServer:
     """Which scopes a scope includes (AUTH-36)."""
     name: str | None = None
     """The name of the resource, for people."""
+    metadata_url: str | None = None
+    """The URL of the metadata in challenges: by default that of RFC 9728 at the root of the host, for ``asgi.app`` the
+    one below the resource. Every URL serves the same document."""
+    outlive_token: bool = False
+    """Whether a stream that a client listens on goes on when its token expires. By default it ends, and the client
+    comes back with a new token."""
 
     def __attrs_post_init__(self) -> None:
         needs_metadata = any(each.challenges_with_metadata for each in self.verify)
@@ -97,21 +104,34 @@ class ResourceServer:
             document["resource_name"] = self.name
         return document
 
-    def metadata_paths(self) -> tuple[str, ...]:
+    def metadata_paths(self, endpoint: str | None = None) -> tuple[str, ...]:
         """Return the paths at which to serve the document: both well-known ones, and one below the endpoint (AUTH-09).
 
-        The last is for applications that are mounted at a path and cannot serve the root of their host.
+        The last is for applications that are mounted at a path and cannot serve the root of their host. ``endpoint`` is
+        the path that the endpoint has within such an application.
         """
         if self.resource is None:
             return ()
+        within = [] if endpoint is None else [WELL_KNOWN, endpoint.rstrip("/") + WELL_KNOWN]
         found = [urlsplit(url).path for url in resource_metadata_urls(self.resource)]
-        below = urlsplit(self.resource).path.rstrip("/") + "/.well-known/oauth-protected-resource"
-        return tuple(dict.fromkeys([*found, below]))
+        return tuple(dict.fromkeys([*found, urlsplit(self.metadata_url_below or "").path, *within]))
+
+    @property
+    def metadata_url_below(self) -> str | None:
+        """The URL of the metadata below the resource; ``None`` without a resource."""
+        return None if self.resource is None else self.resource.rstrip("/") + WELL_KNOWN
+
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """The header fields of a request that decide whether it is admitted, in lower case."""
+        return frozenset({"authorization", "dpop", *(each.header for each in self.verify)})
 
     def refusal(self, status: int, message: str, error: str | None = None, scopes: Iterable[str] = ()) -> Refused:
         """Return a refusal with its challenge (AUTH-08, AUTH-32, AUTH-34)."""
         needed = self.scopes | frozenset(scopes)
-        metadata = None if self.resource is None else resource_metadata_urls(self.resource)[0]
+        metadata = self.metadata_url
+        if metadata is None and self.resource is not None:
+            metadata = resource_metadata_urls(self.resource)[0]
         challenge = bearer_challenge(
             realm="mcp" if metadata is None else None,
             error=error,
@@ -148,21 +168,34 @@ class _Loading:
 class Guard:
     """Admits requests to a protected server. One fetch of keys serves all requests that wait for it.
 
-    ``epoch`` is the Unix time at ``now == 0``. After every verb: drain the effects and the admissions, and re-arm the
-    deadline.
+    After every verb: drain the effects and the admissions, and re-arm the deadline.
     """
+
+    server: ResourceServer
+    """What it admits requests to."""
+    epoch: float
+    """The Unix time at ``now == 0``. Set it anew where the clock of ``now`` may stand still."""
 
     def __init__(self, server: ResourceServer, *, epoch: float = 0.0, reach: Reach | None = None) -> None:
         self.server = server
-        self._epoch = epoch
+        self.epoch = epoch
         self._url = server.resource or "https://localhost"
         self._reach = Reach.of_url(self._url) if reach is None else reach
         self._loading: dict[int, _Loading] = {}
-        self._effects: deque[Effect] = deque()
+        self._effects: deque[Fetch] = deque()
         self._admissions: deque[Admission] = deque()
         self._tokens = 0
 
-    def admit(self, request: Hashable, headers: Headers, target: str, now: float) -> Grant | Refused | None:
+    def admit(
+        self,
+        request: Hashable,
+        headers: Headers,
+        target: str,
+        now: float,
+        *,
+        method: str = "POST",
+        certificate: str | None = None,
+    ) -> Grant | Refused | None:
         """Judge a request by its header fields and its target; ``None``: `next_admission` will say.
 
         Exactly one field may have a token, and the query none (AUTH-05). The audience is always checked (AUTH-37).
@@ -174,7 +207,7 @@ class Guard:
         """Return a verdict that was waited for, or ``None``."""
         return self._admissions.popleft() if self._admissions else None
 
-    def next_effect(self) -> Effect | None:
+    def next_effect(self) -> Fetch | None:
         """Return a `Fetch` to do, or ``None``."""
         return self._effects.popleft() if self._effects else None
 
@@ -184,7 +217,7 @@ class Guard:
 
     def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
         """Answer a `Fetch`."""
-        response = Response(status, tuple(headers), body, self._epoch + now)
+        response = Response(status, tuple(headers), body, self.epoch + now)
         self._answer(token, lambda flow: flow.send(response), now)
 
     def effect_failed(self, token: int, reason: str, now: float) -> None:
@@ -216,12 +249,14 @@ class Guard:
         return Secret(token)
 
     def _judge(self, request: Hashable, token: Secret, now: float, *, may_wait: bool) -> Grant | Refused | None:
-        at = self._epoch + now
+        at = self.epoch + now
         for verifier in self.server.verify:
             verdict = verifier.verify(token, self.server.resource, at)
             if isinstance(verdict, Grant):
                 if missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
                     return self.server.insufficient(())
+                if self.server.hierarchy:
+                    return attrs.evolve(verdict, scopes=included_scopes(verdict.scopes, self.server.hierarchy))
                 return verdict
             if isinstance(verdict, NeedKeys) and may_wait:
                 self._load(verifier, (request, token), now)
@@ -237,7 +272,7 @@ class Guard:
         if loading is not None:
             loading.waiting.append(waiting)
             return
-        context = FlowContext(server_url=self._url, entropy=bytes, now=self._epoch + now, reach=self._reach)
+        context = FlowContext(server_url=self._url, entropy=bytes, now=self.epoch + now, reach=self._reach)
         loading = _Loading(verifier.load_keys(context), deadline=now + KEYS_SECONDS, waiting=[waiting])
         self._loading[id(verifier)] = loading
         self._advance(id(verifier), loading, next, now)
@@ -265,7 +300,8 @@ class Guard:
             self._tokens += 1
             loading.awaited = self._tokens
             assert isinstance(effect, Fetch)
-            self._effects.append(attrs.evolve(effect, token=self._tokens, timeout=KEYS_SECONDS))
+            left = max(0.0, loading.deadline - now)
+            self._effects.append(attrs.evolve(effect, token=self._tokens, timeout=left))
 
 
 _B64TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

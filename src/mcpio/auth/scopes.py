@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["OFFLINE_ACCESS", "format_scopes", "missing_scopes", "parse_scopes", "select_scopes"]
+__all__ = ["OFFLINE_ACCESS", "format_scopes", "included_scopes", "missing_scopes", "parse_scopes", "select_scopes"]
 
 OFFLINE_ACCESS: Final = "offline_access"
 """The scope that asks OpenID providers for a refresh token (OIDC Core §11)."""
@@ -56,6 +56,11 @@ def missing_scopes(
 
     ``hierarchy`` maps a scope to those that it includes, directly; what these include counts too (AUTH-36).
     """
+    return frozenset(needed) - included_scopes(granted, hierarchy)
+
+
+def included_scopes(granted: Iterable[str], hierarchy: Mapping[str, Iterable[str]] | None = None) -> frozenset[str]:
+    """Return the granted scopes and all that they include."""
     included: set[str] = set()
     unseen = list(granted)
     while unseen:
@@ -63,7 +68,7 @@ def missing_scopes(
         if scope not in included:
             included.add(scope)
             unseen.extend((hierarchy or {}).get(scope, ()))
-    return frozenset(needed) - included
+    return frozenset(included)
 
 
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")

@@ -162,20 +162,21 @@ def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
     allowed = b"*" if cors.origins == "*" else origin.encode("latin-1")
     return (
         (b"access-control-allow-origin", allowed),
-        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version, www-authenticate"),
+        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"),
         (b"vary", b"origin"),
     )
 
 
-def preflight_headers(options: HttpOptions) -> Headers:
+def preflight_headers(checks: Checks) -> Headers:
     """Return the header fields of the answer to a preflight request, beside ``cors_headers``."""
+    options = checks.options
     if options.cors is None:
         return ()
     return (
-        (b"access-control-allow-methods", b"POST, GET, DELETE"),
+        (b"access-control-allow-methods", ", ".join(checks.methods).encode()),
         (
             b"access-control-allow-headers",
-            b"authorization, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id",
+            b"authorization, dpop, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id",
         ),
         (b"access-control-max-age", b"%d" % options.cors.max_age),
     )
@@ -311,6 +312,9 @@ LEGACY_CHECKS: Final[tuple[Check, ...]] = tuple(check for check in MCP_CHECKS if
 UPGRADE_CHECKS: Final[tuple[Check, ...]] = (_host, _origin, _method, _principal)
 """The checks of a request for another protocol on the same connection, which checks the rest itself."""
 
+METADATA_CHECKS: Final[tuple[Check, ...]] = (_host, _method)
+"""The checks of metadata that anyone may read."""
+
 HEALTH_CHECKS: Final[tuple[Check, ...]] = (_method,)
 """The checks of the health endpoint: monitors may use any ``Host``, and learn only that the server runs."""
 
@@ -360,7 +364,7 @@ class Admission(Generic[E]):
             if endpoint is None
             else first_failure(request, endpoint.checks)
         )
-        self.cors: Headers = cors_headers(request, options)
+        self.cors: Headers = cors_headers(request, options if endpoint is None else endpoint.checks.options)
         self.answers: Answers = acceptable_answers(request, options)
         self.size: int = request.size
 

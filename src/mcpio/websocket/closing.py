@@ -37,7 +37,7 @@ class CloseCode(enum.IntEnum):
     INVALID_TEXT = 1007
     """A text was not UTF-8, or not validly compressed."""
     POLICY = 1008
-    """The peer sent no first message in time, or reads too slowly."""
+    """The peer sent no first message in time, reads too slowly, or its token has expired."""
     TOO_LARGE = 1009
     """A message was longer than the limit."""
     FAILED = 1011

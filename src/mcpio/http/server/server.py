@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
+from mcpio.auth.grant import Grant
 from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
@@ -32,11 +33,12 @@ from mcpio.events import (
     RequestFailed,
     RequestReceived,
 )
-from mcpio.framing import jsonrpc
+from mcpio.framing import json, jsonrpc
 from mcpio.http.checks import (
     HEALTH_CHECKS,
     LEGACY_CHECKS,
     MCP_CHECKS,
+    METADATA_CHECKS,
     Admission,
     Admissions,
     Checks,
@@ -45,9 +47,10 @@ from mcpio.http.checks import (
     too_large,
 )
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
-from mcpio.http.options import HttpOptions
+from mcpio.http.options import Cors, HttpOptions
 from mcpio.http.server.sessions import (
     JSON,
+    LISTENING,
     Exchange,
     HttpSession,
     Lookup,
@@ -61,6 +64,7 @@ from mcpio.revisions import REV_2025_03_26, Revision
 from mcpio.types.lifecycle import ServerCapabilities
 
 if TYPE_CHECKING:
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.http.session_records import SessionEffect
 
 __all__ = [
@@ -107,7 +111,7 @@ TOO_MANY_STREAMS: Final = Rejection(
 
 # Short names where every request passes: a member of an enumeration costs two look-ups.
 _CLOSING, _CLOSED = _ENDING = Phase.CLOSING, Phase.CLOSED
-_ENGINE, _IDLE = TimerKind.ENGINE, TimerKind.IDLE
+_ENGINE, _IDLE, _EXPIRY = TimerKind.ENGINE, TimerKind.IDLE, TimerKind.EXPIRY
 _UNDECIDED, _ENDED = Response.UNDECIDED, Response.ENDED
 _WAITING = Lookup.WAITING
 
@@ -197,6 +201,8 @@ class HttpServer:
     """What happened, for the caller to take."""
     is_closing: bool
     """Whether no new sessions begin."""
+    epoch: float | None
+    """The Unix time at ``now == 0``, for streams that end with the tokens of their clients; ``None``: they do not."""
 
     def __init__(
         self,
@@ -209,6 +215,7 @@ class HttpServer:
         on_given_up: Callable[[], None] = lambda: None,
         on_room: Callable[[HttpSession], None] = lambda _: None,
         durable: Durability | None = None,
+        protected: ResourceServer | None = None,
     ) -> None:
         """Begin without sessions.
 
@@ -223,6 +230,8 @@ class HttpServer:
             on_room: Takes a session whose output may have become less, for callers that hold answers back while
                 ``connection.has_room`` is false.
             durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
+            protected: What its clients have to be authorized by. Its metadata is served, and its challenges are sent;
+                who sends a request is decided before, and said in its head.
 
         Raises:
             ValueError: If options name one path twice, or sessions are to be durable that cannot be resumed.
@@ -232,6 +241,7 @@ class HttpServer:
         self._entropy = entropy
         self._options = options = options or HttpOptions()
         self._limits = limits = limits or Limits()
+        self.epoch = None
         self._ledger = ledger or Ledger(limits.total_bytes)
         self._on_given_up = on_given_up
         self._on_room = on_room
@@ -259,10 +269,11 @@ class HttpServer:
         self.streams = (
             Streams(options, limits, timers) if durable is None else durable.attach(self, options, limits, timers)
         )
-        self._endpoints = self._all_endpoints()
+        self.streams.protected = protected
+        self._endpoints = self._all_endpoints(protected)
         self._admissions: Admissions[Endpoint] = Admissions(self._endpoints, options)
 
-    def _all_endpoints(self) -> dict[str, Endpoint]:
+    def _all_endpoints(self, protected: ResourceServer | None) -> dict[str, Endpoint]:
         options, longest = self._options, self._limits.message_bytes
         methods: tuple[str, ...] = ("POST",)
         if options.sessions:
@@ -279,6 +290,12 @@ class HttpServer:
             serve = partial(self._legacy_listening, relpath(post, dirname(listen)))
             found.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
             found.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
+        if protected is not None and protected.resource is not None:
+            # A browser's page fetches the metadata before it can know what the server allows it (AUTH-09).
+            public = Checks(METADATA_CHECKS, ("GET", "HEAD"), attrs.evolve(options, cors=Cors()), 0)
+            tell = partial(_metadata, json.dumps(protected.document()))
+            paths = protected.metadata_paths(options.path)
+            found += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
         endpoints = dict(found)
         if len(endpoints) < len(found):
             raise ValueError(f"one path for two things: {', '.join(path for path, _ in found)}")
@@ -401,6 +418,9 @@ class HttpServer:
                 continue  # an earlier deadline ended it
             if kind == _IDLE:
                 self._expire(found)
+                continue
+            if kind == _EXPIRY:
+                self._end_listening(found)
                 continue
             if kind == _ENGINE:
                 found.engine_due = None
@@ -562,7 +582,7 @@ class HttpServer:
         if exchange.lookup is _WAITING:
             return
         if exchange.request.method == "OPTIONS":
-            exchange.respond(204, preflight_headers(self._options))
+            exchange.respond(204, preflight_headers(self._endpoints[exchange.request.path].checks))
         else:
             self._serve(exchange, exchange.take_body())
 
@@ -663,6 +683,7 @@ class HttpServer:
                 self._post(exchange, session, body)
         elif exchange.request.method == "GET":
             self.streams.listen(session, exchange)
+            self._expect_expiry(session, exchange)
             self._flush(session)
         else:
             exchange.respond(204, session_headers(session, exchange))
@@ -766,6 +787,7 @@ class HttpServer:
             session.is_legacy = True
             self._enter(session, exchange)
             self.streams.open_channel(session, exchange, f"{address}?{_KEY}={self.assign_id(session)}")
+            self._expect_expiry(session, exchange)
             self._flush(session)
 
     def _admit_legacy_posting(self, exchange: Exchange) -> Rejection | None:
@@ -994,7 +1016,7 @@ class HttpServer:
             if exchange.size and not delivers:
                 exchange.cut(self.closed_response(session))
             self._settle_alone(exchange)
-        for kind in (_ENGINE, _IDLE):
+        for kind in (_ENGINE, _IDLE, _EXPIRY):
             self._timers.clear((kind, session.key, 0))
         session.connection.can_reach = None
         self.events.append((session, SessionClosed()))
@@ -1019,6 +1041,24 @@ class HttpServer:
             since = session.used_at if session.is_idle else self.streams.now
             self._timers.set((_IDLE, session.key, 0), since + self._options.session_idle)
 
+    def _expect_expiry(self, session: HttpSession, exchange: Exchange) -> None:
+        """Let the stream on which a client listens end when its token expires."""
+        grant, stream = exchange.principal, exchange.stream
+        if self.epoch is None or not isinstance(grant, Grant) or grant.expires_at is None:
+            return
+        if stream is not None and stream.number == LISTENING:
+            # Some tokens are accepted a little longer: such a client must not come back without a pause.
+            due = max(grant.expires_at - self.epoch, self.streams.now + 1.0)
+            self._timers.set((_EXPIRY, session.key, LISTENING), due)
+
+    def _end_listening(self, session: HttpSession) -> None:
+        """End the stream on which a client listens: it comes back with a new token. A 2024-11-05 session ends."""
+        if session.is_legacy:
+            self.end(session)
+        else:
+            self.streams.expire(session)
+            self._flush(session)
+
     def _arm_engine(self, session: HttpSession, due: float | None) -> None:
         session.engine_due = due
         if due is None:
@@ -1029,6 +1069,11 @@ class HttpServer:
 
 def _nothing() -> None:
     """Give up what is over."""
+
+
+def _metadata(document: bytes, exchange: Exchange, _: bytes) -> None:
+    """Tell a client what authorizes it (RFC 9728 §3.2)."""
+    exchange.respond(200, (JSON, (b"cache-control", b"max-age=3600")), document)
 
 
 def _health(exchange: Exchange, _: bytes) -> None:

@@ -53,6 +53,8 @@ class TimerKind(IntEnum):
     """The oldest event that is kept after it was sent."""
     IDLE = 3
     """A session that is not used."""
+    EXPIRY = 4
+    """The token of a client that listens."""
 
 
 # Short names where every request passes: a member of an enumeration costs two look-ups.
@@ -450,6 +452,15 @@ class Streams:
         exchange.finish()
         self.detach(session, exchange)
         return True
+
+    def expire(self, session: HttpSession) -> None:
+        """End the exchange of the listening stream, if there is one: its client may resume it."""
+        stream = self._listener(session)
+        if stream is not None and stream.exchange is not None:
+            exchange = stream.exchange
+            self._hand_over(session, stream, exchange)
+            exchange.finish()
+            self.detach(session, exchange)
 
     def _may_interrupt(self, session: HttpSession, exchange: Exchange) -> bool:
         return exchange.response is not Response.ENDED and exchange.answers != "json" and self._comes_back(session)

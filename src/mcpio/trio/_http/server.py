@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
-from mcpio._drivers import TapSource, attach_tap, check_authorization, report
+from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
@@ -29,6 +29,7 @@ from mcpio.trio._net.serving import ActiveSet, ServingContext, serve_listeners, 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
+    from mcpio.auth.resource_server import ResourceServer
     from mcpio.trio._http.http2.connection import Http2Connection
     from mcpio.trio._websocket.handler import WebSocketConfig, WebSocketHandler
     from mcpio.websocket.options import WebSocketOptions
@@ -60,6 +61,7 @@ async def serve_http(
     options: HttpOptions | None = None,
     ssl_context: ssl.SSLContext | None = None,
     principal: FindPrincipal | None = None,
+    auth: ResourceServer | None = None,
     timeouts: HttpTimeouts | None = None,
     max_connections: int = MAX_CONNECTIONS,
     max_per_address: int | None = None,
@@ -90,7 +92,8 @@ async def serve_http(
     A session is bound to the principal of its requests. ``principal`` is a function or coroutine function that takes a
     request's head and the ``SocketPeer`` and returns it; it may return ``Denied``. The default is
     ``SocketPeer.identity``, where ``ssl_context`` requests a certificate and the client sent one, and otherwise
-    ``None``.
+    ``None``. ``auth`` takes its place: a ``mcpio.auth.ResourceServer`` admits requests by their tokens, and its
+    metadata is served; handlers find the grant of their request in ``ctx.grant``.
 
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
     them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with
@@ -115,12 +118,14 @@ async def serve_http(
 
     Raises:
         OSError: If the address cannot be bound.
-        ValueError: For an unknown parser, and for options that a store excludes.
+        ValueError: For an unknown parser, for options that a store excludes, for ``auth`` beside ``principal``, and for
+            a server with scopes that has neither.
         ImportError: If the parser, or the extra for HTTP/2, is not installed.
 
     """
     new_parser(parser, head_bytes)  # fails here rather than at the first client
-    check_authorization(server, is_authorized=principal is not None)
+    checked_auth(auth, principal)
+    check_authorization(server, is_authorized=principal is not None or auth is not None)
     http = chosen("options", options, HttpOptions)
     config = HttpConnectionConfig(
         timeouts=chosen("timeouts", timeouts, HttpTimeouts),
@@ -128,6 +133,7 @@ async def serve_http(
         parser=parser,
         http2=_http2_for(ssl_context) if http2 else None,
         find_principal=principal,
+        auth=auth,
         tap=tap,
         store=store,
         unanswered=unanswered,
@@ -179,7 +185,8 @@ class HttpConnectionConfig:
     parser: ParserName
     http2: type[Http2Connection] | None = None
     find_principal: FindPrincipal | None
-    tap: TapSource | None
+    auth: ResourceServer | None = None
+    tap: TapSource | None = None
     store: SessionStore | None = None
     unanswered: UnansweredPolicy = "fail"
     websocket: WebSocketConfig | None = None
@@ -208,12 +215,28 @@ class HttpConnectionHandler:
             on_connection=None if config.tap is None else self._attach_tap,
             store=config.store,
             unanswered=config.unanswered,
+            protected=config.auth,
         )
+        self._find_principal = config.find_principal
+        if config.auth is not None:
+            from mcpio._drivers.guarding import RequestGuard  # only protected servers pay for them
+            from mcpio.trio._event_loop import TrioEventLoop
+
+            guard = RequestGuard(config.auth, TrioEventLoop)
+            self._find_principal = lambda head, peer: guard.admit(
+                head.method, head.target, head.headers, certificate=peer.fingerprint
+            )
         self._websockets: WebSocketHandler | None = None
         if config.websocket is not None:
             from mcpio.trio._websocket.handler import WebSocketHandler  # only servers with WebSocket pay for it
 
-            self._websockets = WebSocketHandler(context, http, config.websocket, config.tap)
+            self._websockets = WebSocketHandler(
+                context,
+                http,
+                config.websocket,
+                config.tap,
+                ends_with_token=config.auth is not None and not config.auth.outlive_token,
+            )
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
         """Serve one connection until it ends, in the version that its client speaks, and close its stream."""
@@ -251,7 +274,7 @@ class HttpConnectionHandler:
             new_parser(config.parser, config.head_bytes),
             peer=peer,
             timeouts=config.timeouts,
-            find_principal=config.find_principal,
+            find_principal=self._find_principal,
             websockets=self._websockets,
         )
 
@@ -264,7 +287,7 @@ class HttpConnectionHandler:
             peer=peer,
             timeouts=config.timeouts,
             timekeeper=self._timekeeper,
-            find_principal=config.find_principal,
+            find_principal=self._find_principal,
         )
 
     def make_room(self) -> None:

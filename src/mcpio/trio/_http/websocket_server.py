@@ -11,9 +11,10 @@ import attrs
 import trio
 
 from mcpio._checks import checked, chosen
-from mcpio._drivers import TapSource, check_authorization
+from mcpio._drivers import TapSource, check_authorization, checked_auth
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.server import Server
+from mcpio.auth.resource_server import ResourceServer
 from mcpio.engine.limits import seconds
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
@@ -51,6 +52,7 @@ async def serve_websocket(
     policy: HostPolicy | None = None,
     ssl_context: ssl.SSLContext | None = None,
     principal: FindPrincipal | None = None,
+    auth: ResourceServer | None = None,
     timeouts: HttpTimeouts | None = None,
     idle_timeout: float | None = None,
     max_connections: int = MAX_CONNECTIONS,
@@ -71,20 +73,28 @@ async def serve_websocket(
 
     The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
     ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session
-    is, and may return ``Denied``; ``timeouts.head`` is what a client has for the handshake. ``host``, ``port``,
-    ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``,
-    ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``.
+    is, and may return ``Denied``; ``auth`` takes its place, as in ``serve_http``: the handshake is authorized, and the
+    session ends with 1008 when its token expires; ``timeouts.head`` is what a client has for the handshake. ``host``,
+    ``port``, ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``,
+    ``head_bytes``, ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``.
 
     What a client may send is bounded by ``Limits`` of the server's options. Raises ``OSError`` when the address cannot
     be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
     there is not.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
-    check_authorization(server, is_authorized=principal is not None)
+    checked_auth(auth, principal)
+    check_authorization(server, is_authorized=principal is not None or auth is not None)
     times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
     terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
     config = HttpConnectionConfig(
-        timeouts=times, head_bytes=head_bytes, parser=parser, find_principal=principal, tap=tap, websocket=terms
+        timeouts=times,
+        head_bytes=head_bytes,
+        parser=parser,
+        find_principal=principal,
+        auth=auth,
+        tap=tap,
+        websocket=terms,
     )
     acceptor = Acceptor(
         max_connections=max_connections,

@@ -49,6 +49,8 @@ class WebSocketAdapter:
         self._closing = trio.CancelScope()
         self._end: WebSocketEnded | None = None
         self._sending = False
+        self.expires_at = inf
+        self._has_expired = False
         socket.receive_data(rest, trio.current_time())
 
     @property
@@ -72,6 +74,8 @@ class WebSocketAdapter:
             await trio.lowlevel.checkpoint()
         else:
             await self._read()
+        if trio.current_time() >= self.expires_at:
+            self._expire(connection)
         if self._end is not None:
             self._tell_end(self._end, connection)
             return
@@ -139,11 +143,16 @@ class WebSocketAdapter:
             # No task was reading, so a sign of life could not be seen.
             socket.extend(trio.current_time())
             deadline = socket.next_deadline()
-        with trio.move_on_at(inf if deadline is None else deadline) as scope:
+        with trio.move_on_at(min(inf if deadline is None else deadline, self.expires_at)) as scope:
             data = bytes(await self._stream.receive_some())
             socket.receive_data(data or None, trio.current_time())
         if scope.cancelled_caught:
             socket.handle_timeout(trio.current_time())
+
+    def _expire(self, connection: Connection) -> None:
+        """End a session whose client's token has expired: what runs is answered."""
+        self.expires_at, self._has_expired = inf, True
+        connection.close(trio.current_time(), grace=LAST_WRITE)
 
     def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
         """Tell the engine how the WebSocket ended."""
@@ -205,6 +214,9 @@ class WebSocketAdapter:
     def _close(self, connection: Connection, now: float) -> None:
         """Close the WebSocket with the code and reason of the connection's end."""
         end = connection.end
+        if self._has_expired:
+            self._socket.close(CloseCode.POLICY, "the token has expired", now)
+            return
         code = code_for(end, connection.role)
         why = "" if end is None or code in (CloseCode.NORMAL, CloseCode.GOING_AWAY) else end.reason.value
         self._socket.close(code, why, now)

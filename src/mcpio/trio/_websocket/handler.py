@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Hashable
 
 import attrs
 import trio
 
 from mcpio._drivers import TapSource
+from mcpio.auth.grant import Grant
 from mcpio.engine.table import Role
 from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.model import RequestHead
@@ -37,8 +39,16 @@ class WebSocketHandler:
     """Handles the WebSockets of one server."""
 
     def __init__(
-        self, context: ServingContext, http: HttpOptions, config: WebSocketConfig, tap: TapSource | None
+        self,
+        context: ServingContext,
+        http: HttpOptions,
+        config: WebSocketConfig,
+        tap: TapSource | None,
+        *,
+        ends_with_token: bool,
     ) -> None:
+        """With ``ends_with_token`` a session ends when the token of its handshake expires."""
+        self._ends_with_token = ends_with_token
         self._http = http
         self._config = config
         engine = context.server.options
@@ -76,6 +86,8 @@ class WebSocketHandler:
             window_bits=accepted.window_bits,
         )
         adapter = WebSocketAdapter(stream, socket, rest)
+        if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
+            adapter.expires_at = trio.current_time() + max(1.0, principal.expires_at - time.time())
         self._adapters.enter(adapter)
         try:
             await self._sessions.serve_session(adapter, principal)

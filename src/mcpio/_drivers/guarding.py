@@ -1,0 +1,110 @@
+"""Protects a server by a ``Guard``: judges the head of each request, and fetches what its verifiers need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mcpio._drivers.fetch import fetch
+from mcpio.auth.errors import EffectFailed
+from mcpio.auth.resource_server import Guard, Refused, ResourceServer
+from mcpio.http.model import Denied, Headers, header_fields
+
+if TYPE_CHECKING:
+    from mcpio._drivers.actor import Flag
+    from mcpio._drivers.event_loop import EventLoop
+    from mcpio.auth.effects import Fetch
+    from mcpio.auth.grant import Grant
+
+__all__ = ["RequestGuard"]
+
+
+class RequestGuard:
+    """Admits the requests of one protected server, on any event loop.
+
+    Most verdicts need no wait. Of the requests that wait for a fetch, one makes it, in its own task; if that is
+    cancelled, the next one makes it again. So no task outlives the requests.
+    """
+
+    def __init__(self, server: ResourceServer, loop: Callable[[], EventLoop], *, wall_clock: Any = time.time) -> None:
+        """``loop`` returns the running event loop."""
+        self.guard: Guard = Guard(server)
+        self._fields: Final = frozenset(name.encode() for name in server.request_fields)
+        self._loop = loop
+        self._wall_clock = wall_clock
+        self._requests = 0
+        self._to_fetch: list[Fetch] = []
+        self._verdicts: dict[Hashable, Grant | Refused] = {}
+        self._waiting: dict[Hashable, Flag] = {}
+        self._is_fetching = False
+
+    def admit(
+        self, method: str, target: str, headers: Headers, *, certificate: str | None = None
+    ) -> Grant | Denied | Awaitable[Grant | Denied]:
+        """Return who sends a request, ``Denied`` for one that is refused, or an awaitable of either.
+
+        ``certificate`` is the SHA-256 of the client's certificate, in hexadecimal.
+        """
+        self._requests += 1
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._wanted(headers)]
+        verdict = self.guard.admit(self._requests, fields, target, self._now(), method=method, certificate=certificate)
+        return self._wait(self._requests) if verdict is None else _principal(verdict)
+
+    def _wanted(self, headers: Headers) -> Sequence[tuple[bytes, bytes]]:
+        wanted = self._fields
+        return [field for field in headers if field[0] in wanted]
+
+    def _now(self) -> float:
+        now = self._loop().now()
+        # Again each time: the clock of an event loop may stand still while the machine sleeps.
+        self.guard.epoch = self._wall_clock() - now
+        return now
+
+    async def _wait(self, request: Hashable) -> Grant | Denied:
+        flag = self._waiting[request] = self._loop().signal()
+        try:
+            while True:
+                self._advance()
+                if request in self._verdicts:
+                    return _principal(self._verdicts.pop(request))
+                if self._to_fetch and not self._is_fetching:
+                    await self._fetch(self._to_fetch[0])
+                else:
+                    await flag.wait()
+        finally:
+            del self._waiting[request]
+            self._wake()
+
+    async def _fetch(self, effect: Fetch) -> None:
+        """Make a fetch. If this task is cancelled, the effect is left for the next one that waits."""
+        self._is_fetching = True
+        try:
+            response = await fetch(effect, self._loop())
+        except EffectFailed as error:
+            self._to_fetch.remove(effect)
+            self.guard.effect_failed(effect.token, str(error), self._now())
+        else:
+            self._to_fetch.remove(effect)
+            self.guard.fetched(effect.token, response.status, response.headers, response.body, self._now())
+        finally:
+            self._is_fetching = False
+            self._wake()
+
+    def _advance(self) -> None:
+        while (effect := self.guard.next_effect()) is not None:
+            self._to_fetch.append(effect)
+        while (admission := self.guard.next_admission()) is not None:
+            if admission.request in self._waiting:  # otherwise its task was cancelled
+                self._verdicts[admission.request] = admission.verdict
+
+    def _wake(self) -> None:
+        """Let all that wait look again: for their verdicts, or for a fetch to make."""
+        for flag in self._waiting.values():
+            flag.set()
+
+
+def _principal(verdict: Grant | Refused) -> Grant | Denied:
+    if isinstance(verdict, Refused):
+        return Denied(verdict.status, verdict.message, header_fields(verdict.headers))
+    return verdict

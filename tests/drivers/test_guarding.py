@@ -1,0 +1,138 @@
+"""Requests that wait for keys: one of them fetches these for all, on either event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from asgiwire import LOOPS, EventLoop
+from authkeys import ED25519
+
+from mcpio._drivers import guarding
+from mcpio._drivers.guarding import RequestGuard
+from mcpio.asgi._event_loop import running_event_loop
+from mcpio.auth import EffectFailed, Fetch, Grant, JwtVerifier, ResourceServer, Response, load_signer, signed_jwt
+from mcpio.framing.json import dumps
+from mcpio.http.model import Denied
+
+AS = "https://id.example.com"
+MCP = "https://mcp.example.com/mcp"
+SIGNER: Any = load_signer(ED25519, key_id="k1")
+KEYS = Response(200, (), dumps({"keys": [{**SIGNER.public_jwk, "kid": "k1"}]}))
+
+
+class Site:
+    """A guard on an event loop, whose fetches the test answers."""
+
+    def __init__(self, loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.loop = loop
+        self.fetches: list[str] = []
+        self.verdicts: list[Any] = []
+        self.answer: Any = KEYS
+        self.may_answer = loop.event()
+        verify = JwtVerifier(AS, jwks=AS + "/keys")
+        self.guard = RequestGuard(
+            ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
+        )
+        monkeypatch.setattr(guarding, "fetch", self._fetch)
+
+    async def _fetch(self, effect: Fetch, loop: Any) -> Response:
+        self.fetches.append(effect.url)
+        await self.may_answer.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        answer: Response = self.answer
+        return answer
+
+    def admit(self, **claims: Any) -> Any:
+        said = {"iss": AS, "sub": "ada", "aud": MCP, "exp": time.time() + 60, **claims}
+        token = signed_jwt(SIGNER, said, "at+jwt").encode()
+        return self.guard.admit("POST", "/mcp", [(b"authorization", b"Bearer " + token)])
+
+    def start(self, **claims: Any) -> Callable[[], None]:
+        verdict: Awaitable[Any] = self.admit(**claims)
+
+        async def wait() -> None:
+            self.verdicts.append(await verdict)
+
+        return self.loop.start(wait)
+
+
+def on_each_loop(test: Callable[[Site], Awaitable[None]]) -> Any:
+    @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
+    def run(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> None:
+            await test(Site(loop, monkeypatch))
+
+        loop.run(main)
+
+    return run
+
+
+@on_each_loop
+async def test_one_request_fetches_the_keys_for_all(site: Site) -> None:
+    for _ in range(3):
+        site.start()
+    await site.loop.settle()
+    assert (site.fetches, site.verdicts) == ([AS + "/keys"], [])
+    site.may_answer.set()
+    await site.loop.settle()
+    assert [verdict.subject for verdict in site.verdicts] == ["ada"] * 3
+    assert isinstance(site.admit(), Grant)
+    assert isinstance(site.admit(aud="other"), Denied)
+    assert len(site.fetches) == 1
+
+
+@on_each_loop
+async def test_cancelled_request_leaves_the_fetch_to_the_next(site: Site) -> None:
+    first = site.start()
+    await site.loop.settle()
+    _, third = site.start(), site.start()
+    await site.loop.settle()
+    first()
+    third()
+    await site.loop.settle()
+    assert site.fetches == [AS + "/keys"] * 2
+    site.may_answer.set()
+    await site.loop.settle()
+    assert [verdict.subject for verdict in site.verdicts] == ["ada"]
+
+
+@on_each_loop
+async def test_fetch_of_cancelled_requests_is_made_for_a_later_one(site: Site) -> None:
+    only = site.start()
+    await site.loop.settle()
+    only()
+    await site.loop.settle()
+    site.may_answer.set()
+    site.start()
+    await site.loop.settle()
+    assert [verdict.subject for verdict in site.verdicts] == ["ada"]
+
+
+@pytest.mark.req("AUTH-58")
+@on_each_loop
+async def test_failed_fetch_refuses_with_503(site: Site) -> None:
+    site.answer = EffectFailed("no connection")
+    site.may_answer.set()
+    site.start()
+    await site.loop.settle()
+    assert [(verdict.status, dict(verdict.headers)) for verdict in site.verdicts] == [(503, {b"retry-after": b"30"})]
+
+
+@on_each_loop
+async def test_metadata_leads_to_the_keys(site: Site) -> None:
+    verify = JwtVerifier(AS)
+    site.guard = RequestGuard(
+        ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
+    )
+    site.answer = Response(200, (), dumps({"issuer": AS, "jwks_uri": AS + "/keys"}))
+    site.start()
+    await site.loop.settle()
+    site.may_answer.set()
+    await site.loop.settle()
+    # The same document is no key set.
+    assert site.fetches == [AS + "/.well-known/oauth-authorization-server", AS + "/keys"]
+    assert [verdict.status for verdict in site.verdicts] == [503]
