@@ -22,16 +22,19 @@ from mcpio._drivers.redirect import RedirectReceiver
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.authorizer import Authorizer, CredentialsNotSaved
-from mcpio.auth.credentials import MemoryCredentials
+from mcpio.auth.credentials import Credentials, MemoryCredentials
 from mcpio.auth.effects import (
     AskUser,
     BindRedirect,
     CloseRedirect,
     Effect,
     Fetch,
+    Flow,
+    FlowContext,
     LoadCredentials,
     LockCredentials,
     NeedAssertion,
+    Response,
     SaveCredentials,
     ShowCode,
     UnlockCredentials,
@@ -40,11 +43,13 @@ from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.given import ApiKey, BearerToken
 from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
 from mcpio.auth.options import AuthorizationOptions
+from mcpio.auth.pending import PendingAuthorization
 from mcpio.auth.reach import Reach
 from mcpio.auth.secret import Secret
-from mcpio.auth.urls import host_of, is_loopback_host
+from mcpio.auth.storage import load_credentials, save_credentials
+from mcpio.auth.urls import host_of
 
-__all__ = ["Auth", "LoginDriver", "LoginOptions", "LoginSetup"]
+__all__ = ["Auth", "LoginDriver", "LoginOptions", "LoginSetup", "SingleFlow", "ask_at_terminal", "ask_without_browser"]
 
 T = TypeVar("T")
 
@@ -112,6 +117,97 @@ class LoginSetup:
             epoch=runtime.wall_clock() - now,
             interaction=interaction,
         )
+
+
+class SingleFlow:
+    """Runs one flow of ``mcpio.auth`` outside of a client: a login that is finished elsewhere, or a revocation."""
+
+    def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
+        self._setup = setup
+        self._loop = loop
+        self._runtime = runtime
+        self.key: str = setup.authorizer(runtime, loop.now(), interaction="never").key
+        """The key of the credentials."""
+
+    async def context(self) -> FlowContext:
+        """Return the inputs of a flow that begins now."""
+        return FlowContext(
+            server_url=self._setup.url,
+            entropy=self._runtime.entropy,
+            now=self._runtime.wall_clock(),
+            reach=await reach_of_server(self._setup, self._loop),
+        )
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow and return its result. Raises AuthorizationError, and what the store raises."""
+        store = self._setup.store
+        try:
+            effect = next(flow)
+            while True:
+                answer: Any = None
+                match effect:
+                    case Fetch():
+                        try:
+                            response = await fetch_for(self._setup, effect, self._loop, effect.reach)
+                        except EffectFailed as error:
+                            effect = flow.throw(error)
+                            continue
+                        answer = attrs.evolve(response, at=self._runtime.wall_clock())
+                    case LoadCredentials(key=key):
+                        answer = store.load(key)
+                    case SaveCredentials(key=key, record=record, version=version):
+                        answer = store.swap(key, record, version)
+                    case NeedAssertion():
+                        answer = await assertion_of(self._setup.method, effect)
+                effect = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def finish(self, pending: PendingAuthorization, callback_url: str) -> Credentials:
+        """Finish a login that waits for a person, store the credentials and return them."""
+        known, _ = await self.run(load_credentials(self.key))
+        flow = self._setup.method.finish(await self.context(), pending, callback_url, known)
+        credentials: Credentials = await self.run(flow)
+        await self.run(save_credentials(self.key, credentials))
+        return credentials
+
+
+async def fetch_for(setup: LoginSetup, effect: Fetch, loop: EventLoop, reach: Reach) -> Response:
+    """Make the request of an effect, as the setup says."""
+    return await fetch(
+        effect, loop, ssl_context=setup.ssl_context, proxy=setup.proxy, trust_env=setup.trust_env, reach=reach
+    )
+
+
+async def reach_of_server(setup: LoginSetup, loop: EventLoop) -> Reach:
+    """Return how far fetches may reach: to private addresses, if those of the server are private.
+
+    A name never gives loopback addresses. Who owns a name could make it resolve to a private address, but then fetches
+    are https to hosts with valid certificates.
+    """
+    found, host = Reach.of_url(setup.url), host_of(setup.url)
+    if found is not Reach.PUBLIC or setup.proxy is not None:
+        return found
+    try:
+        addresses = await loop.resolve(host, 443)
+    except OSError:
+        return found
+    kinds = {Reach.of_address(address) for address in addresses}
+    return Reach.PRIVATE if kinds == {Reach.PRIVATE} else Reach.PUBLIC
+
+
+async def assertion_of(method: Any, effect: NeedAssertion) -> Secret:
+    """Return the assertion that a method has, or that its function gives. Raises EffectFailed without any."""
+    source = method.assertion
+    if source is None:
+        raise EffectFailed(f"{type(method).__name__} has no assertion= to get a JWT from")
+    found = await _awaited(source(effect) if callable(source) else source)
+    if isinstance(found, str):
+        return Secret(found)
+    if not isinstance(found, Secret):
+        raise TypeError(f"assertion= returns a str or a Secret, not {type(found).__name__}")
+    return found
 
 
 class LoginDriver:
@@ -186,7 +282,7 @@ class LoginDriver:
             case BindRedirect(port=port, path=path):
                 authorizer.redirect_bound(token, self._bind(port, path), now())
             case NeedAssertion():
-                authorizer.asserted(token, await self._assertion(effect), now())
+                authorizer.asserted(token, await assertion_of(self._setup.method, effect), now())
             case AskUser():
                 await self._ask(effect)
             case ShowCode():
@@ -195,34 +291,10 @@ class LoginDriver:
     async def _stored(self, function: Callable[[], T]) -> T:
         return await self._runtime.to_thread(function) if self._setup.store.blocking else function()
 
-    async def _fetch(self, effect: Fetch) -> Any:
-        setup = self._setup
+    async def _fetch(self, effect: Fetch) -> Response:
         if self._reach is None:
-            self._reach = await self._reach_of_server()
-        return await fetch(
-            effect,
-            self._loop,
-            ssl_context=setup.ssl_context,
-            proxy=setup.proxy,
-            trust_env=setup.trust_env,
-            reach=self._reach,
-        )
-
-    async def _reach_of_server(self) -> Reach:
-        """Return how far fetches may reach: to private addresses, if those of the server are private.
-
-        A name never gives loopback addresses. Who owns a name could make it resolve to a private address, but then
-        fetches are https to hosts with valid certificates.
-        """
-        found, host = Reach.of_url(self._setup.url), host_of(self._setup.url)
-        if found is not Reach.PUBLIC or self._setup.proxy is not None or is_loopback_host(host):
-            return found
-        try:
-            addresses = await self._loop.resolve(host, 443)
-        except OSError:
-            return found
-        kinds = {Reach.of_address(address) for address in addresses}
-        return Reach.PRIVATE if kinds == {Reach.PRIVATE} else Reach.PUBLIC
+            self._reach = await reach_of_server(self._setup, self._loop)
+        return await fetch_for(self._setup, effect, self._loop, self._reach)
 
     def _bind(self, port: int | None, path: str) -> str:
         """Bind the wanted port, or another one unless the program insists on it: then the client is registered anew."""
@@ -252,7 +324,10 @@ class LoginDriver:
             receiver.listen()
             self._start(lambda: self._receive(receiver, effect))
         url = await _awaited(self._setup.ask_user(effect))
-        if self._setup.ask_user is ask_at_terminal and is_headless() and sys.stdin.isatty():
+        has_no_browser = self._setup.ask_user is ask_without_browser or (
+            self._setup.ask_user is ask_at_terminal and is_headless()
+        )
+        if has_no_browser and sys.stdin.isatty():
             # The browser may be on another machine, where the redirect leads nowhere.
             url = await self._runtime.to_thread(lambda: _read_pasted(effect))
         if url is not None:
@@ -267,28 +342,23 @@ class LoginDriver:
             self._authorizer.user_returned(effect.token, url, self._loop.now())
             self._on_answer()
 
-    async def _assertion(self, effect: NeedAssertion) -> Secret:
-        source = self._setup.method.assertion
-        if source is None:
-            raise EffectFailed(f"{type(self._setup.method).__name__} has no assertion= to get a JWT from")
-        found = await _awaited(source(effect) if callable(source) else source)
-        if isinstance(found, str):
-            return Secret(found)
-        if not isinstance(found, Secret):
-            raise TypeError(f"assertion= returns a str or a Secret, not {type(found).__name__}")
-        return found
-
 
 async def _awaited(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 
-def ask_at_terminal(effect: AskUser | ShowCode) -> None:
-    """Open the browser, or print the URL where there is none."""
+def ask_without_browser(effect: AskUser | ShowCode) -> None:
+    """Print the URL, or the code for another device, on standard error."""
     if isinstance(effect, ShowCode):
         _print(f"To log in, open {effect.verification_uri} on any device and enter the code {effect.user_code}")
-    elif is_headless():
+    else:
         _print(f"To log in at {effect.issuer}, open this URL in a browser:\n\n  {effect.url}\n")
+
+
+def ask_at_terminal(effect: AskUser | ShowCode) -> None:
+    """Open the browser, or print the URL where there is none."""
+    if isinstance(effect, ShowCode) or is_headless():
+        ask_without_browser(effect)
     else:
         _print(f"Opening a browser to log in at {effect.issuer} …")
         threading.Thread(target=_open_browser, args=[effect.url], daemon=True).start()

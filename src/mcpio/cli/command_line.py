@@ -26,6 +26,9 @@ COMMANDS = {
     "prompt": "print a prompt of a server, filled in",
     "config": "print what a host's configuration says of a server",
     "install": "have a host use a server, or no longer",
+    "login": "get a token for a server, and store it for the other commands",
+    "logout": "forget the token of a server",
+    "auth": "show what is stored of logins, or examine a server's authorization",
     "replay": "show a recorded conversation",
 }
 

@@ -78,6 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="a header field of every request to a URL, such as 'Authorization: Bearer ...'; may be repeated",
     )
+    parser.add_argument(
+        "--auth", metavar="ACCOUNT", help="the account of mcpio login to use for a URL (default: default, if logged in)"
+    )
     parser.add_argument("--inherit-env", action="store_true", help="pass the whole environment to the server")
     answers.add_options(parser)
     recording.add_option(parser)
@@ -196,10 +199,14 @@ def _client_context(
         from mcpio.trio import open_websocket
 
         return open_websocket(url, headers=dict(options.header), **of_client)
+    from mcpio.cli import stored
     from mcpio.http.client.options import HttpClientOptions
     from mcpio.trio import open_http
 
-    return open_http(url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
+    has_own = any(name.lower() == "authorization" for name, _ in options.header)
+    login = None if has_own and options.auth is None else stored.login_for(url, options.auth)
+    http = HttpClientOptions(headers=dict(options.header))
+    return open_http(url, http=http, auth=login, interaction="never", **of_client)
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:

@@ -20,7 +20,7 @@ from mcpio.errors import (
 
 __all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "failure_of"]
 
-CREDENTIALS = ". Credentials are given by --header, as in --header 'Authorization: Bearer ...'"
+CREDENTIALS = ". Log in with mcpio login URL, or give credentials by --header, as in --header 'X-Api-Key: ...'"
 """Advice for a server that requires authentication."""
 
 

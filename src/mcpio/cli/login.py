@@ -1,0 +1,92 @@
+"""``mcpio login``: get a token for a server, and store it for the other commands."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mcpio._drivers.login import ask_at_terminal, ask_without_browser
+from mcpio.auth import Credentials, Device, OAuth, Secret, from_text
+from mcpio.auth.scopes import format_scopes
+from mcpio.cli import stored
+from mcpio.cli.exit_status import Exit, Failure, failure_of
+from mcpio.cli.output import Console
+from mcpio.errors import McpError
+from mcpio.trio import open_http, run_until_signalled
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    stored.add_arguments(parser)
+    parser.add_argument("--scope", action="append", metavar="SCOPE", help="a scope to ask for; may be repeated")
+    parser.add_argument("--device", action="store_true", help="show a code to enter on another device")
+    parser.add_argument("--no-browser", action="store_true", help="print the URL, and take the pasted one")
+    parser.add_argument("--client-id", metavar="ID", help="a client that is registered with the authorization server")
+    parser.add_argument(
+        "--client-secret-file", type=Path, metavar="FILE", help="a file whose only line is the client's secret"
+    )
+    parser.add_argument("--port", type=int, help="the port of the client's registered redirect URI")
+    parser.add_argument("--resource", help="the resource to ask a token for, where the server's metadata is wrong")
+    parser.add_argument("--issuer", help="the authorization server, where the server's metadata is wrong")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return the exit status."""
+    return run_until_signalled(partial(_run, options), timeout=None)
+
+
+async def _run(options: argparse.Namespace) -> int:
+    console, key = Console(), stored.key_of(options)
+    store = stored.store()
+    try:
+        async with open_http(
+            options.url,
+            auth=_method(options),
+            credentials=store,
+            ask_user=ask_without_browser if options.no_browser else ask_at_terminal,
+        ) as client:
+            if store.load(key) is None and client.connection.peer is not None:
+                # Some servers shake hands with anybody.
+                await client.list_tools()
+    except McpError as error:
+        raise failure_of(error, by_url=True) from error
+    found = store.load(key)
+    if found is None:
+        console.note("the server asks for no login")
+        return Exit.DONE
+    token = from_text(Credentials, found.record).token
+    assert token is not None
+    console.result(f"logged in to {options.url} as account {options.account!r}, by {token.issuer}")
+    if token.scopes:
+        console.result(f"scopes: {format_scopes(token.scopes)}")
+    console.result(stored.expiry(token, time.time()))
+    return Exit.DONE
+
+
+def _method(options: argparse.Namespace) -> OAuth | Device:
+    given: dict[str, Any] = {
+        "account": options.account,
+        "scopes": options.scope,
+        "resource": options.resource,
+        "issuer": options.issuer,
+        "client_id": options.client_id,
+        "client_secret": _secret(options.client_secret_file),
+    }
+    try:
+        return Device(**given) if options.device else OAuth(**given, port=options.port)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+
+
+def _secret(file: Path | None) -> Secret | None:
+    if file is None:
+        return None
+    try:
+        return Secret(file.read_text().strip())
+    except (OSError, UnicodeError) as error:
+        raise Failure(Exit.USAGE, f"--client-secret-file: cannot read {str(file)!r}: {error}") from error

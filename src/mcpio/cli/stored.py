@@ -1,0 +1,68 @@
+"""The credentials that ``mcpio login`` stores, as the other commands use and show them."""
+
+from __future__ import annotations
+
+import argparse
+
+from mcpio._drivers.credential_files import FileCredentials
+from mcpio.auth import Credentials, OAuth, TokenSet, canonical_resource, from_text
+from mcpio.cli.exit_status import Exit, Failure
+from mcpio.http.location import Location
+
+__all__ = ["add_arguments", "expiry", "key_of", "login_for", "read", "store"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the URL and the account."""
+    parser.add_argument("url", metavar="URL", help="the URL of a server")
+    parser.add_argument("--account", default="default", help="a name of your own, for several accounts at one server")
+
+
+def store() -> FileCredentials:
+    """Return the store of the command line: that of `open_http` by default."""
+    return FileCredentials()
+
+
+def key_of(options: argparse.Namespace) -> str:
+    """Return the key of the credentials. Raises Failure for a URL that is not one of a server over HTTP."""
+    try:
+        Location.parse(options.url)
+        return f"{canonical_resource(options.url)} {options.account}"
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+
+
+def read(key: str) -> Credentials | None:
+    """Return the stored credentials of a key, or ``None``. Raises Failure for a file that cannot be used."""
+    try:
+        found = store().load(key)
+        return None if found is None else from_text(Credentials, found.record)
+    except (OSError, ValueError) as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+
+
+def login_for(url: str, account: str | None) -> OAuth | None:
+    """Return the authorization for a URL: by the stored credentials of an account, where there are any.
+
+    Without ``account`` it is the default one. Raises Failure if an account is named that is not logged in.
+    """
+    try:
+        key = f"{canonical_resource(url)} {account or 'default'}"
+    except ValueError:
+        return None
+    if read(key) is None:
+        if account is not None:
+            raise Failure(Exit.USAGE, f"account {account!r} is not logged in: mcpio login {url} --account {account}")
+        return None
+    return OAuth(account=account or "default")
+
+
+def expiry(token: TokenSet, now: float) -> str:
+    """Return in words how long a token is valid, and whether it can be renewed."""
+    if token.expires_at is None:
+        life = "does not say when it expires"
+    elif token.expires_at <= now:
+        life = "has expired"
+    else:
+        life = f"expires in {round(token.expires_at - now)} s"
+    return f"the token {life}, and {'renews itself' if token.refresh_token is not None else 'cannot be renewed'}"

@@ -1,0 +1,180 @@
+"""``mcpio login``, ``logout`` and ``auth``, in processes of their own, and commands that use what is stored."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from authsite import AuthSite, get, run
+
+from mcpio.cli import main
+from mcpio.cli.exit_status import Exit
+
+
+class Shell:
+    """Runs commands with a home of their own; ``site`` has the person who logs in."""
+
+    def __init__(self, site: AuthSite, home: Path) -> None:
+        self.site = site
+        names = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_START")
+        self.environment = {name: os.environ[name] for name in names if name in os.environ}
+        self.environment["MCPIO_HOME"] = str(home)
+        self.said = ""
+
+    async def __call__(self, *words: str, status: Exit = Exit.DONE) -> str:
+        """Run a command and return its output; what it said on standard error is added to ``said``."""
+        command = [sys.executable, "-m", "mcpio", *words]
+        process = await trio.lowlevel.open_process(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, process)
+            assert process.stdout is not None
+            output = b"".join([bytes(chunk) async for chunk in process.stdout])
+        assert await process.wait() == status, self.said
+        return output.decode()
+
+    async def _listen(self, process: trio.Process) -> None:
+        """Do as the command asks: open the URL, or enter the code."""
+        assert process.stderr is not None
+        text = ""
+        async for chunk in process.stderr:
+            text += chunk.decode()
+            if (found := re.search(r"(http\S+/authorize\?\S+)\s", text)) is not None:
+                self.said, text = self.said + text, ""
+                await get(await self.site.redirected(found[1]))
+            elif (found := re.search(r"enter the code (\S+)\n", text)) is not None:
+                self.said, text = self.said + text, ""
+                self.site.server.approve_device(found[1])
+        self.said += text
+
+
+def secrets_of(site: AuthSite) -> set[str]:
+    """Return every secret that the server gave away."""
+    server = site.server
+    return {*server._tokens, *server._refresh_tokens, *server._codes}
+
+
+def test_login_is_used_by_other_commands_until_the_logout(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        output = await shell("login", "--no-browser", "--scope", "mcp:basic", site.url)
+        assert f"logged in to {site.url} as account 'default'" in output
+        assert "scopes: mcp:basic" in output
+        assert "renews itself" in output
+        output += await shell("call", site.url, "x")
+        site.server.expire_tokens()
+        output += await shell("call", site.url, "x")
+        assert len(site.server.authorizations) == 1
+        assert await shell("auth", "list") == f"{site.url}  default\n"
+        shown = await shell("auth", "show", site.url)
+        assert f"token by {site.base} for {site.url}" in shown
+        assert "registered by itself" in shown
+        assert await shell("logout", "--revoke", site.url) == f"the tokens were revoked\nlogged out of {site.url}\n"
+        await shell("call", site.url, "x", status=Exit.REFUSED)
+        assert "Log in with mcpio login" in shell.said
+        await shell("call", "--auth", "work", site.url, "x", status=Exit.USAGE)
+        assert f"mcpio login {site.url} --account work" in shell.said
+        assert await shell("logout", site.url) == ""
+        await shell("auth", "show", site.url, status=Exit.NOT_FOUND)
+        for secret in secrets_of(site):
+            assert secret not in output + shown + shell.said
+
+    run(play)
+
+
+def test_two_accounts_at_one_server_are_two_logins(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        for account in ("work", "home"):
+            await shell("login", "--no-browser", "--account", account, site.url)
+        assert await shell("auth", "list") == f"{site.url}  home\n{site.url}  work\n"
+        await shell("call", "--auth", "work", site.url, "x")
+        await shell("logout", "--account", "work", site.url)
+        assert await shell("auth", "list") == f"{site.url}  home\n"
+
+    run(play)
+
+
+def test_login_of_a_registered_client_takes_its_secret_from_a_file(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        file = tmp_path / "secret"
+        await shell(
+            "login",
+            "--no-browser",
+            "--client-id",
+            "app",
+            "--client-secret-file",
+            str(file),
+            site.url,
+            status=Exit.USAGE,
+        )
+        file.write_text("s3cret\n")
+        await shell("login", "--no-browser", "--client-id", "app", "--client-secret-file", str(file), site.url)
+        shown = await shell("auth", "show", site.url)
+        assert f"client at {site.base}: app (given, client_secret_basic)" in shown
+        assert "s3cret" not in shown + shell.said
+
+    run(play, clients={"app": "s3cret"}, registers=False)
+
+
+def test_login_at_a_server_that_wants_none_says_so(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        site.is_open = True
+        shell = Shell(site, tmp_path)
+        await shell("login", "--no-browser", site.url)
+        assert "the server asks for no login" in shell.said
+
+    run(play)
+
+
+def test_failed_login_says_which_option_helps(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        await shell("login", "--no-browser", site.url, status=Exit.REFUSED)
+        assert "client_id=" in shell.said
+
+    run(play, registers=False)
+
+
+def test_doctor_shows_each_step_and_the_option_that_helps(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        output = await shell("auth", "doctor", site.url)
+        assert f"GET {site.base}/.well-known/oauth-protected-resource/mcp: status 200" in output
+        assert "ok: clients register themselves" in output
+        assert "logout --revoke" in output
+        assert output.endswith("ok: a login can begin\n")
+        site.server.faults.resource = "https://other.example.com/mcp"
+        output = await shell("auth", "doctor", site.url, status=Exit.REFUSED)
+        assert "failed:" in output
+        assert "the option resource= lets it pass" in output
+        assert "a login can begin" in await shell("auth", "doctor", "--resource", site.url, site.url)
+        site.is_open = True
+        assert "asks for no login" in await shell("auth", "doctor", site.url)
+
+    run(play)
+
+
+@pytest.mark.parametrize("words", [["auth", "show"], ["login", "ftp://x"], ["logout", "nothing"]])
+def test_wrong_usage_is_reported(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("mcpio: ")
+
+
+def test_unreadable_store_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mcpio.auth import Secret
+    from mcpio.stores import FileCredentials
+
+    monkeypatch.setenv("MCPIO_HOME", str(tmp_path))
+    FileCredentials().swap("http://127.0.0.1:1/mcp default", Secret("nonsense"), None)
+    assert main(["auth", "show", "http://127.0.0.1:1/mcp"]) == Exit.USAGE
+    assert "not a stored Credentials" in capsys.readouterr().err
