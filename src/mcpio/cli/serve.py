@@ -9,11 +9,13 @@ from functools import partial
 
 import trio
 
+from mcpio.app.server import Server
 from mcpio.cli import listen, recording
 from mcpio.cli.addresses import parse_address, parse_place
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.load_server import load
 from mcpio.cli.output import is_terminal
+from mcpio.errors import ConnectFailed
 from mcpio.trio import serve_stdio
 
 __all__ = ["add_arguments", "run"]
@@ -25,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "server",
         metavar="MODULE[:NAME]",
         help="a module or a path to a file.py, and the Server in it (default: server)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="start the server again when a Python file in its folder changes; clients stay connected",
     )
     recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
@@ -65,7 +72,14 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     # Standard output carries the protocol; what the module prints while it is imported must not.
     with contextlib.redirect_stdout(sys.stderr):
-        server = load(options.server)
+        server = _server(options)
+    try:
+        return _serve(server, options)
+    except ConnectFailed as error:
+        raise Failure(Exit.NOT_LOADED, f"--reload: {error}") from error
+
+
+def _serve(server: Server, options: argparse.Namespace) -> int:
     path, websocket = options.path or "/mcp", options.websocket is not None
     if options.http is not None:
         how = {"path": path, "health": options.health, "store": options.store, "websocket": websocket}
@@ -85,6 +99,15 @@ def run(options: argparse.Namespace) -> int:
     with recording.recorder(options.record) as tap:
         trio.run(partial(serve_stdio, server, tap=tap))
     return Exit.DONE
+
+
+def _server(options: argparse.Namespace) -> Server:
+    """Return what is served: the Server itself, or with ``--reload`` one that a child process answers for."""
+    if not options.reload:
+        return load(options.server)
+    from mcpio.cli.reloading import reloading_server
+
+    return reloading_server(options.server)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mcpio.trio._net.server import SocketListening as SocketListening
     from mcpio.trio._net.server import serve_tcp as serve_tcp
     from mcpio.trio._net.server import serve_unix as serve_unix
+    from mcpio.trio._proxy import proxy as proxy
     from mcpio.trio._servers import Servers as Servers
     from mcpio.trio._servers import ServerSource as ServerSource
     from mcpio.trio._servers import ServerState as ServerState
@@ -73,6 +74,7 @@ else:
             "_net.listening": "SocketPeer",
             "_memory": "memory_client",
             "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
+            "_proxy": "proxy",
             "_servers": "ServerSource ServerState Servers open_servers",
             "_signals": "Terminated run_until_signalled terminate_on_signals",
             "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",

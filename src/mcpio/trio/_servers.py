@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcpio.types.resources import Resource
     from mcpio.types.tools import CallToolResult, Tool
 
-__all__ = ["ServerSource", "ServerState", "Servers", "open_servers"]
+__all__ = ["ServerSource", "ServerState", "Servers", "open_servers", "opener_of"]
 
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ class Servers:
     def _opened(self, name: str) -> AbstractAsyncContextManager[Client]:
         options: Any = {**self._options, "on_notification": partial(self._notified, name)}
         source = self._config[name]
-        return _opener(source)(**options) if isinstance(source, ServerEntry) else source(**options)
+        return opener_of(source)(**options)
 
     def _notified(self, name: str, notification: Any) -> None:
         what = _LISTS.get(type(notification).__name__)
@@ -312,8 +312,11 @@ def _is_disabled(config: Mapping[str, ServerSource], name: str) -> bool:
     return isinstance(source, ServerEntry) and source.disabled
 
 
-def _opener(entry: ServerEntry) -> Callable[..., AbstractAsyncContextManager[Client]]:
-    """Return the function that opens a client of an entry."""
+def opener_of(source: ServerSource) -> Callable[..., AbstractAsyncContextManager[Client]]:
+    """Return the function that opens a client of a source."""
+    if not isinstance(source, ServerEntry):
+        return source
+    entry = source
     if entry.url is None:
         from mcpio.trio import open_stdio
 

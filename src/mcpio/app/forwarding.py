@@ -1,0 +1,160 @@
+"""A server that has another server answer: requests, progress, cancellation and questions pass in both directions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
+
+from mcpio import types  # what belongs to one feature is loaded when a request needs it
+from mcpio.app.server import Lifespan, Server
+from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, McpError, RequestError
+from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
+
+if TYPE_CHECKING:
+    from mcpio.app.client import Client, ClientOptions
+    from mcpio.app.context import Context
+    from mcpio.app.server_session import ServerSession
+    from mcpio.events import IncomingId, Peer
+
+__all__ = ["ForwardingServer", "Upstreams"]
+
+
+class Upstreams(Protocol):
+    """The clients of the server behind a proxy: one for each session, opened when first needed. A driver has them."""
+
+    async def client(self, session: ServerSession) -> Client:
+        """Return the client for a session. Raises ConnectFailed."""
+
+    def was_replaced(self, client: Client) -> bool:
+        """Whether a client was closed because its server was replaced by a newer one."""
+
+    def forget(self, session: ServerSession) -> None:
+        """Close the client of a session that has ended."""
+
+
+class ForwardingServer(Server):
+    """A server whose sessions each have a session of their own with another server. Made by ``mcpio.trio.proxy``.
+
+    Tasks are not passed on. A client's capabilities are declared to the server behind it, and that server's to the
+    client.
+    """
+
+    def __init__(self, lifespan: Lifespan, *, may_change: bool) -> None:
+        """``lifespan`` yields the ``Upstreams``. ``may_change`` declares every feature, since the server may get it."""
+        super().__init__("proxy", lifespan=lifespan)
+        self._may_change = may_change
+        self._in_flight: dict[ServerSession, list[IncomingId]] = {}
+        self.handlers = {method: partial(self._forward, method) for method in self.handlers}
+        self.notification_handlers["notifications/roots/list_changed"] = self._tell_roots
+
+    def adopt(self, peer: Peer) -> None:
+        """Be the server that a client found: its name, instructions and capabilities."""
+        self.info, self.instructions = peer.info, peer.instructions
+        found = peer.capabilities if isinstance(peer.capabilities, ServerCapabilities) else ServerCapabilities()
+        every = ServerCapabilities(
+            tools=types.ToolsCapability(list_changed=True),
+            resources=types.ResourcesCapability(subscribe=True, list_changed=True),
+            prompts=types.PromptsCapability(list_changed=True),
+            logging={},
+            completions={},
+        )
+        self._declared = attrs.evolve(every if self._may_change else found, tasks=None, extensions=found.extensions)
+
+    def options_for(self, session: ServerSession) -> ClientOptions:
+        """Return the options of the client that stands for a session's client."""
+        peer = session.connection.peer
+
+        def tell(notification: Any) -> None:
+            session.tell(notification)
+
+        options: ClientOptions = {"on_notification": tell}
+        if peer is None or not isinstance(peer.capabilities, ClientCapabilities):
+            return options
+        capabilities = attrs.evolve(peer.capabilities, tasks=None)
+        options |= {"info": peer.info, "capabilities": capabilities}
+
+        async def ask(scope: Any, request: Any) -> Any:
+            return await self._ask(session, request)
+
+        async def roots() -> Any:
+            return (await self._ask(session, types.ListRootsRequest())).roots
+
+        if capabilities.sampling is not None:
+            options["sampling"] = ask
+        if capabilities.elicitation is not None:
+            options["elicitation"] = ask
+        if capabilities.roots is not None:
+            options["roots"] = roots
+        return options
+
+    def forget(self, session: ServerSession) -> None:
+        """Close the client of a session that has ended."""
+        super().forget(session)
+        self._in_flight.pop(session, None)
+        session.state.forget(session)
+
+    async def _forward(self, method: str, scope: Context, request: Any) -> Any:
+        """Have the server behind this one answer a request. Raises RequestError, with its own words if it has any."""
+        session, upstreams = scope.session, scope.state
+        try:
+            client = await upstreams.client(session)
+        except ConnectFailed as error:
+            raise RequestError(
+                ErrorCode.INTERNAL_ERROR, f"the server behind this proxy does not start: {error}"
+            ) from error
+        meta = {name: value for name, value in request.meta.items() if name != "progressToken"}
+        in_flight = self._in_flight.setdefault(session, [])
+        in_flight.append(scope.id)
+        try:
+            result = await client.request(
+                attrs.evolve(request, meta=meta),
+                timeout=None,  # the client here knows how long to wait
+                on_progress=scope.progress if "progressToken" in request.meta else None,
+            )
+        except RequestError:
+            raise
+        except LocalProtocolError as error:
+            # A newer or older server may lack what is declared here.
+            if method in _EMPTY:
+                return getattr(types, _EMPTY[method])(())
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"the server behind this proxy has no {method}") from error
+        except McpError as error:
+            if upstreams.was_replaced(client):
+                text = "the server was replaced by a newer one while it handled this request: send it again"
+                raise RequestError(ErrorCode.INTERNAL_ERROR, text, {"reason": "reloaded"}) from error
+            raise RequestError(ErrorCode.INTERNAL_ERROR, f"the server behind this proxy is gone: {error}") from error
+        finally:
+            in_flight.remove(scope.id)
+        self._record(session, method, request)
+        return result
+
+    def _record(self, session: ServerSession, method: str, request: Any) -> None:
+        """Record what a server that replaces this one has to be told."""
+        match method:
+            case "resources/subscribe":
+                session.driving.subscribe(request.uri)
+            case "resources/unsubscribe":
+                session.driving.unsubscribe(request.uri)
+            case "logging/setLevel":
+                session.log_level = request.level
+
+    async def _ask(self, session: ServerSession, request: Any) -> Any:
+        """Ask the client here on behalf of the server; on the stream of the newest request in flight."""
+        in_flight = self._in_flight.get(session)
+        meta = {name: value for name, value in request.meta.items() if name != "progressToken"}
+        question = attrs.evolve(request, meta=meta)
+        return await session.request(question, timeout=None, related_to=in_flight[-1] if in_flight else None)
+
+    def _tell_roots(self, session: ServerSession, notification: Any) -> None:
+        session.state.tell_roots(session)
+
+
+_EMPTY: Final = {
+    "tools/list": "ListToolsResult",
+    "resources/list": "ListResourcesResult",
+    "resources/templates/list": "ListResourceTemplatesResult",
+    "prompts/list": "ListPromptsResult",
+}
+"""The lists that a server without the feature answers with nothing."""

@@ -1,0 +1,97 @@
+"""``mcpio serve --reload``: serve a program that is started again when a Python file changes; its clients stay."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import trio
+
+from mcpio.app.server import Server
+from mcpio.cli.targets import serving
+from mcpio.trio import open_stdio, proxy
+from mcpio.types.lifecycle import Implementation
+
+__all__ = ["Sources", "reloading_server"]
+
+INTERVAL: Final = 0.5
+"""Seconds between two looks at the files."""
+
+MAX_FILES: Final = 5000
+"""How many files are watched; a folder with more is probably not one's own."""
+
+SKIPPED: Final = {"__pycache__", "node_modules", "site-packages"}
+"""Folders that are not looked into, beside hidden ones."""
+
+
+def reloading_server(reference: str) -> Server:
+    """Return a server that has ``mcpio serve REFERENCE`` answer, and replaces that process when its files change."""
+    place, colon, name = reference.rpartition(":")
+    path = place if colon and name.isidentifier() else reference
+    folder = os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else os.getcwd()
+    # The child's standard error is ours: what it prints, and why it does not start, is seen at once.
+    opener = partial(open_stdio, serving(reference), inherit_env=True, stderr="inherit")
+    server = proxy(opener, watch=Sources(folder).changed)
+    server.info = Implementation(os.path.basename(reference), "0")  # until the child has told its own
+    return server
+
+
+class Sources:
+    """The Python files below a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._seen = self._look()
+
+    async def changed(self) -> None:
+        """Wait until a file has changed, appeared or gone, and then until nothing changes any more."""
+        while True:
+            await trio.sleep(INTERVAL)
+            found = self._look()
+            if found == self._seen:
+                continue
+            name = self._difference(found)
+            while True:
+                # An editor may write several files, and each in parts.
+                self._seen = found
+                await trio.sleep(INTERVAL)
+                found = self._look()
+                if found == self._seen:
+                    break
+            print(f"mcpio: {name} changed: starting the server again", file=sys.stderr)
+            return
+
+    def _difference(self, found: Mapping[str, tuple[int, int]]) -> str:
+        """Return the name of a file that differs."""
+        changed = sorted(path for path in found.keys() | self._seen.keys() if found.get(path) != self._seen.get(path))
+        return os.path.relpath(changed[0], self._folder)
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        """Return the time of change and the size of each file."""
+        found: dict[str, tuple[int, int]] = {}
+        for path in self._paths():
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # gone, or a broken link
+            found[path] = (status.st_mtime_ns, status.st_size)
+            if len(found) == MAX_FILES:
+                break
+        return found
+
+    def _paths(self) -> Iterator[str]:
+        for folder, folders, files in os.walk(self._folder):
+            # A virtual environment is no source of one's own.
+            folders[:] = sorted(
+                each
+                for each in folders
+                if not each.startswith(".")
+                and each not in SKIPPED
+                and not os.path.exists(os.path.join(folder, each, "pyvenv.cfg"))
+            )
+            for file in sorted(files):
+                if file.endswith(".py"):
+                    yield os.path.join(folder, file)

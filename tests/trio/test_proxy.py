@@ -1,0 +1,365 @@
+"""A server that has another one answer, and sessions that outlive the server behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from mcpio import Client, ConnectFailed, Context, Server, TextContent
+from mcpio.app import Accepted, Form
+from mcpio.errors import ErrorCode, RequestError
+from mcpio.trio import memory_client, proxy
+from mcpio.types import (
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitResult,
+    LoggingMessageNotification,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    Root,
+    SamplingMessage,
+    ToolListChangedNotification,
+)
+
+
+@attrs.frozen
+class Order:
+    """An order."""
+
+    seats: int
+
+
+def _kitchen(version: str = "1") -> Server:
+    server = Server("kitchen", version, title="The kitchen", instructions="Mind the stove.")
+    server.cancelled = []  # type: ignore[attr-defined]  # what the tests look at
+
+    @server.tool
+    def bake(kind: str) -> str:
+        """Bake a loaf."""
+        return f"{kind} of {version}"
+
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for step in range(3):
+            ctx.progress(step, 3, "kneading")
+            await trio.testing.wait_all_tasks_blocked()
+        ctx.warning("hot", "oven")
+        return "done"
+
+    @server.tool
+    async def wait() -> str:
+        try:
+            await trio.sleep_forever()
+        finally:
+            server.cancelled.append("wait")  # type: ignore[attr-defined]  # likewise
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit("How many?", Form(Order))
+        assert isinstance(answer, Accepted)
+        message = await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 9))
+        return f"{answer.value.seats}, {message.text}, {[root.name for root in await ctx.roots()]}"
+
+    @server.tool
+    def refuse() -> str:
+        raise RequestError(-32050, "no flour", {"left": 0})
+
+    @server.tool
+    def touch() -> int:
+        return server.notify_resource_updated("bench://notes")
+
+    @server.resource("bench://notes")
+    def notes() -> str:
+        return f"notes of {version}"
+
+    @server.resource("bench://{drawer}")
+    def drawer(drawer: str) -> str:
+        return drawer
+
+    @server.prompt
+    def greet(who: str) -> str:
+        return f"Greet {who}"
+
+    @server.completion("who", prompt="greet")
+    def names(text: str) -> list[str]:
+        return [text + "a"]
+
+    return server
+
+
+class Kitchens:
+    """A source of servers: each is the next version. ``fail`` and ``hang`` say what the next ones do."""
+
+    def __init__(self, make: Callable[[str], Server] = _kitchen) -> None:
+        self.make = make
+        self.servers: list[Server] = []
+        self.clients: list[Client] = []
+        self.fail = False
+        self.hang = False
+        self.replace = trio.Event()
+
+    async def watch(self) -> None:
+        await self.replace.wait()
+        self.replace = trio.Event()
+
+    async def reload(self) -> None:
+        self.replace.set()
+        await trio.testing.wait_all_tasks_blocked()
+
+    @asynccontextmanager
+    async def __call__(self, **options: Any) -> AsyncIterator[Client]:
+        if self.fail:
+            raise ConnectFailed("burnt down")
+        if self.hang:
+            await trio.sleep_forever()
+        server = self.make(str(len(self.servers)))
+        self.servers.append(server)
+        async with memory_client(server, **options) as client:
+            self.clients.append(client)
+            yield client
+
+
+def _run(work: Callable[..., Any], *arguments: Any) -> None:
+    trio.run(partial(work, *arguments), clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _sampled(scope: Any, request: Any) -> CreateMessageResult:
+    return CreateMessageResult("assistant", TextContent("a tree"), "m")
+
+
+def test_everything_passes_through() -> None:
+    async def main() -> None:
+        seen: list[Any] = []
+        options: dict[str, Any] = {
+            "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
+            "sampling": _sampled,
+            "roots": [Root("file:///srv", "srv")],
+            "on_notification": seen.append,
+        }
+        async with memory_client(proxy(Kitchens()), **options) as client:
+            assert client.server.info.display_name == "The kitchen"
+            assert client.server.instructions == "Mind the stove."
+            assert [tool.name async for tool in client.tools()][:2] == ["bake", "steps"]
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+            progress: list[Any] = []
+            result = await client.call_tool("steps", on_progress=lambda *said: progress.append(said))
+            assert result.text == "done"
+            assert progress == [(step, 3, "kneading") for step in range(3)]
+            assert [each.data for each in seen if isinstance(each, LoggingMessageNotification)] == ["hot"]
+            assert (await client.call_tool("ask")).text == "2, a tree, ['srv']"
+            assert [each.uri async for each in client.resources()] == ["bench://notes"]
+            assert [each.uri_template async for each in client.resource_templates()] == ["bench://{drawer}"]
+            (contents,) = (await client.read_resource("bench://socks")).contents
+            assert contents.uri == "bench://socks"
+            assert [each.name async for each in client.prompts()] == ["greet"]
+            assert (await client.get_prompt("greet", {"who": "you"})).messages[0].content == TextContent("Greet you")
+            client.set_roots([Root("file:///new", "new")])
+            await trio.testing.wait_all_tasks_blocked()
+            assert (await client.call_tool("ask")).text == "2, a tree, ['new']"
+            with pytest.raises(RequestError, match="no flour") as caught:
+                await client.call_tool("refuse")
+            assert (caught.value.code, caught.value.data) == (-32050, {"left": 0})
+
+    _run(main)
+
+
+def test_one_session_there_for_each_session_here() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        server = proxy(kitchens)
+        async with memory_client(server) as one, memory_client(server) as two:
+            for _ in range(3):
+                await one.call_tool("bake", {"kind": "rye"})
+            texts = {(await client.call_tool("bake", {"kind": "rye"})).text for client in (one, two)}
+            assert len(texts) == 2
+            one.close()
+            await trio.testing.wait_all_tasks_blocked()
+            assert [client.connection.closed for client in kitchens.clients].count(False) == 1
+            assert (await two.call_tool("bake", {"kind": "rye"})).text in texts
+
+    _run(main)
+
+
+def test_cancelled_request_cancelled_behind_too() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        async with memory_client(proxy(kitchens)) as client:
+            with trio.move_on_after(5):
+                await client.call_tool("wait")
+            await trio.testing.wait_all_tasks_blocked()
+            assert kitchens.servers[-1].cancelled == ["wait"]  # type: ignore[attr-defined]  # see _kitchen
+
+    _run(main)
+
+
+def test_server_that_does_not_start_ends_the_serving() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        kitchens.fail = True
+        with pytest.raises(ConnectFailed, match="burnt down"):
+            async with memory_client(proxy(kitchens)):
+                pytest.fail("served")
+
+    _run(main)
+
+
+def test_dead_server_started_again_for_the_next_request() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        async with memory_client(proxy(kitchens)) as client:
+            async with trio.open_nursery() as nursery:
+
+                async def doomed() -> None:
+                    with pytest.raises(RequestError, match="the server behind this proxy is gone: ") as caught:
+                        await client.call_tool("wait")
+                    assert caught.value.code == ErrorCode.INTERNAL_ERROR
+
+                nursery.start_soon(doomed)
+                await trio.testing.wait_all_tasks_blocked()
+                kitchens.clients[-1].close(0)
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
+            kitchens.clients[-1].close(0)
+            await trio.testing.wait_all_tasks_blocked()
+            kitchens.fail = True
+            with pytest.raises(RequestError, match="the server behind this proxy does not start: burnt down"):
+                await client.call_tool("bake", {"kind": "rye"})
+            kitchens.fail = False
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 3"
+
+    _run(main)
+
+
+# Replacing the server
+
+
+def test_session_outlives_three_servers() -> None:
+    async def main() -> None:
+        kitchens, seen = Kitchens(), list[Any]()
+        asked = trio.Event()
+        gone: list[str] = []
+
+        async def elicit(scope: Any, request: Any) -> ElicitResult:
+            nonlocal asked
+            asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                gone.append("the question")
+            raise AssertionError
+
+        options: dict[str, Any] = {"elicitation": elicit, "on_notification": seen.append}
+        async with memory_client(proxy(kitchens, watch=kitchens.watch), **options) as client:
+            await client.subscribe_resource("bench://notes")
+            await client.set_log_level("error")
+            for version in ("2", "3", "4"):
+                seen.clear()
+                async with trio.open_nursery() as nursery:
+
+                    async def doomed() -> None:
+                        with pytest.raises(
+                            RequestError, match="replaced by a newer one while it handled this"
+                        ) as caught:
+                            await client.call_tool("ask")
+                        assert caught.value.data == {"reason": "reloaded"}
+
+                    nursery.start_soon(doomed)
+                    await asked.wait()
+                    asked = trio.Event()
+                    await kitchens.reload()
+                assert gone == ["the question"] * (int(version) - 1)
+                kinds = [type(each) for each in seen]
+                assert kinds == [
+                    ToolListChangedNotification,
+                    ResourceListChangedNotification,
+                    PromptListChangedNotification,
+                ]
+                assert (await client.call_tool("bake", {"kind": "rye"})).text == f"rye of {version}"
+                assert (await client.call_tool("touch")).structured_content == {"result": 1}  # still subscribed
+                assert isinstance(seen[-1], ResourceUpdatedNotification)
+                await client.call_tool("steps")  # its warning is below the level
+                assert not any(isinstance(each, LoggingMessageNotification) for each in seen)
+            await client.unsubscribe_resource("bench://notes")
+            await kitchens.reload()
+            assert (await client.call_tool("touch")).structured_content == {"result": 0}
+            alive = [each for each in kitchens.clients if not each.connection.closed]
+            assert alive == kitchens.clients[-1:]
+
+    _run(main)
+
+
+def test_replacement_that_fails_or_hangs_leaves_the_old_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+            kitchens.fail = True
+            await kitchens.reload()
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+            kitchens.fail, kitchens.hang = False, True
+            before = trio.current_time()
+            kitchens.replace.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"  # waited for the outcome
+            assert trio.current_time() - before == 15
+            kitchens.hang = False
+            await kitchens.reload()
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
+
+    _run(main)
+    said = [record.message for record in caplog.records]
+    assert said == [
+        "the new server does not start, so the old one stays: burnt down",
+        "the new server does not start, so the old one stays: no answer within 15 s",
+    ]
+
+
+def test_reload_before_the_first_request_starts_nothing() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+            await kitchens.reload()
+            assert len(kitchens.servers) == 1  # the one that was asked for its name
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+
+    _run(main)
+
+
+def test_features_come_and_go_with_a_replacement() -> None:
+    def make(version: str) -> Server:
+        return Server("bare", version) if version in ("0", "1") else _kitchen(version)
+
+    async def main() -> None:
+        kitchens = Kitchens(make)
+        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+            assert [tool async for tool in client.tools()] == []
+            assert [each async for each in client.resources()] == []
+            assert [each async for each in client.resource_templates()] == []
+            assert [each async for each in client.prompts()] == []
+            with pytest.raises(RequestError, match="the server behind this proxy has no tools/call") as caught:
+                await client.call_tool("bake", {"kind": "rye"})
+            assert caught.value.code == ErrorCode.METHOD_NOT_FOUND
+            await kitchens.reload()
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 2"
+
+    _run(main)
+
+
+def test_session_that_ends_during_a_reload_leaves_nothing() -> None:
+    async def main() -> None:
+        kitchens = Kitchens()
+        async with memory_client(proxy(kitchens, watch=kitchens.watch)) as client:
+            await client.call_tool("bake", {"kind": "rye"})
+            kitchens.hang = True
+            kitchens.replace.set()
+            await trio.testing.wait_all_tasks_blocked()
+        assert all(each.connection.closed for each in kitchens.clients)
+
+    _run(main)
