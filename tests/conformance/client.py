@@ -1,10 +1,12 @@
-"""A client that does what each scenario of the official conformance suite asks for: ``python client.py URL``.
+"""Does what each scenario of the official conformance suite asks of a client: ``python client.py [--asyncio] URL``.
 
-The suite names the scenario in the environment variable ``MCP_CONFORMANCE_SCENARIO``.
+The suite names the scenario in the environment variable ``MCP_CONFORMANCE_SCENARIO``. The client runs on Trio, or on
+asyncio.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -15,6 +17,8 @@ from urllib.parse import urlsplit
 
 import trio
 
+import mcpio.asyncio
+import mcpio.trio
 from mcpio import Client
 from mcpio.app import RequestScope
 from mcpio.auth import (
@@ -28,7 +32,6 @@ from mcpio.auth import (
     load_signer,
 )
 from mcpio.errors import ConnectFailed, McpError
-from mcpio.trio import open_http
 from mcpio.types import ElicitFormRequest, ElicitResult, ElicitURLRequest
 
 DEADLINE = 30.0
@@ -38,21 +41,32 @@ CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") o
 """What the suite tells about a scenario, such as the client that is registered."""
 
 
-async def main(url: str) -> None:
+async def main(open_http: Callable[..., Any], url: str) -> None:
     """Hold the conversation of one scenario."""
     name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     options: dict[str, Any] = {"elicitation": accept_defaults}
     if name.startswith("auth/"):
         options = {"auth": authorization(name), "credentials": MemoryCredentials(), "ask_user": visit}
     scenario = SCENARIOS.get(name, use_protected if name.startswith("auth/") else list_tools)
+    try:
+        async with open_http(url, **options) as client:
+            await scenario(client)
+    except (ConnectFailed, McpError):
+        # A server that is to be mistrusted, or never content: giving up is what is asked for.
+        if name not in GIVE_UP:
+            raise
+
+
+async def on_trio(url: str) -> None:
+    """Hold the conversation on Trio."""
     with trio.fail_after(DEADLINE):
-        try:
-            async with open_http(url, **options) as client:
-                await scenario(client)
-        except (ConnectFailed, McpError):
-            # A server that is to be mistrusted, or never content: giving up is what is asked for.
-            if name not in GIVE_UP:
-                raise
+        await main(mcpio.trio.open_http, url)
+
+
+async def on_asyncio(url: str) -> None:
+    """Hold the conversation on asyncio."""
+    async with asyncio.timeout(DEADLINE):
+        await main(mcpio.asyncio.open_http, url)
 
 
 def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
@@ -156,4 +170,7 @@ GIVE_UP = {
 """The scenarios in which the client has to give up."""
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[-1])
+    if "--asyncio" in sys.argv:
+        asyncio.run(on_asyncio(sys.argv[-1]))
+    else:
+        trio.run(on_trio, sys.argv[-1])
