@@ -10,8 +10,8 @@ from mcpio.app.runtime import OneShot, Runtime
 from mcpio.app.server import Server
 from mcpio.codec import codec
 from mcpio.engine.server import ServerConnection
-from mcpio.errors import RequestError
-from mcpio.events import IncomingId, RequestContext, RequestReceived
+from mcpio.errors import NoBackChannel, RequestError
+from mcpio.events import CancelReceived, IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2026_07_28, Era
 from mcpio.types import (
@@ -47,6 +47,7 @@ class StatelessClient:
         capabilities: ClientCapabilities = EVERYTHING,
         principal: Any = None,
         via: Any = None,
+        log_level: str | None = None,
     ) -> None:
         self.server = server
         self.runtime = runtime
@@ -55,6 +56,7 @@ class StatelessClient:
         self.capabilities = capabilities
         self.principal = principal
         self.via = via
+        self.log_level = log_level
         self._ids = count(1)
 
     async def request(
@@ -64,29 +66,24 @@ class StatelessClient:
         params = {**params, **({} if answers is None else {"inputResponses": answers})}
         if state is not None:
             params["requestState"] = state
+        return await self.begin(method, params).result()
+
+    def begin(self, method: str, params: Mapping[str, Any]) -> Exchange:
+        """Send one request."""
         number = next(self._ids)
         context = RequestContext(
             Era.STATELESS,
             REV_2026_07_28,
             self.capabilities,
             Implementation("client", "1"),
-            None,
+            self.log_level,
             self.principal,
             self.via,
         )
         raw = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         typed = codec(REV_2026_07_28).decode(params, METHODS[method].params_type)
         event = RequestReceived(IncomingId(number), typed, context, raw, reused_id=False)
-        answer = self.runtime.one_shot()
-        connection = _Connection(self.server, answer)
-        session = self.server.session(connection, _Driver(self))
-        session.driving.handle(event)
-        found = await answer.wait()
-        if isinstance(found, RequestError):
-            raise found
-        result = codec(REV_2026_07_28).encode(found)
-        self.rounds.append(result)
-        return result
+        return Exchange(self, event)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, answers: Any = None, state: str | None = None
@@ -113,18 +110,57 @@ class StatelessClient:
         return result
 
 
+class Exchange:
+    """One request that runs. ``said`` are the notifications that belong to it, and what was acknowledged."""
+
+    def __init__(self, client: StatelessClient, event: RequestReceived) -> None:
+        self.said: list[Any] = []
+        self._client = client
+        self._event = event
+        self._answer = client.runtime.one_shot()
+        self.connection = _Connection(client.server, self._answer, self.said)
+        self.session = client.server.session(self.connection, _Driver(client))
+        self.session.driving.handle(event)
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for the result and return it as it goes on the wire. Raises the error that is sent in its place."""
+        found = await self._answer.wait()
+        if isinstance(found, RequestError):
+            raise found
+        result = codec(REV_2026_07_28).encode(found)
+        self._client.rounds.append(result)
+        return result
+
+    def cancel(self) -> None:
+        """Cancel the request."""
+        self.session.driving.handle(CancelReceived(self._event.id, None, {}))
+
+
 class _Connection(ServerConnection):
     """Keeps the one answer of an exchange, in place of the wire."""
 
-    def __init__(self, server: Server, answer: OneShot) -> None:
+    def __init__(self, server: Server, answer: OneShot, said: list[Any]) -> None:
         super().__init__(server.info, server.capabilities)
         self._given = answer
+        self._said = said
+        self.is_broken = False
 
     def send_result(self, id: IncomingId, result: Any, **_: Any) -> None:
         self._given.set(result)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
         self._given.set(error)
+
+    def acknowledge(self, id: IncomingId, honoured: Any) -> None:
+        self._said.append(honoured)
+
+    def send_notification(self, notification: Any, **_: Any) -> None:
+        if self.is_broken:
+            raise NoBackChannel("the connection is closed")
+        self._said.append(notification)
+
+    def is_pending(self, id: Any) -> bool:
+        return True
 
 
 class _Driver:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mcpio.app.cache_hints import CacheHint as CacheHint
     from mcpio.app.caching import ResultCache as ResultCache
     from mcpio.app.changes import Changed as Changed
     from mcpio.app.changes import Changes as Changes
@@ -122,6 +123,7 @@ else:
         __name__,
         {
             "caching": "ResultCache",
+            "cache_hints": "CacheHint",
             "changes": "Changed Changes LocalChanges",
             "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
             "client_handlers": "Elicitor RootsProvider Sampler",

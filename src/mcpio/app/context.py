@@ -243,10 +243,17 @@ class Context(RequestScope):
         """Send a log message to the client: a value that JSON can express, or else its ``repr``.
 
         Dropped below the level that the client asked for. After the answer, as in the ``finally`` of a handler that is
-        being cancelled, it is sent over HTTP on the session's general stream, and dropped where there is none. Raises
-        ValueError if the level is unknown.
+        being cancelled, it is sent over HTTP on the session's general stream, and dropped where there is none. A
+        stateless client gets what is at or above the level that its request names, before the answer; by default
+        nothing. Raises ValueError if the level is unknown.
         """
-        self.run_in_loop(lambda: self._session.log(level, data, logger, related_to=self._event.id))
+        self.run_in_loop(lambda: self._log(level, data, logger))
+
+    def _log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        if self._is_stateless:
+            self._session.log_statelessly(level, data, logger, self._event)
+        else:
+            self._session.log(level, data, logger, related_to=self._event.id)
 
     def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level ``debug``."""

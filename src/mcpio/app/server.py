@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
@@ -13,6 +13,7 @@ from mcpio import types  # what belongs to one feature is loaded when a server h
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.authorization import ScopeRules
 from mcpio.app.awaitables import checked_callback, is_awaitable
+from mcpio.app.cache_hints import CacheHint
 from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
@@ -74,10 +75,12 @@ if TYPE_CHECKING:
         SubscribeRequest,
         UnsubscribeRequest,
     )
+    from mcpio.types.subscriptions import SubscriptionsListenRequest
 
 __all__ = ["Lifespan", "NotificationHandler", "Server"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
 """Async context manager around the serving; what it yields is ``Context.state``."""
@@ -161,6 +164,7 @@ class Server:
         tasks: TaskOptions | None = None,
         states: RequestStates | None = None,
         changes: Changes | None = None,
+        cache: CacheHint | None = None,
         options: Options | None = None,
     ) -> None:
         """Describe the server.
@@ -186,6 +190,8 @@ class Server:
                 seals with a key that only this process has.
             changes: The bus that changes of what is offered pass: one that several processes share tells the clients of
                 all of them. The default is a ``LocalChanges``.
+            cache: How long clients of the stateless era may keep lists; by default not at all. Lists that depend on
+                scopes are never public.
             options: The revisions, limits and timeouts of its connections.
 
         Raises:
@@ -223,7 +229,7 @@ class Server:
         self.middlewares = ()
         for layer in middleware:
             self.middleware(layer)
-        self._pages = KeptPages()
+        self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
@@ -521,6 +527,7 @@ class Server:
             "prompts/get": self.prompts.get,
             "completion/complete": self.completions.complete,
             "logging/setLevel": _set_level,
+            "subscriptions/listen": self._listen,
         }
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
@@ -530,25 +537,25 @@ class Server:
             # Only that revision has tasks, so in others a tool that must run as one cannot be called (TASK-06).
             page.items = [tool for tool in page.items if not _must_be_task(tool)]
         hidden = self._hide(scope, self.tools, page)
-        found: ListToolsResult = self._pages.result(ListToolsResult, (request.cursor, has_tasks, hidden), page)
-        return found
+        return self._listed(ListToolsResult, (request.cursor, has_tasks, hidden), page)
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.resources.static, page))
-        found: ListResourcesResult = self._pages.result(types.ListResourcesResult, key, page)
-        return found
+        return self._listed(types.ListResourcesResult, key, page)
 
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.resources.templates, page))
-        found: ListResourceTemplatesResult = self._pages.result(types.ListResourceTemplatesResult, key, page)
-        return found
+        return self._listed(types.ListResourceTemplatesResult, key, page)
 
     def _list_prompts(self, scope: Context, request: ListPromptsRequest) -> ListPromptsResult:
         page = self.prompts.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.prompts, page))
-        found: ListPromptsResult = self._pages.result(types.ListPromptsResult, key, page)
+        return self._listed(types.ListPromptsResult, key, page)
+
+    def _listed(self, make: Callable[..., T], key: Hashable, page: Page[Any]) -> T:
+        found: T = self._pages.result(make, key, page, private=self.scope_rules is not None)
         return found
 
     def _hide(self, scope: Context, registry: Registry[Any], page: Page[Any]) -> frozenset[int]:
@@ -565,6 +572,13 @@ class Server:
             raise not_found(scope, request.uri)
         scope.session.driving.subscribe(request.uri)
         return EmptyResult()
+
+    def _listen(self, scope: Context, request: SubscriptionsListenRequest) -> Awaitable[Any]:
+        from mcpio.app.subscriptions import serve_listen
+
+        return serve_listen(
+            scope, request, self.audience, self.options.limits, lambda uri: self.resources.find(uri) is not None
+        )
 
     def _spread(self, change: Changed) -> None:
         """Tell the clients of this process of a change, wherever it was made."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
-from mcpio.app.changes import resource_topic
+from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
 from mcpio.app.session import Handler, Session, SessionDriving
+from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import METHODS, declares, official_name
@@ -184,11 +185,24 @@ class ServerSession(Session):
 
         """
         if at_least(checked_level(level), self.log_level):
-            if self._log_outlet is None:
-                from mcpio.app.logs import LogOutlet
+            self._outlet().send(self.server.log_filter, level, data, logger, related_to, meta)
 
-                self._log_outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
-            self._log_outlet.send(self.server.log_filter, level, data, logger, related_to, meta)
+    def log_statelessly(self, level: LoggingLevel, data: Any, logger: str | None, event: RequestReceived) -> None:
+        """Send a log message with a stateless request that asked for its level, and is not answered yet (GONE-04).
+
+        Raises ValueError if the level is unknown.
+        """
+        wanted: Any = event.context.log_level
+        checked_level(level)
+        if wanted is not None and at_least(level, wanted) and self.connection.is_pending(event.id):
+            self._outlet().send(self.server.log_filter, level, data, logger, event.id)
+
+    def _outlet(self) -> LogOutlet:
+        if self._log_outlet is None:
+            from mcpio.app.logs import LogOutlet
+
+            self._log_outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
+        return self._log_outlet
 
     @property
     def dropped_logs(self) -> int:
@@ -254,12 +268,22 @@ class ServerSession(Session):
             # Before the first wait, while the status of an HTTP response can still say so.
             method = official_name(event.request, said)
             server.scope_rules.check(method, event.request, event.context.principal)
-        if event.context.era is Era.STATELESS and (row := METHODS.get(said)) is not None and row.may_ask:
-            from mcpio.app.rounds import in_rounds
-
-            handler = in_rounds(handler, self._begin_round)
+        if event.context.era is Era.STATELESS:
+            handler = self._served_statelessly(said, handler)
         layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _served_statelessly(self, method: str, handler: Handler) -> Handler:
+        """Return the handler of a stateless request."""
+        if self.connection.phase is Phase.NEW:
+            # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
+            self.server.audience.remove(self, (LISTS,))
+        row = METHODS.get(method)
+        if row is None or not row.may_ask:
+            return handler
+        from mcpio.app.rounds import in_rounds
+
+        return in_rounds(handler, self._begin_round)
 
     def _begin_round(self, scope: Any, request: Any) -> Flow:
         """Give a context what came with its request: the answers, and what earlier rounds carried."""
@@ -320,6 +344,8 @@ class ServerSession(Session):
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]
+        if isinstance(event, Initialized):
+            self.server.audience.add(self, (LISTS,))
         if method == "notifications/roots/list_changed" and self._root_list is not None:
             self._root_list.forget()
         callback = self.server.notification_handlers.get(method)

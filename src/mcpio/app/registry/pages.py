@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from mcpio.app.pagination import Page
@@ -14,18 +15,22 @@ MOST_PAGES: Final = 100
 
 
 class KeptPages:
-    """The results for the pages of lists, by page."""
+    """The results for the pages of lists, by page. ``hints`` are members that say how long clients may keep them."""
 
-    __slots__ = ("_pages", "_texts")
+    __slots__ = ("_hints", "_pages", "_texts")
 
-    def __init__(self) -> None:
+    def __init__(self, hints: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._hints = hints
         self._pages: dict[Hashable, tuple[list[Any], Any]] = {}
         # By the id of a result, which is alive as long as its page is kept.
         self._texts: dict[int, dict[Any, bytes]] = {}
 
-    def result(self, make: Callable[..., Any], key: Hashable, page: Page[Any]) -> Any:
-        """Return the result for a page: the one returned before, unless an item of the page has changed."""
-        key = (make, key, page.next_cursor)
+    def result(self, make: Callable[..., Any], key: Hashable, page: Page[Any], *, private: bool = False) -> Any:
+        """Return the result for a page: the one returned before, unless an item of the page has changed.
+
+        ``private`` says that clients must not share it, whatever the hints.
+        """
+        key = (make, key, page.next_cursor, private)
         kept = self._pages.get(key)
         # Unchanged items are identical, which is what a comparison of lists looks at first.
         if kept is not None and kept[0] == page.items:
@@ -35,7 +40,8 @@ class KeptPages:
         elif len(self._pages) >= MOST_PAGES:
             self._pages.clear()
             self._texts.clear()
-        result = make(tuple(page.items), page.next_cursor)
+        hints = {**self._hints, "cache_scope": "private"} if private else self._hints
+        result = make(tuple(page.items), page.next_cursor, **hints)
         self._pages[key] = (page.items, result)
         self._texts[id(result)] = {}
         return result

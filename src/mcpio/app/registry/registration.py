@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when it is used
-from mcpio._checks import check_options
+from mcpio._checks import check_options, chosen
 from mcpio.app.authorization import Scopes, checked_scopes
+from mcpio.app.cache_hints import CacheHint
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
 from mcpio.app.registry.resources import FunctionResource, FunctionTemplate
@@ -91,6 +92,8 @@ class ResourceOptions(RegistrationOptions, total=False):
     """The size in bytes of a resource at one URI."""
     annotations: Annotations | None
     """The audience and the priority."""
+    cache: CacheHint | None
+    """How long clients of the stateless era may keep the contents; by default not at all."""
 
 
 class PromptOptions(RegistrationOptions, total=False):
@@ -142,7 +145,7 @@ def make_resource(uri: str, function: Any, options: ResourceOptions, *, context:
     """Return the resource of a function. Raises TypeError, with advice, if it cannot be one."""
     endpoint = _resource_endpoint(function, options, (), context)
     shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
-    return FunctionResource(endpoint, _sayable(shown, options))
+    return FunctionResource(endpoint, _sayable(shown, options), _cache_hint(options))
 
 
 def make_template(template: UriTemplate, function: Any, options: ResourceOptions, *, context: type) -> FunctionTemplate:
@@ -151,7 +154,11 @@ def make_template(template: UriTemplate, function: Any, options: ResourceOptions
         raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
     endpoint = _resource_endpoint(function, options, template.variables, context)
     shown = types.ResourceTemplate(template.template, **_resource_members(endpoint, options))
-    return FunctionTemplate(endpoint, _sayable(shown, options), template)
+    return FunctionTemplate(endpoint, _sayable(shown, options), template, _cache_hint(options))
+
+
+def _cache_hint(options: ResourceOptions) -> CacheHint:
+    return chosen("cache", options.get("cache"), CacheHint)
 
 
 def make_prompt(function: Any, options: PromptOptions, *, context: type) -> FunctionPrompt:

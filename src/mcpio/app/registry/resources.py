@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.awaitables import when_ready
+from mcpio.app.cache_hints import CacheHint
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.base import Registry
@@ -28,7 +29,7 @@ __all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
 class FunctionResource:
     """A resource at one URI, and its function."""
 
-    __slots__ = ("description", "enabled", "endpoint")
+    __slots__ = ("cache", "description", "enabled", "endpoint")
 
     endpoint: RegisteredFunction
     """The function."""
@@ -37,8 +38,12 @@ class FunctionResource:
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
 
-    def __init__(self, endpoint: RegisteredFunction, description: Resource) -> None:
+    cache: CacheHint
+    """How long clients may keep the contents."""
+
+    def __init__(self, endpoint: RegisteredFunction, description: Resource, cache: CacheHint) -> None:
         self.endpoint = endpoint
+        self.cache = cache
         self.description = description
         self.enabled = True
 
@@ -46,7 +51,7 @@ class FunctionResource:
 class FunctionTemplate:
     """The resources at all URIs that match a template, and their function."""
 
-    __slots__ = ("completions", "description", "enabled", "endpoint", "template")
+    __slots__ = ("cache", "completions", "description", "enabled", "endpoint", "template")
 
     endpoint: RegisteredFunction
     """The function."""
@@ -59,8 +64,14 @@ class FunctionTemplate:
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
 
-    def __init__(self, endpoint: RegisteredFunction, description: ResourceTemplate, template: UriTemplate) -> None:
+    cache: CacheHint
+    """How long clients may keep the contents."""
+
+    def __init__(
+        self, endpoint: RegisteredFunction, description: ResourceTemplate, template: UriTemplate, cache: CacheHint
+    ) -> None:
         self.endpoint = endpoint
+        self.cache = cache
         self.description = description
         self.template = template
         self.completions = {}
@@ -110,12 +121,12 @@ class Resources:
             keywords = entry.endpoint.binder.bind_text(values)
         except InvalidMessage as error:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid URI {uri:.200}: {error}", {"uri": uri}) from error
-        mime_type = entry.description.mime_type
+        mime_type, hints = entry.description.mime_type, entry.cache.members
 
         def result(value: Any) -> ReadResourceResult | InputRequired:
             if value is None:
                 raise not_found(scope, uri)
-            return _result(value, uri, mime_type)
+            return _result(value, uri, mime_type, hints)
 
         return when_ready(entry.endpoint.call(scope, keywords), result)
 
@@ -133,11 +144,13 @@ def _climbs(uri: str) -> bool:
     return scheme.lower() == "file" and ".." in unquote(path).replace("\\", "/").split("/")
 
 
-def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult | InputRequired:
+def _result(
+    value: Any, uri: str, mime_type: str | None, hints: Mapping[str, Any]
+) -> ReadResourceResult | InputRequired:
     if isinstance(value, types.ReadResourceResult | InputRequired):
         return value
     items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
-    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))
+    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items), **hints)
 
 
 def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:

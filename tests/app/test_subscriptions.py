@@ -1,0 +1,137 @@
+"""``subscriptions/listen``, served: what is honoured, what is told, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from statelessly import Exchange, StatelessClient
+from waits import Wait
+
+from mcpio.app.server import Server
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import RequestError
+from mcpio.testing import ManualRuntime
+from mcpio.types import (
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    SubscriptionFilter,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
+
+ALL = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+def notes(**options: Any) -> Server:
+    """Return a server that offers one of each."""
+    server = Server("notes", **options)
+    server.tool(lambda: None, name="tool")
+    server.prompt(lambda: "hi", name="prompt")
+    server.resource("notes://{name}", name="note")(lambda name: name)
+    return server
+
+
+def listening(server: Server, **wanted: Any) -> Exchange:
+    """Begin to listen."""
+    runtime = ManualRuntime()
+    exchange = StatelessClient(server, runtime).begin("subscriptions/listen", {"notifications": wanted})
+    runtime.run()
+    return exchange
+
+
+@pytest.mark.req("SUB-02")
+def test_acknowledgement_comes_first() -> None:
+    server = notes()
+    listen = listening(server, **ALL, resourceSubscriptions=["notes://a", "notes://b", "notes://a"])
+    assert listen.said == [SubscriptionFilter(True, True, True, ("notes://a", "notes://b"))]
+
+
+@pytest.mark.req("SUB-03")
+def test_only_what_the_server_has_is_honoured() -> None:
+    server = Server("tools")
+    server.tool(lambda: None, name="tool")
+    assert listening(server, **ALL, resourceSubscriptions=["a:b"]).said == [SubscriptionFilter(True)]
+    assert listening(server, toolsListChanged=False).said == [SubscriptionFilter()]
+    fixed = Server("fixed", capabilities=attrs.evolve(server.capabilities, tools=ToolsCapability()))
+    fixed.tool(lambda: None, name="tool")
+    assert listening(fixed, **ALL).said == [SubscriptionFilter()]
+
+
+def test_resources_that_do_not_exist_are_not_honoured() -> None:
+    listen = listening(notes(), resourceSubscriptions=["notes://a", "other://b"])
+    assert listen.said[0].resource_subscriptions == ("notes://a",)
+
+
+@pytest.mark.req("SUB-03", "SUB-13")
+def test_changes_that_were_asked_for_are_told() -> None:
+    server = notes()
+    everything, tools, one = (
+        listening(server, **ALL),
+        listening(server, toolsListChanged=True),
+        listening(server, resourceSubscriptions=["notes://a"]),
+    )
+    server.tool(lambda: None, name="another_tool")
+    server.prompt(lambda: "hi", name="another_prompt")
+    server.resource("notes:all", name="all")(lambda: "all")
+    assert server.notify_resource_updated("notes://a") == 1
+    assert server.notify_resource_updated("notes://b") == 0
+    assert server.notify_resource_updated("notes://c", within="notes://a") == 1
+    tool, prompt, resource = (
+        ToolListChangedNotification(),
+        PromptListChangedNotification(),
+        ResourceListChangedNotification(),
+    )
+    assert everything.said[1:] == [tool, prompt, resource]
+    assert tools.said[1:] == [tool]
+    assert one.said[1:] == [ResourceUpdatedNotification("notes://a"), ResourceUpdatedNotification("notes://c")]
+
+
+@pytest.mark.req("SUB-07")
+def test_cancelled_listen_is_told_nothing_more() -> None:
+    server = notes()
+    listen = listening(server, **ALL, resourceSubscriptions=["notes://a"])
+    held = listen.connection.held
+    assert held.subscriptions > 0
+    listen.cancel()
+    listen.session.driver.runtime.run()  # type: ignore[attr-defined]  # a ManualRuntime
+    server.tool(lambda: None, name="another")
+    assert server.notify_resource_updated("notes://a") == 0
+    assert (len(listen.said), held.subscriptions) == (1, 0)
+    assert server.audience._by_topic == {}
+    assert server.undelivered == 0  # requests that stand for themselves are no sessions
+
+
+def test_broken_connection_costs_only_itself() -> None:
+    server = notes()
+    broken, open_ = (
+        listening(server, resourceSubscriptions=["notes://a"]),
+        listening(server, resourceSubscriptions=["notes://a"]),
+    )
+    broken.connection.is_broken = True
+    assert server.notify_resource_updated("notes://a") == 1
+    assert (len(broken.said), len(open_.said)) == (1, 2)
+
+
+LIMITS = [
+    (Limits(subscriptions=2), "too many subscriptions"),
+    (Limits(subscription_bytes=500), "too much memory"),
+]
+
+
+@pytest.mark.parametrize(("limits", "reason"), LIMITS)
+def test_subscriptions_are_limited(limits: Limits, reason: str) -> None:
+    server = notes(options=Options(limits=limits))
+    runtime = ManualRuntime()
+    uris = [f"notes://{number}" for number in range(3)]
+    listen = StatelessClient(server, runtime).begin(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+    )
+    wait = Wait(runtime, listen.result())
+    assert isinstance(wait.error, RequestError)
+    assert reason in wait.error.data["reason"]
+    assert listen.said == []
+    assert listening(server, resourceSubscriptions=uris[:1]).said
