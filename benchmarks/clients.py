@@ -2,8 +2,9 @@
 
     python benchmarks/clients.py CLIENT SERVER --seconds 1
 
-CLIENT is mcpio or sdk; SERVER is memory (the client's own kind of server, in this process), stdio (a bare one, as a
-child process), http (one that runs at ``--url``), or direct (sdk only: a server in this process with no JSON between).
+CLIENT is mcpio, mcpio-asyncio or sdk; SERVER is memory (the client's own kind of server, in this process), stdio (a
+bare one, as a child process), http (one that runs at ``--url``), or direct (sdk only: a server in this process with no
+JSON between).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HTTP_CALLERS = (1, 16, 64)
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Call a tool as fast as possible.")
-    parser.add_argument("client", choices=["mcpio", "sdk"])
+    parser.add_argument("client", choices=["mcpio", "mcpio-asyncio", "sdk"])
     parser.add_argument("server", choices=["memory", "stdio", "http", "direct"])
     parser.add_argument("--url", help="where the server is, for http")
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -36,6 +37,8 @@ def main() -> None:
     if options.client == "mcpio":
         # anyio, whose task groups serve both clients here, starts nothing but trio.run.
         figures = anyio.run(run, mcpio_client(options.server, options.url), callers, options.seconds, backend="trio")
+    elif options.client == "mcpio-asyncio":
+        figures = anyio.run(run, asyncio_client(options.server, options.url), callers, options.seconds)
     else:
         figures = anyio.run(run, sdk_client(options.server, options.url), callers, options.seconds)
     print(json.dumps(figures))
@@ -77,6 +80,22 @@ async def mcpio_client(server: str, url: str) -> AsyncIterator[Call]:
     from echo_server import echo_server
 
     from mcpio.trio import memory_client, open_http, open_stdio
+
+    opened: Any
+    if server == "http":
+        opened = open_http(url)
+    else:
+        opened = open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server())
+    async with opened as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def asyncio_client(server: str, url: str) -> AsyncIterator[Call]:
+    """Give our client's way on asyncio."""
+    from echo_server import echo_server
+
+    from mcpio.asyncio import memory_client, open_http, open_stdio
 
     opened: Any
     if server == "http":

@@ -1,6 +1,6 @@
 """The server that the benchmarks drive: a tool ``echo``, and as many others as ``BENCH_TOOLS`` says in all.
 
-python benchmarks/echo_server.py --stdio [--async]
+python benchmarks/echo_server.py --stdio [--async] [--asyncio]
 python benchmarks/echo_server.py --http 8000
 python benchmarks/echo_server.py --tcp 4000
 python benchmarks/echo_server.py --unix echo.sock
@@ -36,10 +36,17 @@ def main() -> None:
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
     parser.add_argument("--store", metavar="PATH", help="over HTTP, keep sessions in a file")
+    parser.add_argument("--asyncio", action="store_true", help="serve the parent process on asyncio")
     options = parser.parse_args()
     server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")), is_async=options.is_async)
     if options.http is not None:
         serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store)
+    elif options.stdio and options.asyncio:
+        import asyncio
+
+        from mcpio.asyncio import serve_stdio as serve_on_asyncio
+
+        asyncio.run(serve_on_asyncio(server))
     elif options.stdio:
         trio.run(serve_stdio, server)
     elif options.websocket is not None:

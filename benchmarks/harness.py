@@ -22,11 +22,13 @@ from typing import Any, Self, TypeAlias
 
 HERE = Path(__file__).parent
 OURS = "mcpio"
+ON_ASYNCIO = "mcpio, asyncio"
 LOW_LEVEL = "mcp, low level"
 HIGH_LEVEL = "mcp, high level"
 BARE_TRIO = "bare Trio loop"
 SERVERS = {
     OURS: [sys.executable, str(HERE / "echo_server.py"), "--stdio"],
+    ON_ASYNCIO: [sys.executable, str(HERE / "echo_server.py"), "--stdio", "--asyncio"],
     LOW_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_low_level.py")],
     HIGH_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_high_level.py")],
     BARE_TRIO: [sys.executable, str(HERE / "peers" / "bare.py")],

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 
-from harness import HERE, OURS, Rounds, arguments, run_program
+from harness import HERE, ON_ASYNCIO, OURS, Rounds, arguments, run_program
 
 SDK = "mcp"
-CLIENTS = {OURS: ("mcpio", "stdio"), SDK: ("sdk", "stdio")}
+CLIENTS = {OURS: ("mcpio", "stdio"), ON_ASYNCIO: ("mcpio-asyncio", "stdio"), SDK: ("sdk", "stdio")}
 TARGETS = {"1": 2.0, "64": 5.0}
 
 
@@ -26,7 +26,9 @@ def main() -> int:
     rounds.show("calls a second", {f"callers: {callers}": f"{callers}/s" for callers in TARGETS})
     rounds.show("client's CPU, us a call", {f"callers: {callers}": f"{callers} CPU" for callers in TARGETS})
     for callers, target in TARGETS.items():
-        rounds.compare(f"callers: {callers}", SDK, f"{callers}/s", target, witness=f"{callers} CPU")
+        for name in (OURS, ON_ASYNCIO):
+            title = f"callers: {callers}, {name}"
+            rounds.compare(title, SDK, f"{callers}/s", target, name=name, witness=f"{callers} CPU")
     return rounds.verdict(options)
 
 
