@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcpio.trio._http.server import serve_http as serve_http
     from mcpio.trio._http.websocket_server import WebSocketListening as WebSocketListening
     from mcpio.trio._http.websocket_server import serve_websocket as serve_websocket
+    from mcpio.trio._login import finish_login as finish_login
     from mcpio.trio._memory import memory_client as memory_client
     from mcpio.trio._net.client import SocketOptions as SocketOptions
     from mcpio.trio._net.client import TcpOptions as TcpOptions
@@ -72,6 +73,7 @@ else:
             "_http.config": "HttpTimeouts",
             "_http.server": "HttpListening serve_http",
             "_net.listening": "SocketPeer",
+            "_login": "finish_login",
             "_memory": "memory_client",
             "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
             "_proxy": "proxy",

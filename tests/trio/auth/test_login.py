@@ -21,13 +21,16 @@ from mcpio.auth import (
     MemoryCredentials,
     NeedAssertion,
     OAuth,
+    PendingAuthorization,
     Secret,
     ShowCode,
+    from_text,
+    to_text,
 )
 from mcpio.errors import AuthorizationRequired, ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.stores import FileCredentials
-from mcpio.trio import open_http
+from mcpio.trio import finish_login, open_http
 
 
 def test_login_by_a_browser_opens_the_client() -> None:
@@ -307,5 +310,29 @@ def test_authorization_server_that_is_away_fails_the_connection(monkeypatch: pyt
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert caught.value.__cause__.temporary
+
+    run(play)
+
+
+def test_login_is_finished_by_another_process(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        oauth = OAuth(redirect_uri="https://app.example.com/callback")
+        store = FileCredentials(tmp_path)
+        with pytest.raises(ConnectFailed) as caught:
+            async with open_http(site.url, auth=oauth, credentials=store, interaction="never"):
+                pass
+        assert isinstance(caught.value.__cause__, LoginRequired)
+        pending = from_text(PendingAuthorization, to_text(caught.value.__cause__.pending))
+        with pytest.raises(AuthorizationError, match="another state"):
+            await finish_login(site.url, oauth, pending, "https://app.example.com/callback", credentials=store)
+        site.server.faults.status = 503
+        callback = await site.redirected(pending.url)
+        with pytest.raises(AuthorizationError):
+            await finish_login(site.url, oauth, pending, callback, credentials=store)
+        site.server.faults.status = None
+        callback = await site.redirected(pending.url)
+        await finish_login(site.url, oauth, pending, callback, credentials=store)
+        async with open_http(site.url, auth=oauth, credentials=FileCredentials(tmp_path)) as client:
+            assert (await client.call_tool("x")).text == "done"
 
     run(play)
