@@ -301,3 +301,29 @@ def test_uri_must_end_with_a_slash(docs: Path, uri: str) -> None:
 def test_sharing_a_file_as_a_directory_raises(docs: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is not a directory"):
         share_directory(Server("s"), "docs:///", docs / "a.md")
+
+
+# Files for results
+
+
+def test_image_and_sound_of_files_read(tmp_path: Path) -> None:
+    (tmp_path / "dot").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "beep.wav").write_bytes(b"RIFF\0\0\0\0WAVE")
+    assert files.image(tmp_path / "dot").mime_type == "image/png"
+    assert files.audio(str(tmp_path / "beep.wav")).mime_type == "audio/wav"
+    with pytest.raises(ValueError, match="audio/wav is no image type"):
+        files.image(tmp_path / "beep.wav")
+    with pytest.raises(ValueError, match=r"'.*dot' has more than 4 bytes; max_bytes= allows more"):
+        files.image(tmp_path / "dot", max_bytes=4)
+    with pytest.raises(FileNotFoundError):
+        files.image(tmp_path / "none")
+
+
+def test_file_embedded_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "my plan.md").write_text("a plan")
+    (tmp_path / "plan.pdf").write_bytes(b"%PDF\0")
+    text = files.embedded(tmp_path / "my plan.md").resource
+    assert text == TextResourceContents("file:///my%20plan.md", "a plan", "text/markdown")
+    blob = files.embedded(tmp_path / "plan.pdf", uri="plan:///x").resource
+    assert (blob.uri, blob.mime_type) == ("plan:///x", "application/pdf")
+    assert files.embedded(tmp_path / "plan.pdf", "application/x-plan").resource.mime_type == "application/x-plan"

@@ -22,14 +22,23 @@ from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError
 from mcpio.refusals import RefusalCode
-from mcpio.types.content import BlobResourceContents, TextResourceContents
+from mcpio.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    TextResourceContents,
+)
 
-__all__ = ["DIRECTORY", "MOST_ENTRIES", "share_directory"]
+__all__ = ["DIRECTORY", "MAX_FILE", "MOST_ENTRIES", "audio", "embedded", "image", "share_directory"]
 
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory (RES-11)."""
 MOST_ENTRIES: Final = 1000
 """How many entries of a directory are listed, the first by name."""
+
+MAX_FILE: Final = 20_000_000
+"""The default of how many bytes a file for a result may have."""
 
 Contents = TextResourceContents | BlobResourceContents
 
@@ -69,6 +78,42 @@ def share_directory(
     about = {"name": shown, "description": description}
     server.resource(uri, blocking=True, mime_type=DIRECTORY, **about)(lambda: shared.read(""))  # type: ignore[arg-type]  # the values of about are texts
     server.resource(f"{uri}{{+path}}", blocking=True, **about)(shared.read)  # type: ignore[arg-type]  # as above
+
+
+def image(path: str | os.PathLike[str], mime_type: str | None = None, *, max_bytes: int = MAX_FILE) -> ImageContent:
+    """Return the image in a file. Reads it at once, so use it in a blocking handler if the file is large or far away.
+
+    Raises OSError if the file cannot be read, and ValueError if it is larger than ``max_bytes`` or no image. The path
+    is the program's: use ``share_directory`` for paths that a client chooses.
+    """
+    return ImageContent.of(_content(path, max_bytes), mime_type)
+
+
+def audio(path: str | os.PathLike[str], mime_type: str | None = None, *, max_bytes: int = MAX_FILE) -> AudioContent:
+    """Return the sound in a file. See ``image``."""
+    return AudioContent.of(_content(path, max_bytes), mime_type)
+
+
+def embedded(
+    path: str | os.PathLike[str], mime_type: str | None = None, *, uri: str | None = None, max_bytes: int = MAX_FILE
+) -> EmbeddedResource:
+    """Return a file as a resource inside of a message: UTF-8 as text, anything else as bytes. See ``image``.
+
+    The type follows from the name; ``uri`` defaults to ``file:///`` and the file's name, without its folder.
+    """
+    data = _content(path, max_bytes)
+    name = os.path.basename(os.fspath(path))
+    place = uri or f"file:///{quote(name)}"
+    contents = _as_contents(place, name, data)
+    return EmbeddedResource(contents if mime_type is None else attrs.evolve(contents, mime_type=mime_type))
+
+
+def _content(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    with open(path, "rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"{os.fspath(path)!r} has more than {max_bytes} bytes; max_bytes= allows more")
+    return data
 
 
 class _Linked(Exception):

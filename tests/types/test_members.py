@@ -118,10 +118,16 @@ def odd(value: Any) -> Any:
     [
         (
             lambda: ImageContent(ANY_PNG, "image/png"),
-            rf"^ImageContent: data= takes a str, not {re.escape(repr(ANY_PNG))}. {re.escape(BASE64)}$",
+            rf"^ImageContent: data= takes a str, not {re.escape(repr(ANY_PNG))}. Write ImageContent.of\(data\)$",
         ),
-        (lambda: AudioContent(ANY_PNG, "audio/wav"), "^AudioContent: data= takes a str, .*base64"),
-        (lambda: BlobResourceContents("a:b", ANY_PNG), "^BlobResourceContents: blob= takes a str, .*base64"),
+        (
+            lambda: AudioContent(ANY_PNG, "audio/wav"),
+            r"^AudioContent: data= takes a str, .* Write AudioContent.of\(data\)$",
+        ),
+        (
+            lambda: BlobResourceContents("a:b", ANY_PNG),
+            rf"^BlobResourceContents: blob= takes a str, .*{re.escape(BASE64)}$",
+        ),
         (lambda: TextContent(odd(5)), r"^TextContent: text= takes a str, not 5$"),
         (lambda: TextContent("a", odd({})), r"^TextContent: annotations= takes Annotations, not {}$"),
         (lambda: TextContent("a", meta=odd(None)), r"^TextContent: meta= takes a mapping, not None$"),

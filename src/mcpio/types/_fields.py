@@ -479,6 +479,8 @@ def _fault(payload: Payload, member: Member, value: Any, kinds: tuple[type, ...]
     shown = value[:40] if isinstance(value, str | bytes | bytearray) else value  # it may be a whole image
     told = f"{payload.__class__.__name__}: {member.attribute}= takes {names}, not {shown!r:.80}"
     if isinstance(value, bytes | bytearray) and member.attribute in ("data", "blob"):
+        if hasattr(payload, "of"):
+            return f"{told}. Write {payload.__class__.__name__}.of(data)"
         return f"{told}. Encode the bytes in base64: base64.b64encode(data).decode()"
     if isinstance(value, str) and member.attribute == "content":
         text = f"TextContent({shown!r})"

@@ -102,7 +102,7 @@ class TextContent(ObjectPayload):
 
 @payload
 class ImageContent(ObjectPayload):
-    """An image: ``data`` is base64 with padding (CONT-03)."""
+    """An image: ``data`` is base64 with padding (CONT-03). ``ImageContent.of`` makes it of bytes."""
 
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["image"]] = "image"
@@ -111,10 +111,23 @@ class ImageContent(ObjectPayload):
     mime_type: str = field(metadata=wired(check=_fault_in_mime_type))
     annotations: Annotations | None = None
 
+    @classmethod
+    def of(cls, image: Any, mime_type: str | None = None, *, annotations: Annotations | None = None) -> ImageContent:
+        """Return an image made of the bytes of an image file, of a Pillow image or of a matplotlib figure.
+
+        The type is told by the first bytes; give ``mime_type`` for a kind that is not known. What can save itself is
+        saved as PNG, or as ``mime_type`` says. Raises TypeError or ValueError, with advice, for anything else, such as
+        raw pixels or a path.
+        """
+        from mcpio.types._media import base64_of, bytes_of
+
+        data, kind = bytes_of(image, "image", mime_type)
+        return cls(base64_of(data), kind, annotations)
+
 
 @payload
 class AudioContent(ObjectPayload):
-    """Sound: ``data`` is base64 with padding (CONT-03)."""
+    """Sound: ``data`` is base64 with padding (CONT-03). ``AudioContent.of`` makes it of bytes."""
 
     SINCE: ClassVar[Revision] = REV_2025_03_26
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -123,6 +136,17 @@ class AudioContent(ObjectPayload):
     data: str = field(metadata=wired(check=_fault_in_base64))
     mime_type: str = field(metadata=wired(check=_fault_in_mime_type))
     annotations: Annotations | None = None
+
+    @classmethod
+    def of(cls, sound: bytes, mime_type: str | None = None, *, annotations: Annotations | None = None) -> AudioContent:
+        """Return sound made of the bytes of a sound file; the type is told as with ``ImageContent.of``.
+
+        Raises TypeError or ValueError, with advice, for anything else.
+        """
+        from mcpio.types._media import base64_of, bytes_of
+
+        data, kind = bytes_of(sound, "audio", mime_type)
+        return cls(base64_of(data), kind, annotations)
 
 
 @payload
@@ -162,6 +186,23 @@ class EmbeddedResource(ObjectPayload):
 
     resource: ResourceContents
     annotations: Annotations | None = None
+
+    @classmethod
+    def of(
+        cls, data: bytes | str, uri: str, mime_type: str | None = None, *, annotations: Annotations | None = None
+    ) -> EmbeddedResource:
+        """Return a file inside of a message, of any kind: text, or bytes, whose type may be told by the first of them.
+
+        Raises TypeError for data of another type.
+        """
+        if isinstance(data, str):
+            return cls(TextResourceContents(uri, data, mime_type), annotations)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"an embedded resource is made of bytes or text, not of type {type(data).__name__}")
+        from mcpio.types._media import base64_of, media_type
+
+        plain = bytes(data)
+        return cls(BlobResourceContents(uri, base64_of(plain), mime_type or media_type(plain)), annotations)
 
 
 @payload
