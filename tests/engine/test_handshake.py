@@ -8,7 +8,7 @@ import pytest
 from wires import INFO, call, client, feed, new_server, note, one, request, sent, server
 
 from mcpio.engine.handshake import Handshake
-from mcpio.engine.pending import Dialogue
+from mcpio.engine.pending import IncomingDialogue, OutgoingDialogue
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Input, Phase, Role
 from mcpio.errors import LocalProtocolError
@@ -38,13 +38,15 @@ def test_requests_remember_their_dialogue_and_context() -> None:
 
 
 def test_handshake_is_a_dialogue_that_moves_by_the_table() -> None:
-    handshake = Handshake(Role.SERVER, ServerCapabilities(), None)
-    dialogue: Dialogue = handshake
+    handshake = Handshake(Role.SERVER, None)
+    incoming: IncomingDialogue = handshake
+    outgoing: OutgoingDialogue = handshake
     assert (handshake.phase, handshake.context, handshake.peer_capabilities) == (Phase.NEW, None, None)
     handshake.step(Input.RECV_INITIALIZE)
     handshake.step(Input.RECV_REQUEST)
     assert handshake.phase is Phase.OPERATING
-    assert dialogue is handshake
+    assert incoming is handshake
+    assert outgoing is handshake
 
 
 @pytest.mark.req("SAMP-05")

@@ -485,7 +485,7 @@ def test_snapshot_without_tasks_is_accepted() -> None:
 
 def test_popped_task_is_forgotten() -> None:
     tasks = OutgoingTasks(5)
-    dialogue = Handshake(Role.CLIENT, ClientCapabilities(), None)
+    dialogue = Handshake(Role.CLIENT, None)
     one = OutgoingRequest(OutgoingId(1), "tools/call", METHODS["tools/call"], None, dialogue)
     tasks.add(one, "a")
     assert (len(tasks), list(tasks), tasks.get(1), one.task) == (1, [one], one, "a")

@@ -24,12 +24,15 @@ from mcpio.engine.pending import (
 from mcpio.engine.snapshot import IncomingState, OutgoingState
 from mcpio.engine.table import RequestInput, RequestState, Role
 from mcpio.engine.timers import Timers
-from mcpio.events import IncomingId, OutgoingId
+from mcpio.events import IncomingId, OutgoingId, RequestContext
 from mcpio.methods import METHODS
-from mcpio.types.lifecycle import ServerCapabilities
+from mcpio.revisions import REV_2025_11_25, Era
+from mcpio.types.lifecycle import Implementation, ServerCapabilities
 
-DIALOGUE = Handshake(Role.SERVER, ServerCapabilities(), None)
-CONTEXT: Any = None
+DIALOGUE = Handshake(Role.SERVER, None)
+CONTEXT = RequestContext(
+    Era.HANDSHAKE, REV_2025_11_25, ServerCapabilities(), Implementation("s", "1"), None, None, None
+)
 
 # Requests of our own
 
@@ -203,7 +206,7 @@ def incoming(id: IncomingId, wire_id: int | str, name: str, token: int | str | N
 
 
 def migrate(old: IncomingRequests, new: IncomingRequests) -> None:
-    new.load(old.save(), DIALOGUE, CONTEXT)
+    new.load(old.save(), lambda _: (DIALOGUE, CONTEXT))
     new.load_ids(old.next_id, old.save_finished(), old.save_answered())
 
 
@@ -372,5 +375,6 @@ def test_states_have_the_members_that_a_snapshot_keeps() -> None:
         "progress",
         "via",
         "task",
+        "envelope",
     ]
     assert len(attrs.fields(OutgoingState)) == 13

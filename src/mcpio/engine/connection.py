@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
 
 import attrs
 
@@ -18,6 +18,7 @@ from mcpio._checks import chosen
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission, admission
 from mcpio.engine.channel import LAST_WRITE, Channel
+from mcpio.engine.envelope import invalid_params, progress_token
 from mcpio.engine.gates import Capabilities, addressed_to
 from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.inbox import KEEP, QUOTE, head
@@ -42,6 +43,7 @@ from mcpio.engine.payloads import (
 )
 from mcpio.engine.pending import (
     NOT_YET,
+    IncomingDialogue,
     IncomingRequest,
     IncomingRequests,
     OutgoingRequest,
@@ -89,16 +91,17 @@ from mcpio.events import (
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
 from mcpio.methods import METHODS, Kind, Method, declares
-from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2025_11_25, Revision
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
-from mcpio.types.meta import META_RELATED_TASK
+from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
 
 if TYPE_CHECKING:
     from mcpio.engine.batches import Batches, JoinedAnswers
     from mcpio.engine.dialect import DialectDecoder, Step
     from mcpio.engine.outgoing_tasks import OutgoingTasks
-    from mcpio.engine.snapshot import SessionState
+    from mcpio.engine.snapshot import IncomingState, SessionState
+    from mcpio.engine.stateless import StatelessServer
 
 __all__ = ["ANY", "Connection", "ConnectionStats", "Observer"]
 
@@ -476,7 +479,7 @@ class Connection:
             ids.append(id)
             if id is None:
                 _, name, params = self._checked_notification(item.payload)
-                texts.append(self._notification_text(name, params))
+                texts.append(self._notification_text(self._dialogue, name, params))
             else:
                 method, name, params = self._checked_request(item.payload, len(asked))
                 request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
@@ -560,7 +563,8 @@ class Connection:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
-            text = to_json(jsonrpc.encode_raw_result, request.wire_id, result)
+            raw = request.dialogue.write_raw_result(request, result)
+            text = to_json(jsonrpc.encode_raw_result, request.wire_id, raw)
             self._respond(request, _SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
@@ -596,11 +600,19 @@ class Connection:
         that request. Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision or the
         capabilities forbid it, and ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
         """
-        method, name, params = self._checked_notification(notification)
         parent = None if related_to is None else self._to_answer(related_to)
+        is_wanted = parent is not None or related_to is None
+        if parent is not None and parent.context.era is Era.STATELESS:
+            dialogue: IncomingDialogue = parent.dialogue
+            method, name, params, is_wanted = self._checked_stateless(notification, parent)
+        elif not is_wanted and self._options.stateless_revisions:
+            return  # the request may have been a stateless one, and then the session has no say
+        else:
+            method, name, params = self._checked_notification(notification)
+            dialogue = self._dialogue
         marked = params if parent is None or parent.task is None else with_related_task(params, parent.task)
-        text = self._notification_text(name, marked)
-        if parent is not None or related_to is None:
+        text = self._notification_text(dialogue, name, marked)
+        if is_wanted:
             self._check_route(parent)
             self._channel.outbox.put(
                 text,
@@ -864,9 +876,7 @@ class Connection:
             self._outgoing.load(state.outgoing, now, self._dialogue)
         self._outgoing.load_ids(state.next_outgoing, state.retired)
         if state.incoming:
-            dialogue = self._dialogue
-            context: Any = dialogue.context  # a peer whose requests run is known
-            self._incoming.load(state.incoming, dialogue, context)
+            self._incoming.load(state.incoming, self._place)
         self._incoming.load_ids(state.next_incoming, state.finished, state.answered)
         channel.inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
         channel.inbox.ended = channel.end_received = state.ended
@@ -884,6 +894,12 @@ class Connection:
         if state.close_left is not None:
             channel.timers.set(CLOSE_TIMER, now + state.close_left)
         self._admission = self._admitted()
+
+    def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
+        """Return the dialogue and the context of a running request from a snapshot."""
+        dialogue = self._dialogue
+        context: Any = dialogue.context  # a peer whose requests run is known
+        return dialogue, context
 
     # Observers
 
@@ -914,7 +930,7 @@ class Connection:
                 from mcpio.engine.dialect import DialectEncoder
 
                 encoder = DialectEncoder(self._options.emit_profile)
-            handshake = self._handshake = Handshake(self.role, self._capabilities, encoder)
+            handshake = self._handshake = Handshake(self.role, encoder)
         return handshake
 
     @property
@@ -939,7 +955,7 @@ class Connection:
 
     def _settle(self, context: RequestContext) -> None:
         """Enter the negotiated handshake session."""
-        self._dialogue.settle(context)
+        self._dialogue.settle(context, self._capabilities)
         self._admission = self._admitted()
         silence = self._silence
         if silence is not None:
@@ -951,8 +967,9 @@ class Connection:
         options, handshake, life = self._options, self._handshake, self._channel.life
         refusal = None if life is _OPEN else "closing"
         if handshake is None or handshake.context is None:
-            refusal = refusal or "not initialized"
-            return admission(self.role, options.revisions, custom=options.custom_methods, refusal=refusal)
+            refusal, revisions = refusal or "not initialized", options.handshake_revisions
+            custom = options.custom_methods if revisions else frozenset[str]()
+            return admission(self.role, revisions, custom=custom, refusal=refusal)
         if refusal is None:
             early = options.strict_initialized and handshake.phase is Phase.INITIALIZING
             served = not early and (self.role, handshake.phase, Input.RECV_REQUEST) in TABLE
@@ -1211,34 +1228,34 @@ class Connection:
 
     def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
         name, params, incoming = message.method, message.params, self._incoming
-        row = self._admission.get(name)
-        if row is None:
-            self._receive_unlisted(message, via)
-            return
+        meta = params.get("_meta")
+        context: Any  # known already where the request carries it
+        row, context = self._admission.get(name), None
+        dialogue: IncomingDialogue | None = self._handshake
+        if row is None or (meta.__class__ is dict and META_PROTOCOL_VERSION in meta):
+            sorted_out = self._sort_out(message, row, via)
+            if sorted_out is None:
+                return
+            row, dialogue, context = sorted_out
         method, refusal, rule = row
-        dialogue = self._handshake
         if refusal is not None or dialogue is None:
             self._refuse(message, self._refusal(refusal, name), via)
             return
         limits = self._channel.limits
-        running = incoming.running
-        if running is None:
-            has_room = limits.incoming_requests > 0
-        else:
-            key = message.id if via is None else (via, message.id)
-            has_room = len(running) < limits.incoming_requests and not incoming.is_running(key)
-        if not has_room:
-            self._refuse(message, self._why_not_beside(message, via), via)
+        # Cheap looks first: most requests run alone.
+        if (incoming.running is not None or not limits.incoming_requests) and (
+            why := self._why_not_beside(message, via)
+        ):
+            self._refuse(message, why, via)
             return
         odd: list[str] = []
-        meta = params.get("_meta")
         try:
             request: Any = (
                 CustomRequest(name, params)
                 if method is None
                 else dialogue.codec.decode(params, method.params_type, odd)
             )
-            token = None if meta is None else _progress_token(meta)
+            token = None if meta is None else progress_token(meta)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
@@ -1247,9 +1264,11 @@ class Connection:
             self._refuse(message, RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}"), via)
             return
         # All checks are behind.
-        if dialogue.phase is not _OPERATING:
-            self._step(Input.RECV_REQUEST)
-        context: Any = dialogue.context if via is None and self._sender is KEEP else self._context_for(via)
+        if context is None:
+            handshake: Any = dialogue
+            if handshake.phase is not _OPERATING:
+                self._step(Input.RECV_REQUEST)
+            context = handshake.context if via is None and self._sender is KEEP else self._context_for(via)
         size = REQUEST_COST + TYPICAL_FACTOR * len(text)
         if self._channel.held.requests + size > limits.peer_bytes // 8:
             # Where much runs already, a closer look is worth its time.
@@ -1258,10 +1277,10 @@ class Connection:
             IncomingId(incoming.next), message.id, name, method, token, via, size, dialogue, context
         )
         if meta.__class__ is dict and META_RELATED_TASK in meta:
-            record.task = self._related_task(name, meta)
-        if method is not None and method.task_capability:
-            # In other revisions the member is an unknown one, and means nothing.
-            record.wants_task = getattr(request, "task", None) is not None
+            record.task = _related_task(name, meta, dialogue.codec.revision)
+        # In other revisions the member is an unknown one, and means nothing.
+        wants_task = method is not None and method.task_capability and getattr(request, "task", None) is not None
+        record.wants_task = bool(wants_task)
         # An exchange brings its own ids, so only those of a single channel can be used twice.
         reused = via is None and incoming.finished is not None and message.id in incoming.finished
         incoming.add(record)
@@ -1269,16 +1288,22 @@ class Connection:
             self._report_odd(name, odd, message.raw, via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
 
-    def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError:
-        """Return why a request is not run beside those that run: its id is one of theirs, or they are too many."""
+    def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError | None:
+        """Return why a request cannot run now, or ``None``: its id is in use, or too many run."""
         if self._incoming.is_running(message.id if via is None else (via, message.id)):
             return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
         limit = self._channel.limits.incoming_requests
+        if len(self._incoming) < limit:
+            return None
         data = {"reason": "too many requests", "limit": limit}
         return RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data)
 
-    def _receive_unlisted(self, message: jsonrpc.Request, via: Hashable) -> None:
-        """Act on a request that has no row in the table: ``ping``, ``initialize`` or an unknown one."""
+    def _sort_out(
+        self, message: jsonrpc.Request, row: Admission | None, via: Hashable
+    ) -> tuple[Admission, IncomingDialogue | None, RequestContext | None] | None:
+        """Return how to serve a request that has an envelope or no row, or ``None`` once it is answered."""
+        if row is not None:
+            return row, self._handshake, None  # this side speaks no revision with envelopes
         if message.method == "ping":
             self._events.append(Answered(message.method, None, message.raw, via))
             self._answer(jsonrpc.encode_result(message.id, {}), via)
@@ -1286,6 +1311,7 @@ class Connection:
             self._receive_initialize(message, via)
         else:
             self._refuse(message, self._refusal(NOT_FOUND, message.method), via)
+        return None
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         """Refuse ``initialize``: only a server serves it."""
@@ -1299,14 +1325,6 @@ class Connection:
     def _refuse(self, message: jsonrpc.Request, error: RequestError, via: Hashable) -> None:
         self._events.append(Answered(message.method, error, message.raw, via))
         self._answer_error(message.id, error, via)
-
-    def _related_task(self, name: str, meta: dict[str, Any]) -> str | None:
-        """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
-        if self.revision is not REV_2025_11_25 or name.startswith("tasks/"):
-            return None
-        related = meta[META_RELATED_TASK]
-        task_id = related.get("taskId") if isinstance(related, dict) else None
-        return task_id if isinstance(task_id, str) else None
 
     # Responses
 
@@ -1610,6 +1628,16 @@ class Connection:
         self._check_send(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION, method)
         return method, name, encode(self._dialogue.codec, notification)
 
+    def _checked_stateless(
+        self, notification: Any, parent: IncomingRequest
+    ) -> tuple[Method | None, str, dict[str, Any], bool]:
+        """Return method, name and params of a notification of a stateless request, and whether it is wanted."""
+        dialogue = cast("StatelessServer", parent.dialogue)
+        method = method_to_send(notification, Kind.NOTIFICATION)
+        name: str = notification.method if method is None else method.name
+        params = encode(dialogue.codec, notification)
+        return method, name, params, dialogue.check_notification(parent, method, params)
+
     def _check_send(self, what: Input, method: Method | None) -> None:
         if not self._allows(what):
             phase = self.phase
@@ -1617,7 +1645,7 @@ class Connection:
                 raise NoBackChannel(f"cannot {what.value}: the connection is {phase.value}")
             raise LocalProtocolError(f"cannot {what.value} in phase {phase.value} as a {self.role.value}")
         if method is not None:
-            self._dialogue.check_sent(method)
+            self._dialogue.check_sent(method, self._capabilities)
 
     def _check_batch(self, size: int) -> None:
         self._check_send(Input.SEND_PING, None)
@@ -1663,8 +1691,8 @@ class Connection:
         except ValueError as error:
             raise LocalProtocolError(f"timeout: {error}") from None
 
-    def _notification_text(self, name: str, params: dict[str, Any]) -> bytes:
-        encoder = self._dialogue.encoder
+    def _notification_text(self, dialogue: IncomingDialogue, name: str, params: dict[str, Any]) -> bytes:
+        encoder = dialogue.encoder
         return self._json(jsonrpc.encode_notification, name if encoder is None else encoder.name(name), params or None)
 
     def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
@@ -1766,12 +1794,13 @@ class Connection:
     ) -> None:
         # Arguments of the wrong type are refused for a peer that did not ask too, not only for the first that asks.
         token = 0 if request.token is None else request.token
-        params = encode(self._dialogue.codec, payload_of(ProgressNotification, token, progress, total, message))
+        dialogue = request.dialogue
+        params = encode(dialogue.codec, payload_of(ProgressNotification, token, progress, total, message))
         if request.token is None:
             return
         if request.task is not None:
             params = with_related_task(params, request.task)
-        text = self._notification_text("notifications/progress", params)
+        text = self._notification_text(dialogue, "notifications/progress", params)
         if request.progress is not None and not progress > request.progress:
             raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
         request.progress = progress
@@ -1793,18 +1822,13 @@ class Connection:
             self._tell_call("respond", id=request.id, text=text)
 
 
-def _progress_token(meta: Any) -> int | str | None:
-    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05)."""
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
-    if token is None or token.__class__ is int or token.__class__ is str:
-        return token
-    raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
-
-
-def invalid_params(error: InvalidMessage) -> RequestError:
-    """Return the error that answers params which cannot be read."""
-    path = f"params.{error.path}" if error.path else "params"
-    return RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {path}: {error.reason}", {"path": path})
+def _related_task(name: str, meta: dict[str, Any], revision: Revision) -> str | None:
+    """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
+    if revision is not REV_2025_11_25 or name.startswith("tasks/"):
+        return None
+    related = meta[META_RELATED_TASK]
+    task_id = related.get("taskId") if isinstance(related, dict) else None
+    return task_id if isinstance(task_id, str) else None
 
 
 def _check_scalars(values: Iterable[object], what: str) -> None:

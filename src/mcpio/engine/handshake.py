@@ -26,7 +26,7 @@ __all__ = ["Handshake", "created_task"]
 class Handshake:
     """One handshake session, from one side. A connection makes it when its first message needs it."""
 
-    __slots__ = ("_capabilities", "_offered", "_role", "codec", "context", "encoder", "instructions", "phase")
+    __slots__ = ("_offered", "_role", "codec", "context", "encoder", "instructions", "phase")
 
     phase: Phase
     """Assigned by ``step`` and by a snapshot, and nowhere else. The life of the connection is not its business."""
@@ -39,9 +39,8 @@ class Handshake:
     encoder: DialectEncoder | None
     """Writes in a dialect, where ``Options.emit_profile`` asks for one."""
 
-    def __init__(self, role: Role, capabilities: Capabilities, encoder: DialectEncoder | None) -> None:
+    def __init__(self, role: Role, encoder: DialectEncoder | None) -> None:
         self._role = role
-        self._capabilities = capabilities
         self._offered: frozenset[str] = frozenset()
         self.encoder = encoder
         self.phase = Phase.NEW
@@ -52,16 +51,15 @@ class Handshake:
         """Move to the next phase. The caller has checked that a row exists."""
         self.phase = TABLE[self._role, self.phase, what]
 
-    def settle(self, context: RequestContext) -> None:
-        """Enter the negotiated session."""
+    def settle(self, context: RequestContext, own: Capabilities) -> None:
+        """Enter the negotiated session; ``own`` are the capabilities of this side."""
         self.context = context
         self.codec = codec(context.revision)
-        self.declare(self._capabilities)
+        self.declare(own)
 
-    def declare(self, capabilities: Capabilities) -> None:
+    def declare(self, own: Capabilities) -> None:
         """Set the capabilities of this side."""
-        self._capabilities = capabilities
-        self._offered = offered(self._role, self.codec.revision, capabilities)
+        self._offered = offered(self._role, self.codec.revision, own)
 
     @property
     def peer_capabilities(self) -> Any:
@@ -74,9 +72,9 @@ class Handshake:
 
     # Outgoing messages
 
-    def check_sent(self, method: Method) -> None:
+    def check_sent(self, method: Method, own: Capabilities) -> None:
         """Raise ``LocalProtocolError`` if the revision or the capabilities forbid an outgoing message."""
-        fault = why_not_sent(method, self._role, self.codec.revision, self._capabilities, self.peer_capabilities)
+        fault = why_not_sent(method, self._role, self.codec.revision, own, self.peer_capabilities)
         if fault is not None:
             raise LocalProtocolError(fault)
 
@@ -112,6 +110,10 @@ class Handshake:
         if request.task is not None:
             members = with_related_task(members, request.task)
         return members if self.encoder is None else self.encoder.result(request.name, members)
+
+    def write_raw_result(self, request: IncomingRequest, result: bytes) -> bytes:
+        """Return the JSON text of a result that is passed on: just as it is."""
+        return result
 
     def check_error(self, request: IncomingRequest, error: RequestError) -> None:
         """Raise ``LocalProtocolError`` for an error that must not answer an incoming request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,7 +11,7 @@ import attrs
 from mcpio._checks import of_kind
 from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
 from mcpio.engine.limits import Limits, Timeout, seconds
-from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
+from mcpio.revisions import HANDSHAKE_REVISIONS, REVISIONS, Era, Revision
 
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["Options"]
 
 
-def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
-    if not revisions or any(getattr(revision, "era", None) is not Era.HANDSHAKE for revision in revisions):
-        names = ", ".join(revision.name for revision in HANDSHAKE_REVISIONS)
+def _known(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
+    if not revisions or any(revision not in REVISIONS for revision in revisions):
+        names = ", ".join(revision.name for revision in REVISIONS)
         raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
+
+
+@lru_cache(maxsize=64)
+def _of_era(revisions: tuple[Revision, ...], era: Era) -> tuple[Revision, ...]:
+    return tuple(sorted((revision for revision in revisions if revision.era is era), reverse=True))
 
 
 def _as_names(names: Iterable[str]) -> frozenset[str]:
@@ -44,8 +50,12 @@ def _sayable(_: object, __: object, profile: Profile | None) -> None:
 class Options:
     """Options of one side of a connection. The defaults are the official protocol in full."""
 
-    revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_handshake_only)
-    """The revisions to speak. A client requests the newest; a server takes the requested one, or offers its newest."""
+    revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_known)
+    """The revisions to speak, of either era. In the handshake a client requests the newest of that era; a server takes
+    the requested one, or offers its newest. ``REV_2026_07_28`` needs no handshake."""
+    identify: bool = True
+    """Send the name and version of this side with each message of the stateless era that has a place for them (ENV-02,
+    ENV-06)."""
     limits: Limits = attrs.field(default=Limits(), validator=of_kind(Limits))
     """The bounds of the connection."""
     request_timeout: Timeout = attrs.field(default=Timeout(), validator=of_kind(Timeout))
@@ -81,6 +91,16 @@ class Options:
         return attrs.evolve(self, request_timeout=Timeout(5.0), initialize_timeout=30.0)
 
     @property
+    def handshake_revisions(self) -> tuple[Revision, ...]:
+        """Those of ``revisions`` that the handshake can settle, newest first."""
+        return _of_era(self.revisions, Era.HANDSHAKE)
+
+    @property
+    def stateless_revisions(self) -> tuple[Revision, ...]:
+        """Those of ``revisions`` that need no handshake, newest first."""
+        return _of_era(self.revisions, Era.STATELESS)
+
+    @property
     def latest(self) -> Revision:
-        """The newest of ``revisions``."""
-        return max(self.revisions)
+        """The newest of ``handshake_revisions``, or of ``revisions`` without one."""
+        return (self.handshake_revisions or self.stateless_revisions)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcpio.engine.pending import Dialogue, OutgoingRequest, outgoing_request, outgoing_state
+from mcpio.engine.pending import OutgoingDialogue, OutgoingRequest, outgoing_request, outgoing_state
 from mcpio.types.meta import META_RELATED_TASK
 from mcpio.types.tasks import GetTaskPayloadResult, GetTaskResult, ListTasksResult, TaskStatusNotification
 
@@ -82,7 +82,7 @@ class OutgoingTasks:
         """Return the tasks that go on."""
         return [outgoing_state(request, now, None) for request in self]
 
-    def load(self, states: list[OutgoingState], dialogue: Dialogue) -> None:
+    def load(self, states: list[OutgoingState], dialogue: OutgoingDialogue) -> None:
         """Take over what ``save`` gave."""
         for state in states:
             self.add(outgoing_request(state, 0.0, dialogue), state.task or "")

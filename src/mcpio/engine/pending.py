@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -15,14 +15,18 @@ from mcpio.errors import RequestError
 from mcpio.events import IncomingId, OutgoingId, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Method
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
+    from mcpio.codec import Codec
+    from mcpio.engine.dialect import DialectEncoder
     from mcpio.engine.snapshot import IncomingState, OutgoingState
 
 __all__ = [
-    "Dialogue",
+    "IncomingDialogue",
     "IncomingRequest",
     "IncomingRequests",
+    "OutgoingDialogue",
     "OutgoingRequest",
     "OutgoingRequests",
     "Pending",
@@ -54,12 +58,19 @@ NOT_YET = float("-inf")
 """The progress of a request that wants progress and got none yet."""
 
 
-class Dialogue(Protocol):
-    """Writes and reads the messages of a request.
+class IncomingDialogue(Protocol):
+    """Writes what belongs to an incoming request.
 
-    A request remembers its dialogue, so requests of several eras can run on one connection. ``Handshake`` is the
-    dialogue of the handshake era.
+    A request remembers its dialogue, so requests of several eras can run on one connection: ``Handshake`` is the
+    dialogue of the handshake era, ``StatelessServer`` that of the stateless era.
     """
+
+    codec: Codec
+    """That of the request's revision."""
+
+    @property
+    def encoder(self) -> DialectEncoder | None:
+        """Writes notifications and contents in a dialect; ``None`` for the official protocol."""
 
     @property
     def form(self) -> Hashable:
@@ -68,8 +79,18 @@ class Dialogue(Protocol):
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
         """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""
 
+    def write_raw_result(self, request: IncomingRequest, result: bytes) -> bytes:
+        """Return the JSON text of a result that is passed on. Raises ``LocalProtocolError`` for a wrong one."""
+
     def check_error(self, request: IncomingRequest, error: RequestError) -> None:
         """Raise ``LocalProtocolError`` for an error that must not answer an incoming request."""
+
+
+class OutgoingDialogue(Protocol):
+    """Reads the answers to outgoing requests, each of which remembers its dialogue."""
+
+    codec: Codec
+    """That of the request's revision."""
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
         """Return the typed result of an outgoing request. Raises and adds to ``odd`` as ``Codec.decode``."""
@@ -97,10 +118,12 @@ class OutgoingRequest:
         "via",
     )
 
-    dialogue: Dialogue
+    dialogue: OutgoingDialogue
     """Reads the answer."""
 
-    def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any, dialogue: Dialogue) -> None:
+    def __init__(
+        self, id: OutgoingId, name: str, method: Method | None, cookie: Any, dialogue: OutgoingDialogue
+    ) -> None:
         self.dialogue = dialogue
         self.id: OutgoingId = id
         self.name: str = name
@@ -119,13 +142,12 @@ class OutgoingRequest:
 class OutgoingRequests:
     """The outgoing requests: ids, deadlines, and retired ids whose answer may still come."""
 
-    __slots__ = ("_held", "_held_at", "_limits", "_next", "_retired", "_running", "_timers")
+    __slots__ = ("_held", "_limits", "_next", "_retired", "_running", "_timers")
 
     def __init__(self, timers: Timers[int], limits: Limits) -> None:
         self._timers = timers
         # While time is held: since when, and the deadlines of the requests, which have no timers then.
-        self._held_at = 0.0
-        self._held: dict[int, float] | None = None
+        self._held: tuple[float, dict[int, float]] | None = None
         self._limits = limits
         self._running: dict[int, OutgoingRequest] | None = None
         self._retired: dict[int, RequestState] | None = None
@@ -157,7 +179,7 @@ class OutgoingRequests:
         self._running[request.id] = request
         self._next = request.id + 1
         if self._held is not None:
-            now = self._held_at
+            now = self._held[0]
         request.total, request.idle = timeout.total, timeout.idle
         if timeout.total is not None:
             request.total_at = now + timeout.total
@@ -166,7 +188,7 @@ class OutgoingRequests:
     def touch(self, request: OutgoingRequest, now: float) -> None:
         """Restart the idle timeout of a request: it was sent, or made progress. The total stays (TIME-03)."""
         if self._held is not None:
-            now = self._held_at
+            now = self._held[0]
         deadline = request.total_at
         if request.idle is not None and (deadline is None or now + request.idle < deadline):
             deadline = now + request.idle
@@ -174,24 +196,27 @@ class OutgoingRequests:
             if self._held is None:
                 self._timers.set(request.id, deadline)
             else:
-                self._held[request.id] = deadline
+                self._held[1][request.id] = deadline
 
     def hold(self, now: float) -> None:
         """Stop the timeouts of all requests, also of those that are added before ``release``."""
         if self._held is not None:
             return
-        self._held_at, self._held = now, {}
+        deadlines: dict[int, float] = {}
+        self._held = now, deadlines
         for request in self:
             due = self._timers.get(request.id)
             if due is not None:
                 self._timers.clear(request.id)
-                self._held[int(request.id)] = due
+                deadlines[int(request.id)] = due
 
     def release(self, now: float) -> None:
         """Let the timeouts go on with what was left of them at ``hold``."""
-        held, self._held = self._held, None
-        passed = now - self._held_at
-        for id, due in (held or {}).items():
+        if self._held is None:
+            return
+        (since, held), self._held = self._held, None
+        passed = now - since
+        for id, due in held.items():
             request = self.get(id)
             if request is not None:
                 if request.total_at is not None:
@@ -244,10 +269,11 @@ class OutgoingRequests:
         if self._held is None:
             states = [outgoing_state(each, now, self._timers.get(each.id)) for each in self]
         else:
-            states = [outgoing_state(each, self._held_at, self._held.get(each.id)) for each in self]
+            since, held = self._held
+            states = [outgoing_state(each, since, held.get(each.id)) for each in self]
         return states, {str(id): state.name for id, state in (self._retired or {}).items()}
 
-    def load(self, states: list[OutgoingState], now: float, dialogue: Dialogue) -> None:
+    def load(self, states: list[OutgoingState], now: float, dialogue: OutgoingDialogue) -> None:
         """Take over running requests that ``save`` gave; there are some."""
         running = self._running = {}
         for state in states:
@@ -283,7 +309,7 @@ def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> O
     )
 
 
-def outgoing_request(state: OutgoingState, now: float, dialogue: Dialogue) -> OutgoingRequest:
+def outgoing_request(state: OutgoingState, now: float, dialogue: OutgoingDialogue) -> OutgoingRequest:
     """Return an outgoing request from a snapshot."""
     request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie, dialogue)
     request.related = None if state.related is None else IncomingId(state.related)
@@ -294,6 +320,16 @@ def outgoing_request(state: OutgoingState, now: float, dialogue: Dialogue) -> Ou
     request.total, request.idle = state.total, state.idle
     request.total_at = None if state.total_left is None else now + state.total_left
     return request
+
+
+def _envelope_of(context: RequestContext) -> dict[str, Any] | None:
+    """Return the envelope of a stateless request, as a snapshot has it."""
+    if context.era is not Era.STATELESS:
+        return None
+    from mcpio.engine.envelope import write_envelope  # few connections are ever written out
+
+    client: Any = context.capabilities
+    return write_envelope(context.revision, client, context.info, context.log_level)
 
 
 class IncomingRequest:
@@ -317,7 +353,7 @@ class IncomingRequest:
 
     context: RequestContext
     """The context in which it came: its answer is checked against this, not against the connection."""
-    dialogue: Dialogue
+    dialogue: IncomingDialogue
     """Writes the answer."""
     key: Hashable
     """Its id at the peer, within the exchange where the transport has exchanges (P7)."""
@@ -333,7 +369,7 @@ class IncomingRequest:
         token: int | str | None,
         via: Hashable,
         size: int,
-        dialogue: Dialogue,
+        dialogue: IncomingDialogue,
         context: RequestContext,
     ) -> None:
         self.dialogue = dialogue
@@ -481,6 +517,7 @@ class IncomingRequests:
                 progress=each.progress,
                 via=each.via,  # type: ignore[arg-type]  # the connection has checked it
                 task=each.task,
+                envelope=_envelope_of(each.context),
             )
             for each in self
         ]
@@ -493,9 +530,14 @@ class IncomingRequests:
         """Return our keys of the requests that were answered not long ago."""
         return [id for id in range(max(1, self.next - _REMEMBERED), self.next) if self.was_answered(id)]
 
-    def load(self, states: list[IncomingState], dialogue: Dialogue, context: RequestContext) -> None:
-        """Take over running requests that ``save`` gave."""
+    def load(
+        self,
+        states: list[IncomingState],
+        place: Callable[[IncomingState], tuple[IncomingDialogue, RequestContext]],
+    ) -> None:
+        """Take over running requests that ``save`` gave; ``place`` says in which dialogue and context they came."""
         for state in states:
+            dialogue, context = place(state)
             id, method = IncomingId(state.id), METHODS.get(state.name)
             size = REQUEST_COST  # their parameters are not kept
             request = IncomingRequest(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import codec
-from mcpio.engine.connection import Connection, invalid_params
+from mcpio.engine.admission import NOT_FOUND, Admission
+from mcpio.engine.connection import Connection
+from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
 from mcpio.engine.gates import UNKNOWN_CLIENT
+from mcpio.engine.inbox import KEEP
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of, to_json
-from mcpio.engine.table import Input, Phase, Role
+from mcpio.engine.table import Input, Life, Phase, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
-from mcpio.events import Negotiated, RequestContext
+from mcpio.events import Answered, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import (
@@ -23,9 +26,12 @@ from mcpio.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
+from mcpio.types.meta import META_PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from mcpio.engine.snapshot import SessionState
+    from mcpio.engine.pending import IncomingDialogue
+    from mcpio.engine.snapshot import IncomingState, SessionState
+    from mcpio.engine.stateless import StatelessServer
 
 __all__ = ["ServerConnection"]
 
@@ -75,12 +81,12 @@ class ServerConnection(Connection):
         answer its requests (ELIC-17).
         Raises ``LocalProtocolError`` for a revision that is not among the options', and once the handshake began.
         """
-        if revision not in self._options.revisions:
+        if revision not in self._options.handshake_revisions:
             raise LocalProtocolError(f"revision {revision} is not spoken here")
         if not self._allows(Input.SEND_SKIP):
             raise LocalProtocolError(f"cannot skip the handshake in phase {self.phase.value}")
         self._step(Input.SEND_SKIP)
-        client = Implementation("unknown", "0") if info is None else info
+        client = UNKNOWN if info is None else info
         declared = UNKNOWN_CLIENT if capabilities is None else capabilities
         self._settle(RequestContext(revision.era, revision, declared, client, None, self.principal, None))
         if self._observers:
@@ -91,6 +97,70 @@ class ServerConnection(Connection):
                 capabilities=None if capabilities is None else encode(settled, capabilities),
                 info=None if info is None else encode(settled, info),
             )
+
+    # Stateless requests
+
+    @property
+    def _stateless(self) -> StatelessServer | None:
+        """The dialogue of the stateless era, if it is spoken here; it is shared by connections that serve the same."""
+        if not self._options.stateless_revisions:
+            return None
+        from mcpio.engine.stateless import stateless_server
+
+        own: Any = self._capabilities
+        return stateless_server(self.info, own, self._options)
+
+    def _sort_out(
+        self, message: jsonrpc.Request, row: Admission | None, via: Hashable
+    ) -> tuple[Admission, IncomingDialogue | None, RequestContext | None] | None:
+        # The era is that of the request, in any phase of the handshake (ERA-10, ERA-14): one that has an envelope, or
+        # could have no other meaning, is stateless.
+        stateless, name = self._stateless, message.method
+        if stateless is None or not (_has_envelope(message) or stateless.claims(name)):
+            return super()._sort_out(message, row, via)
+        try:
+            envelope = stateless.read_envelope(message.params)
+        except RequestError as fault:
+            # A client of the handshake era learns which revisions are served (VER-07).
+            is_initialize = name == "initialize" and not _has_envelope(message)
+            self._refuse(message, self._why_not_initialized(message) if is_initialize else fault, via)
+            return None
+        refusal = None if self._channel.life is Life.OPEN else "closing"
+        row = stateless.admission(refusal).get(name)
+        if row is None:
+            error = self._refusal(NOT_FOUND, name)
+            if name == "initialize":
+                error.data = self._why_not_initialized(message).data
+            self._refuse(message, error, via)
+            return None
+        if name == "server/discover" and row.refusal is None:
+            self._events.append(Answered(name, None, message.raw, via))
+            self._answer(jsonrpc.encode_result(message.id, stateless.discovered(self.instructions)), via)
+            return None
+        return row, stateless, self._context_of(envelope, via)
+
+    def _why_not_initialized(self, message: jsonrpc.Request) -> RequestError:
+        return unsupported_version(message.params.get("protocolVersion"), self._options.revisions)
+
+    def _context_of(self, envelope: Envelope, via: Hashable) -> RequestContext:
+        """Return the context of a stateless request."""
+        sender = self.principal if self._sender is KEEP else self._sender
+        revision, level = envelope.revision, envelope.log_level
+        return RequestContext(revision.era, revision, envelope.capabilities, envelope.info, level, sender, via)
+
+    def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
+        if state.envelope is None:
+            return super()._place(state)
+        stateless = self._stateless
+        if stateless is None:
+            raise LocalProtocolError("the snapshot has stateless requests: options= must have their revision")
+        try:
+            envelope = stateless.read_envelope({"_meta": state.envelope})
+        except RequestError as error:
+            raise LocalProtocolError(f"malformed snapshot: {error.message}") from error
+        return stateless, self._context_of(envelope, state.via)
+
+    # The handshake
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         if not self._allows(Input.RECV_INITIALIZE):
@@ -129,10 +199,17 @@ class ServerConnection(Connection):
         return RequestError(code, "Invalid request: the session is initialized already")
 
     def _choose(self, requested: object) -> Revision:
-        """Return the requested revision if it is spoken here, or else our newest (LIFE-04, LIFE-05)."""
+        """Return the requested revision if it is one of the handshake's, or else our newest (LIFE-05, ERA-11)."""
         revision = Revision.parse(requested) if isinstance(requested, str) else None
-        return revision if revision is not None and revision in self._options.revisions else self._options.latest
+        return (
+            revision if revision is not None and revision in self._options.handshake_revisions else self._options.latest
+        )
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         self.principal = principal
         super()._load(state, now, principal)
+
+
+def _has_envelope(message: jsonrpc.Request) -> bool:
+    meta = message.params.get("_meta")
+    return isinstance(meta, dict) and META_PROTOCOL_VERSION in meta

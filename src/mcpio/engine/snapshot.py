@@ -19,8 +19,9 @@ from mcpio.methods import METHODS, Kind
 
 __all__ = ["VERSION", "BatchState", "IncomingState", "OutgoingState", "SessionState", "dump", "load"]
 
-VERSION = 1
-"""The version of the layout that this library writes, and the newest that it reads."""
+VERSION = 2
+"""The newest version of the layout that this library reads. It is written where the state has parts of the stateless
+era; otherwise version 1 is, which earlier releases read too."""
 
 Scalar: TypeAlias = int | str | None
 
@@ -55,6 +56,8 @@ class IncomingState:
     progress: float | None
     via: Scalar
     task: str | None = None
+    envelope: dict[str, Any] | None = None
+    """The members of ``_meta`` that a stateless request came with."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +116,15 @@ class SessionState:
 
 def dump(state: SessionState) -> dict[str, Any]:
     """Return the snapshot: a mapping that JSON can hold."""
-    return {"version": VERSION, **attrs.asdict(state)}
+    values = attrs.asdict(state)
+    version = 1
+    for members in (values, *values["incoming"]):
+        for name in _SINCE_2:
+            if name in members and members[name] is None:
+                del members[name]
+            elif name in members:
+                version = 2
+    return {"version": version, **values}
 
 
 def load(snapshot: Any) -> SessionState:
@@ -138,6 +149,9 @@ def load(snapshot: Any) -> SessionState:
         raise LocalProtocolError(f"malformed snapshot: {fault}")
     return state
 
+
+_SINCE_2 = ("envelope",)
+"""The members that version 1 lacks."""
 
 _CONTAINERS = {
     "outgoing": list,
@@ -192,6 +206,7 @@ def _converter() -> Converter:
         int | str: (int, str),
         Scalar: (int, str, type(None)),
         dict[str, Any]: (dict,),
+        dict[str, Any] | None: (dict, type(None)),
     }
     # cattrs prefers the hook of a class to a factory, so simple classes are registered one by one.
     for simple in (int, str, bool):

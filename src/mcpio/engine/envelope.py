@@ -1,0 +1,136 @@
+"""The envelope of a stateless request: revision, capabilities, identity and log level in its ``_meta`` (ENV-01)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from mcpio.codec import codec
+from mcpio.engine.payloads import encode
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
+from mcpio.revisions import Era, Revision
+from mcpio.types.lifecycle import ClientCapabilities, Implementation
+from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel
+from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION
+
+__all__ = [
+    "UNKNOWN",
+    "Envelope",
+    "check_progress_token",
+    "invalid_params",
+    "progress_token",
+    "read_envelope",
+    "unsupported_version",
+    "write_envelope",
+]
+
+UNKNOWN: Final = Implementation("unknown", "0")
+"""Stands for a peer that does not say who it is."""
+
+
+@attrs.frozen
+class Envelope:
+    """What a stateless request says of its sender. Nothing is inferred from earlier requests (ENV-04)."""
+
+    revision: Revision
+    capabilities: ClientCapabilities
+    info: Implementation
+    log_level: LoggingLevel | None
+
+
+def read_envelope(
+    params: Mapping[str, Any], revisions: tuple[Revision, ...], *, header: tuple[str, ...] | None = None
+) -> Envelope:
+    """Return the envelope of a request.
+
+    ``revisions`` are those that this side speaks, of either era. ``header`` holds the values of the field
+    ``MCP-Protocol-Version``, where the transport has one: it must be there once and name the same version.
+
+    Raises RequestError with the answer to the first fault. Which members are required is a property of the revision,
+    so the key that names the revision comes first, then all that concerns the revision, then the rest (ERA-13).
+    """
+    meta = params.get("_meta")
+    if meta.__class__ is not dict:
+        raise _invalid("_meta", "missing" if meta is None else f"expected an object, not {meta!r:.100}")
+    name = meta.get(META_PROTOCOL_VERSION)
+    if not isinstance(name, str):
+        raise _invalid_member(META_PROTOCOL_VERSION, meta, "a string")
+    if header is not None and header != (name,):
+        said = "missing" if not header else ", ".join(header)
+        fault = f"Header mismatch: MCP-Protocol-Version is {said:.100}, the body says {name:.100}"
+        raise RequestError(ErrorCode.HEADER_MISMATCH, fault)
+    revision = Revision.parse(name)
+    if revision is None or revision.era is not Era.STATELESS or revision not in revisions:
+        raise unsupported_version(name, revisions)
+    capabilities = _read(meta, META_CLIENT_CAPABILITIES, ClientCapabilities, revision)
+    info = _read(meta, META_CLIENT_INFO, Implementation, revision) if META_CLIENT_INFO in meta else UNKNOWN
+    level = meta.get(META_LOG_LEVEL)
+    if level is not None and level not in LOGGING_LEVELS:
+        raise _invalid_member(META_LOG_LEVEL, meta, "a log level")
+    check_progress_token(meta)
+    return Envelope(revision, capabilities, info, level)
+
+
+def write_envelope(
+    revision: Revision,
+    capabilities: ClientCapabilities,
+    info: Implementation | None,
+    log_level: str | None,
+) -> dict[str, Any]:
+    """Return the members of ``_meta`` that are an envelope (ENV-01, ENV-02)."""
+    own = codec(revision)
+    meta = {META_PROTOCOL_VERSION: revision.name, META_CLIENT_CAPABILITIES: encode(own, capabilities)}
+    if info is not None:
+        meta[META_CLIENT_INFO] = encode(own, info)
+    if log_level is not None:
+        meta[META_LOG_LEVEL] = log_level
+    return meta
+
+
+def check_progress_token(meta: Mapping[str, Any]) -> None:
+    """Raise RequestError if the token for progress is none."""
+    try:
+        progress_token(meta)
+    except InvalidMessage as error:
+        raise invalid_params(error) from None
+
+
+def progress_token(meta: Any) -> int | str | None:
+    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05)."""
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if token is None or token.__class__ is int or token.__class__ is str:
+        return token
+    raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
+
+
+def unsupported_version(requested: Any, revisions: Iterable[Revision]) -> RequestError:
+    """Return the error for a version that cannot be served, which names those that can, newest first (VER-01)."""
+    supported = [revision.name for revision in sorted(revisions, reverse=True)]
+    data = {"supported": supported, "requested": requested}
+    message = f"Unsupported protocol version: {requested!s:.100} (supported: {', '.join(supported)})"
+    return RequestError(ErrorCode.UNSUPPORTED_VERSION, message, data)
+
+
+def invalid_params(error: InvalidMessage) -> RequestError:
+    """Return the error that answers params which cannot be read."""
+    path = f"params.{error.path}" if error.path else "params"
+    return RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {path}: {error.reason}", {"path": path})
+
+
+def _read(meta: Mapping[str, Any], key: str, cls: type[Any], revision: Revision) -> Any:
+    if not isinstance(meta.get(key), dict):
+        raise _invalid_member(key, meta, "an object")
+    try:
+        return codec(revision).decode(meta[key], cls)
+    except InvalidMessage as error:
+        raise _invalid(f"_meta.{key}.{error.path}", error.reason) from None
+
+
+def _invalid_member(key: str, meta: Mapping[str, Any], expected: str) -> RequestError:
+    return _invalid(f"_meta.{key}", f"expected {expected}, not {meta[key]!r:.100}" if key in meta else "missing")
+
+
+def _invalid(path: str, reason: str) -> RequestError:
+    return invalid_params(InvalidMessage(path, reason))

@@ -1,0 +1,259 @@
+"""The stateless era: each request carries its own context, and each result says what it is (2026-07-28)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from mcpio.codec import codec
+from mcpio.engine.admission import Admission, admission, offered
+from mcpio.engine.envelope import Envelope, check_progress_token, read_envelope
+from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent
+from mcpio.engine.options import Options
+from mcpio.engine.payloads import check_meta, encode, not_json
+from mcpio.engine.pending import IncomingRequest
+from mcpio.engine.table import Role
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
+from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.methods import METHODS, Kind, Method, declares
+from mcpio.revisions import Revision
+from mcpio.types.lifecycle import Implementation, ServerCapabilities
+from mcpio.types.logging import at_least
+from mcpio.types.messages import CacheableResult
+from mcpio.types.meta import (
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROTOCOL_VERSION,
+    META_SERVER_INFO,
+)
+
+__all__ = ["StatelessServer", "fault_in_input_required", "stateless_server"]
+
+_COMPLETE: Final = "complete"
+_INPUT_REQUIRED: Final = "input_required"
+_LOG: Final = "notifications/message"
+_ENVELOPE: Final = (META_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL)
+_RESERVED_CODES: Final = range(-32099, -32019)
+"""Codes that the specification keeps for itself (XERR-02)."""
+_REQUIRED_DATA: Final[Mapping[int, Mapping[str, type]]] = {
+    ErrorCode.HEADER_MISMATCH: {},
+    ErrorCode.MISSING_CLIENT_CAPABILITY: {"requiredCapabilities": dict},
+    ErrorCode.UNSUPPORTED_VERSION: {"supported": list, "requested": str},
+}
+"""The defined ones among them, with the members that their data must have."""
+_GONE_CODES: Final = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.URL_ELICITATION_REQUIRED)
+
+
+class StatelessServer:
+    """Serves stateless requests, and shapes their results. It knows no peer: connections that serve the same share one.
+
+    Make one by ``stateless_server``.
+    """
+
+    __slots__ = ("_custom", "_identity", "_last", "_offered", "_revisions", "capabilities", "codec", "form")
+
+    encoder: Final = None
+    """Dialects are for the handshake era."""
+
+    def __init__(self, info: Implementation, capabilities: ServerCapabilities, options: Options) -> None:
+        self._revisions = options.revisions
+        self._custom = options.custom_methods
+        revision = options.stateless_revisions[0]
+        self.codec = codec(revision)
+        self.capabilities = capabilities
+        self._offered = offered(Role.SERVER, revision, capabilities)
+        self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
+        self.form: Hashable = (revision, dumps(self._identity))
+        # The latest envelope, in its raw form and decoded. Most clients send the same one with each request; that
+        # nothing is inferred from an earlier request (ENV-04) holds since the raw forms are equal.
+        self._last: tuple[Any, Envelope] | None = None
+
+    def claims(self, name: str) -> bool:
+        """Return whether a request without an envelope is of this era: it is in no other, or there is no other."""
+        method = METHODS.get(name)
+        revision = self.codec.revision
+        new = method is not None and method.since >= revision and method.kind is Kind.REQUEST
+        return new or self._revisions_are_stateless
+
+    @property
+    def _revisions_are_stateless(self) -> bool:
+        return all(revision.era is self.codec.revision.era for revision in self._revisions)
+
+    def admission(self, refusal: str | None) -> Mapping[str, Admission]:
+        """Return the table of the requests that are served; ``refusal`` is why none is at present."""
+        return admission(Role.SERVER, (self.codec.revision,), self._offered, self._custom, refusal)
+
+    def read_envelope(self, params: Mapping[str, Any]) -> Envelope:
+        """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
+        meta: Any = params.get("_meta")
+        raw = {key: meta[key] for key in _ENVELOPE if key in meta} if meta.__class__ is dict else None
+        last = self._last
+        if last is not None and last[0] == raw:
+            check_progress_token(meta)
+            return last[1]
+        envelope = read_envelope(params, self._revisions)
+        if _is_told_by_equality(raw):
+            self._last = (raw, envelope)
+        return envelope
+
+    def discovered(self, instructions: str | None) -> dict[str, Any]:
+        """Return the result of ``server/discover`` (VER-03)."""
+        from mcpio.types.discovery import DiscoverResult  # loaded with the first use, as every feature
+
+        names = tuple(revision.name for revision in sorted(self._revisions, reverse=True))
+        return self._identified(encode(self.codec, DiscoverResult(names, self.capabilities, instructions)))
+
+    # Answers
+
+    def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
+        """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""
+        method = request.method
+        if method is None:
+            if not isinstance(result, Mapping):
+                raise LocalProtocolError(f"the result of {request.name} must be a mapping, not {type(result).__name__}")
+            check_meta(result)
+            members = {"resultType": _COMPLETE, **result}
+        elif isinstance(result, method.result_type):
+            members = encode(self.codec, result)
+            if members["resultType"] != _COMPLETE:
+                # Other values belong to extensions, whose results have types of their own (ENV-10).
+                raise LocalProtocolError(f"the result of {request.name} is {_COMPLETE!r}, not {result.result_type!r}")
+            if members.get("ttlMs", 0) < 0:
+                raise LocalProtocolError(f"ttl_ms must be 0 or more, not {result.ttl_ms}")
+        else:
+            members = self._input_required(request, method, result)
+        return self._identified(members)
+
+    def write_raw_result(self, request: IncomingRequest, result: bytes) -> bytes:
+        """Return the JSON text of a result that is passed on, with the members that it lacks (ENV-10, CACHE-01)."""
+        try:
+            members = loads(result)
+        except JsonError as error:
+            raise not_json(error) from error
+        if not isinstance(members, dict):
+            raise LocalProtocolError(f"a result is a JSON object, not {members!r:.100}")
+        method = request.method
+        needed: dict[str, Any] = {"resultType": _COMPLETE}
+        if members.get("resultType") == _INPUT_REQUIRED:
+            _check_may_ask(request)
+        elif method is not None and issubclass(method.result_type, CacheableResult):
+            needed |= {"ttlMs": 0, "cacheScope": "private"}
+        return result if needed.keys() <= members.keys() else dumps({**needed, **members})
+
+    def check_error(self, request: IncomingRequest, error: RequestError) -> None:
+        """Raise ``LocalProtocolError`` for an error that must not answer an incoming request (XERR-02, XERR-03)."""
+        code: Any = getattr(error, "code", None)
+        if code in _GONE_CODES:
+            raise LocalProtocolError(f"error {code} does not exist in revision {self.codec.revision}")
+        if code not in _RESERVED_CODES:
+            return
+        members = _REQUIRED_DATA.get(code)
+        if members is None:
+            raise LocalProtocolError(f"error {code} has no meaning yet: the protocol reserves -32020 to -32099")
+        for name, kind in members.items():
+            if not isinstance(error.data, Mapping) or not isinstance(error.data.get(name), kind):
+                raise LocalProtocolError(f"the data of error {code} need the member {name}")
+
+    def check_notification(self, request: IncomingRequest, method: Method | None, params: Mapping[str, Any]) -> bool:
+        """Return whether a notification that belongs to a request is wanted.
+
+        Raises ``LocalProtocolError`` for one that must not be sent: only log messages belong to a request (PAT-02),
+        and methods that are not the protocol's.
+        """
+        if method is None:
+            return True
+        fault = why_not_sent(method, Role.SERVER, self.codec.revision, self.capabilities, None)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+        if method.name != _LOG:
+            raise LocalProtocolError(f"{method.name} does not belong to a request: it is for subscriptions")
+        # Without a level the client wants none (GONE-04).
+        level: Any = request.context.log_level
+        return level is not None and at_least(params["level"], level)
+
+    def _input_required(self, request: IncomingRequest, method: Method, result: Any) -> dict[str, Any]:
+        from mcpio.types.inputs import InputRequiredResult  # few servers ask
+
+        if not isinstance(result, InputRequiredResult):
+            wanted, got = method.result_type.__name__, type(result).__name__
+            raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
+        _check_may_ask(request)
+        members = encode(self.codec, result)
+        fault = fault_in_input_required(members, self.codec.revision, request.context.capabilities)
+        if fault is not None:
+            raise LocalProtocolError(f"the result of {request.name}: {fault}")
+        return members
+
+    def _identified(self, members: dict[str, Any]) -> dict[str, Any]:
+        """Say who this server is, unless the result says it already (ENV-06)."""
+        if self._identity is not None:
+            members["_meta"] = {META_SERVER_INFO: self._identity, **members.get("_meta", {})}
+        return members
+
+
+def stateless_server(info: Implementation, capabilities: ServerCapabilities, options: Options) -> StatelessServer:
+    """Return the dialogue of a server, the same one for the same objects: most connections live for one request."""
+    return _shared(_Same(info), _Same(capabilities), options.revisions, options.custom_methods, options.identify)
+
+
+class _Same:
+    """A key that is equal for the same object only: payloads do not hash."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=64)
+def _shared(
+    info: _Same, capabilities: _Same, revisions: tuple[Revision, ...], custom: frozenset[str], identify: bool
+) -> StatelessServer:
+    options = Options(revisions=revisions, custom_methods=custom, identify=identify)
+    return StatelessServer(info.value, capabilities.value, options)
+
+
+def fault_in_input_required(
+    members: Mapping[str, Any], revision: Revision, client: Capabilities | None = None
+) -> str | None:
+    """Return the fault in an ``InputRequiredResult``, or ``None`` (MRTR-02 to MRTR-04).
+
+    With ``client``, it must not ask for what these capabilities lack.
+    """
+    if members.get("inputRequests") is None and members.get("requestState") is None:
+        return "inputRequests or requestState must be there"
+    for key, asked in (members.get("inputRequests") or {}).items():
+        method = METHODS.get(asked["method"])
+        if method is None or not method.embedded:
+            return f"inputRequests.{key:.100}: {asked['method']!r:.100} is nothing to ask a client for"
+        if client is None:
+            continue
+        if not declares(client, method.capability):
+            return f"inputRequests.{key:.100}: the client did not declare {'.'.join(method.capability)}"
+        fault = why_not_asked(method.name, asked.get("params") or {}, revision, client)
+        if fault is not None:
+            return f"inputRequests.{key:.100}: {fault}"
+    return None
+
+
+def _check_may_ask(request: IncomingRequest) -> None:
+    if request.method is None or not request.method.may_ask:
+        asking = ", ".join(name for name, method in METHODS.items() if method.may_ask)
+        raise LocalProtocolError(f"{request.name} cannot ask for input: only {asking} can")
+
+
+def _is_told_by_equality(raw: Any) -> bool:
+    """Return whether an equal value is the same JSON: numbers are equal across types, and ``True`` equals 1."""
+    if isinstance(raw, dict):
+        return all(map(_is_told_by_equality, raw.values()))
+    if isinstance(raw, list):
+        return all(map(_is_told_by_equality, raw))
+    return raw is None or isinstance(raw, str)
