@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from mcpio import Context, Server, ToolError
+from mcpio.app import Accepted
+from mcpio.errors import CapabilityMissing
 from mcpio.trio import serve_http
 from mcpio.types import (
     AudioContent,
@@ -198,6 +202,137 @@ CONTACT = {
 def json_schema_2020_12_tool(**contact: Any) -> str:
     """Take what a schema with every keyword of JSON Schema 2020-12 describes."""
     return f"Got {contact}"
+
+
+# Without a session: revision 2026-07-28
+
+
+@attrs.frozen
+class Person:
+    """Who somebody is."""
+
+    name: str
+
+
+@attrs.frozen
+class Consent:
+    """Whether to go on."""
+
+    ok: bool = True
+
+
+CAPITAL = CreateMessageRequest((SamplingMessage("user", TextContent("What is the capital of France?")),), 100)
+
+
+@server.tool
+async def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask the user who they are."""
+    match await ctx.elicit("What is your name?", Person, key="user_name"):
+        case Accepted(Person(name)):
+            return f"Hello, {name}!"
+    return "Hello!"
+
+
+@server.tool
+async def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the model."""
+    return f"The model says: {(await ctx.sample(CAPITAL, key='capital_question')).text}"
+
+
+@server.tool
+async def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Ask for the roots."""
+    return f"The client has {len(await ctx.roots(key='client_roots'))} roots."
+
+
+@server.tool
+async def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask, and remember something until the answer comes."""
+    number = await ctx.once("number", lambda: 42)
+    answer = await ctx.elicit("Go on?", Consent, key="confirm")
+    return f"state-ok: {number} was remembered, and the answer is {answer.action}."
+
+
+@server.tool
+async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask for everything at once."""
+    flow = ctx.flow_id
+    name, capital, roots = await ctx.together(
+        ctx.elicit("What is your name?", Person, key="user_name"),
+        ctx.sample(CAPITAL, key="capital_question"),
+        ctx.roots(key="client_roots"),
+    )
+    return f"{name.action}, {capital.text}, {len(roots)} roots, in call {flow}."
+
+
+@server.tool
+async def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask twice, the second time with what the first answer says."""
+    flow = ctx.flow_id
+    name = await ctx.elicit("Step 1: what is your name?", Person, key="step1")
+    color = await ctx.elicit(f"Step 2, after you said {name.action}: your friend's name?", Person, key="step2")
+    return f"{name.action} and {color.action}, in call {flow}."
+
+
+@server.tool
+async def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask, with a state that nobody may alter."""
+    flow = ctx.flow_id
+    return f"{(await ctx.elicit('Go on?', Consent, key='confirm')).action}, in call {flow}."
+
+
+@server.tool
+async def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask for whatever the client can answer."""
+    said = []
+    for ask in (lambda: ctx.elicit("What is your name?", Person), lambda: ctx.sample(CAPITAL), ctx.roots):
+        with contextlib.suppress(CapabilityMissing):
+            said.append(await ask())
+    return f"{len(said)} answers."
+
+
+@server.prompt
+async def test_input_required_result_prompt(ctx: Context) -> str:
+    """Ask the user what the prompt is about."""
+    match await ctx.elicit("What is it about?", Person, key="user_context"):
+        case Accepted(Person(name)):
+            return f"Tell me about {name}."
+    return "Tell me something."
+
+
+@server.tool
+async def test_missing_capability(ctx: Context) -> str:
+    """Ask the model, which takes a client that has one."""
+    return (await ctx.sample(CAPITAL)).text
+
+
+@server.tool
+async def test_streaming_elicitation(ctx: Context) -> str:
+    """Ask the user, in whatever way the client's revision has."""
+    return (await ctx.elicit("Go on?", Consent)).action
+
+
+@server.tool
+async def test_logging_tool(ctx: Context) -> str:
+    """Log, for requests that ask for it."""
+    ctx.info("Logged by test_logging_tool")
+    return "Logged."
+
+
+@server.tool
+def test_trigger_tool_change() -> str:
+    """Change the list of tools, and change it back."""
+    server.tool(test_simple_text, name="test_temporary_tool")
+    server.tools.remove("test_temporary_tool")
+    return "The list of tools changed twice."
+
+
+@server.tool
+def test_trigger_prompt_change() -> str:
+    """Change the list of prompts, and change it back."""
+    server.prompt(test_simple_prompt, name="test_temporary_prompt")
+    server.prompts.remove("test_temporary_prompt")
+    return "The list of prompts changed twice."
 
 
 # Resources
