@@ -231,7 +231,7 @@ def test_keys_are_found_through_the_metadata_of_the_issuer() -> None:
     assert verify(token(), by) is NeedKeys.NEED_KEYS
     metadata = {"issuer": ISSUER, "jwks_uri": ISSUER + "/keys"}
     web = Web(**{"openid-configuration": metadata, "keys": {"keys": [KEY]}})
-    run(by.load_keys(context()), web.perform)
+    run(by.load_keys(context(), Secret("token")), web.perform)
     assert verify(token(), by) is not None
     assert [url.rpartition("/")[2] for url in web.fetched] == [
         "oauth-authorization-server",
@@ -240,21 +240,21 @@ def test_keys_are_found_through_the_metadata_of_the_issuer() -> None:
     ]
     for answers in ({}, {"openid-configuration": {"issuer": "https://x.example", "jwks_uri": ISSUER + "/keys"}}):
         with pytest.raises(AuthorizationError, match="names no jwks_uri"):
-            run(verifier(jwks=None).load_keys(context()), Web(**answers).perform)
+            run(verifier(jwks=None).load_keys(context(), Secret("token")), Web(**answers).perform)
 
 
 @pytest.mark.req("AUTH-58")
 def test_an_unknown_key_is_fetched_once_in_thirty_seconds() -> None:
     by = verifier(jwks=ISSUER + "/keys")
     web = Web(keys={"keys": []})
-    run(by.load_keys(context()), web.perform)
+    run(by.load_keys(context(), Secret("token")), web.perform)
     web.answers["keys"] = {"keys": [{**KEY, "kid": "old"}]}
-    run(by.load_keys(context()), web.perform)
+    run(by.load_keys(context(), Secret("token")), web.perform)
     assert verify(token(), by) is None
     assert verify(token(), by, NOW + 29) is None
     assert verify(token(), by, NOW + 30) is NeedKeys.NEED_KEYS
     web.answers["keys"] = {"keys": [KEY]}
-    run(by.load_keys(context(NOW + 30)), web.perform)
+    run(by.load_keys(context(NOW + 30), Secret("token")), web.perform)
     assert verify(token(), by, NOW + 30) is not None
 
 
@@ -272,26 +272,26 @@ def test_an_unknown_key_is_fetched_once_in_thirty_seconds() -> None:
 def test_keys_are_kept_as_long_as_the_answer_says(field: str, seconds: float) -> None:
     by = verifier(jwks=ISSUER + "/keys")
     web = Web(keys=Response(200, (("X", "y"), ("Cache-Control", field)), dumps({"keys": [KEY]})))
-    run(by.load_keys(context()), web.perform)
+    run(by.load_keys(context(), Secret("token")), web.perform)
     late = token(exp=NOW + 1e6)
     assert verify(late, by, NOW + seconds - 1) is not None
     assert verify(token(exp=NOW + 1e6, jti="2"), by, NOW + seconds) is NeedKeys.NEED_KEYS
     # While they cannot be fetched, they are used for another day.
     web.answers["keys"] = EffectFailed("no route")
-    run(by.load_keys(context(NOW + seconds)), web.perform)
+    run(by.load_keys(context(NOW + seconds), Secret("token")), web.perform)
     assert verify(token(exp=NOW + 1e6, jti="3"), by, NOW + seconds) is not None
     much_later = NOW + seconds + 86400
     assert verify(token(exp=NOW + 1e6, jti="4"), by, much_later) is NeedKeys.NEED_KEYS
     with pytest.raises(EffectFailed):
-        run(by.load_keys(context(much_later)), web.perform)
+        run(by.load_keys(context(much_later), Secret("token")), web.perform)
     assert verify(token(exp=NOW + 1e6, jti="5"), by, much_later) is None
 
 
 def test_a_withdrawn_key_ends_the_verdicts_that_it_gave() -> None:
     by = verifier(jwks=ISSUER + "/keys")
-    run(by.load_keys(context()), Web(keys={"keys": [KEY]}).perform)
+    run(by.load_keys(context(), Secret("token")), Web(keys={"keys": [KEY]}).perform)
     assert verify(token(), by) is not None
-    run(by.load_keys(context()), Web(keys={"keys": [{**KEY, "kid": "new"}]}).perform)
+    run(by.load_keys(context(), Secret("token")), Web(keys={"keys": [{**KEY, "kid": "new"}]}).perform)
     assert verify(token(), by) is None
 
 
@@ -321,9 +321,9 @@ def test_a_malformed_key_set_raises(document: Any) -> None:
         verifier(jwks=document)
     by = verifier(jwks=ISSUER + "/keys")
     with pytest.raises(AuthorizationError, match="key set"):
-        run(by.load_keys(context()), Web(keys=document).perform)
+        run(by.load_keys(context(), Secret("token")), Web(keys=document).perform)
 
 
 def test_keys_are_fetched_over_https_only() -> None:
     with pytest.raises(AuthorizationError, match="jwks_uri"):
-        run(verifier(jwks="http://as.example.com/keys").load_keys(context()), Web().perform)
+        run(verifier(jwks="http://as.example.com/keys").load_keys(context(), Secret("token")), Web().perform)

@@ -31,4 +31,4 @@ def test_a_new_key_has_256_bits_and_no_key_needs_a_fetch() -> None:
     assert len(key.reveal()) == 4 + 43
     assert api_key_digest(key) == api_key_digest(key.reveal())
     context = FlowContext(server_url="https://a.example", entropy=bytes, now=0.0)
-    assert run(ApiKeys({}).load_keys(context), lambda effect: None) is None
+    assert run(ApiKeys({}).load_keys(context, Secret("token")), lambda effect: None) is None

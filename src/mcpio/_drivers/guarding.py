@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,15 +31,14 @@ class RequestGuard:
 
     def __init__(self, server: ResourceServer, loop: Callable[[], EventLoop], *, wall_clock: Any = time.time) -> None:
         """``loop`` returns the running event loop."""
-        self.guard: Guard = Guard(server)
+        self.guard: Guard = Guard(server, entropy=os.urandom)
         self._fields: Final = frozenset(name.encode() for name in server.request_fields)
         self._loop = loop
         self._wall_clock = wall_clock
         self._requests = 0
-        self._to_fetch: list[Fetch] = []
+        self._to_fetch: deque[Fetch] = deque()
         self._verdicts: dict[Hashable, Grant | Refused] = {}
         self._waiting: dict[Hashable, Flag] = {}
-        self._is_fetching = False
 
     def admit(
         self, method: str, target: str, headers: Headers, *, certificate: str | None = None
@@ -68,8 +69,8 @@ class RequestGuard:
                 self._advance()
                 if request in self._verdicts:
                     return _principal(self._verdicts.pop(request))
-                if self._to_fetch and not self._is_fetching:
-                    await self._fetch(self._to_fetch[0])
+                if self._to_fetch:
+                    await self._fetch(self._to_fetch.popleft())
                 else:
                     await flag.wait()
         finally:
@@ -78,17 +79,16 @@ class RequestGuard:
 
     async def _fetch(self, effect: Fetch) -> None:
         """Make a fetch. If this task is cancelled, the effect is left for the next one that waits."""
-        self._is_fetching = True
         try:
             response = await fetch(effect, self._loop())
         except EffectFailed as error:
-            self._to_fetch.remove(effect)
             self.guard.effect_failed(effect.token, str(error), self._now())
+        except BaseException:
+            self._to_fetch.appendleft(effect)
+            raise
         else:
-            self._to_fetch.remove(effect)
             self.guard.fetched(effect.token, response.status, response.headers, response.body, self._now())
         finally:
-            self._is_fetching = False
             self._wake()
 
     def _advance(self) -> None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mcpio.auth.grants import Device as Device
     from mcpio.auth.grants import EnterpriseManaged as EnterpriseManaged
     from mcpio.auth.grants import WorkloadIdentity as WorkloadIdentity
+    from mcpio.auth.introspection import Introspection as Introspection
     from mcpio.auth.jwt import JwtVerifier as JwtVerifier
     from mcpio.auth.metadata import AuthorizationServerMetadata as AuthorizationServerMetadata
     from mcpio.auth.metadata import ProtectedResourceMetadata as ProtectedResourceMetadata
@@ -106,6 +107,7 @@ else:
             "given": "ApiKey AssertionSource BearerToken",
             "grant": "Grant",
             "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
+            "introspection": "Introspection",
             "jwt": "JwtVerifier",
             "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",
             "options": "AuthorizationOptions",

@@ -7,15 +7,15 @@ from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.documents import read_document, text
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.grant import Grant
-from mcpio.auth.scopes import parse_scopes
 from mcpio.auth.secret import Secret
 from mcpio.auth.urls import check_endpoint, issuer_metadata_urls
 from mcpio.auth.verifiers import NeedKeys
@@ -115,7 +115,10 @@ class JwtVerifier:
             self._verdicts.popitem(last=False)
         return grant
 
-    def load_keys(self, context: FlowContext) -> Flow[None]:
+    def load_key(self, token: Secret) -> None:
+        """Return ``None``: the keys are the same for all tokens."""
+
+    def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Fetch the keys. Raises AuthorizationError where that fails and none are left from before."""
         # Whatever comes of it, the next unknown kid leads to no other fetch for a while.
         self._fetched_at = context.now
@@ -172,40 +175,25 @@ class JwtVerifier:
 
     def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | None:
         issuer, expires, subject = claims.get("iss"), claims.get("exp"), claims.get("sub")
-        if not isinstance(issuer, str) or not _is_number(expires) or not isinstance(subject, str):
+        if not isinstance(issuer, str) or not is_number(expires) or not isinstance(subject, str):
             return None
         if not (self._tenants(issuer) if self._tenants is not None else issuer == self.issuer):
             return None
         begins = claims.get("nbf", at)
-        if at >= expires + self._leeway or not _is_number(begins) or at < begins - self._leeway:
+        if at >= expires + self._leeway or not is_number(begins) or at < begins - self._leeway:
             return None
         # An id token is for the client that logged the user in, and no token for an API.
-        if {"nonce", "at_hash", "c_hash"} & claims.keys() or not self._is_audience(claims.get("aud"), resource):
+        if {"nonce", "at_hash", "c_hash"} & claims.keys() or not is_for(
+            claims.get("aud"), self._audience or resource, alone=self._only_audience
+        ):
             return None
-        # Bound to a key that a plain bearer does not show (RFC 7800).
-        if claims.get("cnf") is not None:
+        confirmation = confirmation_in(claims)
+        if confirmation is None:
             return None
         client = claims.get("client_id", claims.get("azp"))
-        return Grant(
-            issuer, subject, client if isinstance(client, str) else None, self._scopes(claims), float(expires), claims
-        )
-
-    def _is_audience(self, audience: Any, resource: str | None) -> bool:
-        wanted = self._audience or resource
-        named = [audience] if isinstance(audience, str) else audience
-        if wanted is None or not isinstance(named, list) or wanted not in named:
-            return False
-        return len(named) == 1 or not self._only_audience
-
-    def _scopes(self, claims: Mapping[str, Any]) -> frozenset[str]:
-        found: set[str] = set()
-        for name in self._scope_claims:
-            value = claims.get(name)
-            texts = value if isinstance(value, list) else [value]
-            for each in texts:
-                if isinstance(each, str):
-                    found |= parse_scopes(each)
-        return frozenset(found)
+        client = client if isinstance(client, str) else None
+        scopes = scopes_in(claims, self._scope_claims)
+        return Grant(issuer, subject, client, scopes, float(expires), claims, confirmation)
 
 
 @attrs.frozen
@@ -279,10 +267,6 @@ def _max_age(response: Response) -> float:
 
 def _decoded(part: str) -> bytes:
     return urlsafe_b64decode(part + "=" * (-len(part) % 4))
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53
 
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")

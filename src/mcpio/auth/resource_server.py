@@ -15,6 +15,7 @@ from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.grant import Grant
 from mcpio.auth.options import scopes_of
+from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
 from mcpio.auth.secret import Secret
@@ -26,6 +27,8 @@ __all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
 MAX_TOKEN: Final = 16 * 1024
 """The most characters of a token."""
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+MOST_LOADING: Final = 64
+"""How many fetches are under way at once."""
 KEYS_SECONDS: Final = 5.0
 """How long a request waits for keys."""
 
@@ -79,12 +82,16 @@ class ResourceServer:
     metadata_url: str | None = None
     """The URL of the metadata in challenges: by default that of RFC 9728 at the root of the host, for ``asgi.app`` the
     one below the resource. Every URL serves the same document."""
+    mtls: bool = False
+    """Whether tokens may be bound to the certificate of a client (RFC 8705), which only its connection can show."""
     outlive_token: bool = False
     """Whether a stream that a client listens on goes on when its token expires. By default it ends, and the client
     comes back with a new token."""
 
     def __attrs_post_init__(self) -> None:
         needs_metadata = any(each.challenges_with_metadata for each in self.verify)
+        if self.mtls and self.resource is not None and self.resource.startswith("http:"):
+            raise ValueError("mtls= needs a resource with https: the certificate comes with the connection")
         if needs_metadata and (self.resource is None or not self.authorization_servers):
             raise ValueError("tokens need resource= for their audience, and authorization_servers= for the metadata")
 
@@ -97,6 +104,8 @@ class ResourceServer:
             "authorization_servers": list(self.authorization_servers),
             "bearer_methods_supported": ["header"],
         }
+        if self.mtls:
+            document["tls_client_certificate_bound_access_tokens"] = True
         # A refresh token is a matter between a client and its authorization server (AUTH-40).
         if scopes := (self.scopes | self.scopes_supported) - {OFFLINE_ACCESS}:
             document["scopes_supported"] = sorted(scopes)
@@ -155,14 +164,26 @@ class Admission:
     """Who sent it, or the response that refuses it."""
 
 
+@attrs.frozen
+class _Presented:
+    """A token, and what came with it."""
+
+    token: Secret
+    header: str
+    """The header field that it came in: only verifiers for that field see it."""
+    certificate: str | None
+    loaded: frozenset[int] = frozenset()
+    """The verifiers that have fetched for it."""
+
+
 @attrs.define
 class _Loading:
-    """A flow that fetches the keys of a verifier, and the requests that wait for it."""
+    """A flow that fetches what a verifier needs, and the requests that wait for it."""
 
     flow: Flow[None]
     awaited: int = 0
     deadline: float = 0.0
-    waiting: list[tuple[Hashable, Secret]] = attrs.field(factory=list)
+    waiting: list[tuple[Hashable, _Presented]] = attrs.field(factory=list)
 
 
 class Guard:
@@ -176,12 +197,21 @@ class Guard:
     epoch: float
     """The Unix time at ``now == 0``. Set it anew where the clock of ``now`` may stand still."""
 
-    def __init__(self, server: ResourceServer, *, epoch: float = 0.0, reach: Reach | None = None) -> None:
+    def __init__(
+        self,
+        server: ResourceServer,
+        *,
+        epoch: float = 0.0,
+        reach: Reach | None = None,
+        entropy: Entropy = bytes,
+    ) -> None:
         self.server = server
         self.epoch = epoch
         self._url = server.resource or "https://localhost"
+        # For the ids of signed assertions, with which a verifier may authenticate.
+        self._entropy = entropy
         self._reach = Reach.of_url(self._url) if reach is None else reach
-        self._loading: dict[int, _Loading] = {}
+        self._loading: dict[tuple[int, Hashable], _Loading] = {}
         self._effects: deque[Fetch] = deque()
         self._admissions: deque[Admission] = deque()
         self._tokens = 0
@@ -199,9 +229,12 @@ class Guard:
         """Judge a request by its header fields and its target; ``None``: `next_admission` will say.
 
         Exactly one field may have a token, and the query none (AUTH-05). The audience is always checked (AUTH-37).
+        ``certificate`` is the SHA-256 of the client's certificate, in hexadecimal.
         """
-        token = self._token(headers, target)
-        return token if isinstance(token, Refused) else self._judge(request, token, now, may_wait=True)
+        found = self._token(headers, target)
+        if isinstance(found, Refused):
+            return found
+        return self._judge(request, _Presented(*found, certificate), now)
 
     def next_admission(self) -> Admission | None:
         """Return a verdict that was waited for, or ``None``."""
@@ -229,7 +262,7 @@ class Guard:
         for each in [each for each in self._loading.values() if each.deadline <= now]:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 
-    def _token(self, headers: Headers, target: str) -> Secret | Refused:
+    def _token(self, headers: Headers, target: str) -> tuple[Secret, str] | Refused:
         if "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
         names = {each.header for each in self.server.verify}
@@ -246,36 +279,53 @@ class Guard:
         token = value.strip()
         if len(token) > MAX_TOKEN or _B64TOKEN.fullmatch(token) is None:
             return self._invalid()
-        return Secret(token)
+        return Secret(token), name
 
-    def _judge(self, request: Hashable, token: Secret, now: float, *, may_wait: bool) -> Grant | Refused | None:
+    def _judge(self, request: Hashable, shown: _Presented, now: float) -> Grant | Refused | None:
         at = self.epoch + now
         for verifier in self.server.verify:
-            verdict = verifier.verify(token, self.server.resource, at)
+            if verifier.header != shown.header:
+                continue
+            verdict = verifier.verify(shown.token, self.server.resource, at)
             if isinstance(verdict, Grant):
+                if not self._is_holder(verdict, shown):
+                    return self._invalid()
                 if missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
                     return self.server.insufficient(())
                 if self.server.hierarchy:
                     return attrs.evolve(verdict, scopes=included_scopes(verdict.scopes, self.server.hierarchy))
                 return verdict
-            if isinstance(verdict, NeedKeys) and may_wait:
-                self._load(verifier, (request, token), now)
-                return None
+            if isinstance(verdict, NeedKeys) and id(verifier) not in shown.loaded:
+                return self._load(verifier, request, shown, now)
         return self._invalid()
+
+    def _is_holder(self, grant: Grant, shown: _Presented) -> bool:
+        """Return whether a request shows the key that its token is bound to; a bound token is no plain bearer's."""
+        if not grant.confirmation:
+            return True
+        thumbprint = grant.confirmation.get("x5t#S256")
+        if not self.server.mtls or thumbprint is None or shown.certificate is None:
+            return False
+        return thumbprint == base64url(bytes.fromhex(shown.certificate))
 
     def _invalid(self) -> Refused:
         # The same for a token that is unknown, expired or for another server: a difference would tell which.
         return self.server.refusal(401, "The token is not valid", "invalid_token")
 
-    def _load(self, verifier: Verifier, waiting: tuple[Hashable, Secret], now: float) -> None:
-        loading = self._loading.get(id(verifier))
+    def _load(self, verifier: Verifier, request: Hashable, shown: _Presented, now: float) -> Refused | None:
+        key = (id(verifier), verifier.load_key(shown.token))
+        loading = self._loading.get(key)
         if loading is not None:
-            loading.waiting.append(waiting)
-            return
-        context = FlowContext(server_url=self._url, entropy=bytes, now=self.epoch + now, reach=self._reach)
-        loading = _Loading(verifier.load_keys(context), deadline=now + KEYS_SECONDS, waiting=[waiting])
-        self._loading[id(verifier)] = loading
-        self._advance(id(verifier), loading, next, now)
+            loading.waiting.append((request, shown))
+            return None
+        if len(self._loading) >= MOST_LOADING:
+            # Unknown tokens come from anyone: they must not make this server flood its authorization server.
+            return _UNAVAILABLE
+        context = FlowContext(server_url=self._url, entropy=self._entropy, now=self.epoch + now, reach=self._reach)
+        flow = verifier.load_keys(context, shown.token)
+        loading = self._loading[key] = _Loading(flow, deadline=now + KEYS_SECONDS, waiting=[(request, shown)])
+        self._advance(key, loading, next, now)
+        return None
 
     def _answer(self, token: int, step: Any, now: float) -> None:
         for key, loading in self._loading.items():
@@ -283,19 +333,19 @@ class Guard:
                 self._advance(key, loading, step, now)
                 return
 
-    def _advance(self, key: int, loading: _Loading, step: Any, now: float) -> None:
+    def _advance(self, key: tuple[int, Hashable], loading: _Loading, step: Any, now: float) -> None:
         try:
             effect = step(loading.flow)
         except (StopIteration, AuthorizationError) as end:
             del self._loading[key]
             failed = isinstance(end, AuthorizationError)
-            for request, token in loading.waiting:
-                verdict = self._judge(request, token, now, may_wait=False)
+            for request, shown in loading.waiting:
+                verdict = self._judge(request, attrs.evolve(shown, loaded=shown.loaded | {key[0]}), now)
                 if failed and isinstance(verdict, Refused):
                     # Fail closed, and do not blame the token.
-                    verdict = Refused(503, "Tokens cannot be verified now", (("retry-after", "30"),))
-                assert verdict is not None
-                self._admissions.append(Admission(request, verdict))
+                    verdict = _UNAVAILABLE
+                if verdict is not None:  # otherwise it waits for another verifier
+                    self._admissions.append(Admission(request, verdict))
         else:
             self._tokens += 1
             loading.awaited = self._tokens
@@ -304,4 +354,5 @@ class Guard:
             self._effects.append(attrs.evolve(effect, token=self._tokens, timeout=left))
 
 
+_UNAVAILABLE: Final = Refused(503, "Tokens cannot be verified now", (("retry-after", "30"),))
 _B64TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from hashlib import sha256
 from typing import Protocol
 
@@ -18,7 +18,7 @@ __all__ = ["ApiKeys", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
 
 
 class NeedKeys(enum.Enum):
-    """Verdict of a verifier that must fetch keys first."""
+    """Verdict of a verifier that must fetch keys first, or ask for the token."""
 
     NEED_KEYS = "need keys"
 
@@ -40,8 +40,11 @@ class Verifier(Protocol):
         ``resource`` is this server, which must be among the token's audiences. Never raises for a token.
         """
 
-    def load_keys(self, context: FlowContext) -> Flow[None]:
-        """Fetch the missing keys. Raises AuthorizationError if that fails."""
+    def load_key(self, token: Secret) -> Hashable:
+        """Return what to load for a token: requests for which it is equal wait for one flow."""
+
+    def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
+        """Fetch what the verdict on a token needs. Raises AuthorizationError if that fails."""
 
 
 @attrs.frozen
@@ -73,7 +76,10 @@ class ApiKeys:
         subject = self.principals.get(api_key_digest(token))
         return None if subject is None else Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
 
-    def load_keys(self, context: FlowContext) -> Flow[None]:
+    def load_key(self, token: Secret) -> None:
+        """Return ``None``: nothing is loaded."""
+
+    def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Do nothing: API keys need no fetch."""
         yield from ()
 

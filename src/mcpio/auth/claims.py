@@ -1,0 +1,44 @@
+"""Claims of access tokens, as JWTs and introspection answers have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+from mcpio.auth.scopes import parse_scopes
+
+__all__ = ["confirmation_in", "is_for", "is_number", "scopes_in"]
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a claim is a number that a time can be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+def is_for(audience: Any, wanted: str | None, *, alone: bool = False) -> bool:
+    """Return whether ``aud`` names ``wanted``; with ``alone`` nothing else (AUTH-37)."""
+    named = [audience] if isinstance(audience, str) else audience
+    if wanted is None or not isinstance(named, list) or wanted not in named:
+        return False
+    return len(named) == 1 or not alone
+
+
+def scopes_in(claims: Mapping[str, Any], names: Iterable[str]) -> frozenset[str]:
+    """Return the scopes of the claims with these names: texts, or lists of texts."""
+    found: set[str] = set()
+    for name in names:
+        value = claims.get(name)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str):
+                found |= parse_scopes(each)
+    return frozenset(found)
+
+
+def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the key that a token is bound to (RFC 7800 §3.1), ``{}`` for none, ``None`` for what is not understood."""
+    bound = claims.get("cnf")
+    if bound is None:
+        return {}
+    if not isinstance(bound, Mapping) or not bound or not set(bound) <= {"x5t#S256"}:
+        return None
+    return dict(bound) if all(isinstance(value, str) for value in bound.values()) else None

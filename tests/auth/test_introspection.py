@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from authkeys import ED25519
+from protectedsites import SIGNER, token
+
+from mcpio.auth import (
+    Admission,
+    ApiKeys,
+    Fetch,
+    Grant,
+    Guard,
+    Introspection,
+    JwtVerifier,
+    Refused,
+    ResourceServer,
+    Verifier,
+    api_key_digest,
+    load_signer,
+)
+from mcpio.framing.json import dumps
+
+AS = "https://id.example.com"
+MCP = "https://mcp.example.com/mcp"
+ACTIVE = {"active": True, "sub": "ada", "client_id": "app", "aud": MCP, "scope": "a b", "exp": 1000}
+
+
+def introspection(**options: Any) -> Introspection:
+    return Introspection(AS + "/introspect", **{"issuer": AS, "client_id": "mcp", "secret": "s3cret", **options})
+
+
+def guard(*verify: Verifier, **options: Any) -> Guard:
+    server = ResourceServer(resource=MCP, authorization_servers=[AS], verify=list(verify), **options)
+    return Guard(server)
+
+
+def ask(guard: Guard, name: str, value: str = "opaque", now: float = 0.0, **how: Any) -> Any:
+    return guard.admit(name, [("authorization", f"Bearer {value}")], "/mcp", now, **how)
+
+
+def answer(guard: Guard, document: Any, status: int = 200, now: float = 0.0) -> tuple[Fetch, Any]:
+    """Answer the one fetch, and return it with the one verdict."""
+    effect = guard.next_effect()
+    assert effect is not None
+    guard.fetched(effect.token, status, (), dumps(document), now)
+    admission = guard.next_admission()
+    assert isinstance(admission, Admission)
+    return effect, admission.verdict
+
+
+def status_of(verdict: Any) -> int:
+    assert isinstance(verdict, Refused)
+    return verdict.status
+
+
+@pytest.mark.req("AUTH-55")
+def test_active_token_is_admitted_and_its_answer_kept_for_a_minute() -> None:
+    at = guard(introspection())
+    assert ask(at, "first") is None
+    effect, grant = answer(at, ACTIVE)
+    assert (effect.method, effect.url) == ("POST", AS + "/introspect")
+    assert effect.body == b"token=opaque&token_type_hint=access_token"
+    assert dict(effect.headers)["authorization"] == "Basic bWNwOnMzY3JldA=="
+    assert grant == Grant(AS, "ada", "app")
+    assert (grant.scopes, grant.expires_at) == ({"a", "b"}, 1000.0)
+    assert ask(at, "second", now=59.0) == grant
+    assert ask(at, "third", now=60.0) is None
+
+
+@pytest.mark.req("AUTH-37", "AUTH-55")
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"active": False},
+        {"active": "true"},
+        {"active": 1},
+        {"aud": None},
+        {"aud": "https://mcp.example.com/other"},
+        {"aud": ["https://mcp.example.com/other"]},
+        {"iss": "https://evil.example.com"},
+        {"exp": 0},
+        {"exp": "1000"},
+        {"nbf": 10},
+        {"nbf": "x"},
+        {"sub": 7},
+        {"client_id": 7},
+        {"sub": None, "client_id": None},
+        {"cnf": {"x5t#S256": "AAAA"}},
+        {"cnf": {"unknown": "x"}},
+        {"cnf": "x"},
+        {"cnf": {}},
+        {"cnf": {"x5t#S256": 7}},
+    ],
+)
+def test_inactive_or_foreign_token_gets_401(claims: dict[str, Any]) -> None:
+    at = guard(introspection())
+    assert ask(at, "first") is None
+    assert status_of(answer(at, {**ACTIVE, **claims})[1]) == 401
+    # Kept, so that a flood of one bad token makes no flood of requests.
+    assert status_of(ask(at, "second", now=1.0)) == 401
+
+
+def test_answer_for_an_inactive_token_is_kept_for_seconds() -> None:
+    at = guard(introspection())
+    ask(at, "first")
+    answer(at, {"active": False})
+    assert status_of(ask(at, "second", now=9.0)) == 401
+    assert ask(at, "third", now=10.0) is None
+
+
+def test_minimal_answers_are_read() -> None:
+    for claims, subject in (
+        ({"active": True, "client_id": "robot", "aud": [MCP]}, None),
+        ({"active": True, "username": "ada", "aud": MCP, "iss": AS, "nbf": 0}, "ada"),
+    ):
+        at = guard(introspection())
+        ask(at, "first")
+        grant = answer(at, claims)[1]
+        assert (grant.subject, grant.expires_at, grant.scopes) == (subject, None, frozenset())
+
+
+def test_audience_is_the_resource_unless_said_otherwise() -> None:
+    at = guard(introspection(audience="notes"))
+    ask(at, "first")
+    assert answer(at, {**ACTIVE, "aud": "notes"})[1] == Grant(AS, "ada", "app")
+    at = guard(introspection(any_audience=True))
+    ask(at, "first")
+    assert answer(at, {"active": True, "sub": "ada"})[1] == Grant(AS, "ada")
+
+
+@pytest.mark.req("AUTH-55")
+@pytest.mark.parametrize(("document", "status"), [(ACTIVE, 500), (ACTIVE, 401), ([], 200), ("x", 200)])
+def test_endpoint_that_gives_no_answer_leads_to_503(document: Any, status: int) -> None:
+    at = guard(introspection())
+    ask(at, "first")
+    assert status_of(answer(at, document, status)[1]) == 503
+
+
+def test_requests_with_one_token_share_a_request_and_others_do_not() -> None:
+    at = guard(introspection())
+    for name, value in (("1", "a"), ("2", "b"), ("3", "a")):
+        assert ask(at, name, value) is None
+    first, second = at.next_effect(), at.next_effect()
+    assert first is not None
+    assert second is not None
+    assert at.next_effect() is None
+    at.fetched(second.token, 200, (), dumps({"active": False}), 0.0)
+    at.fetched(first.token, 200, (), dumps(ACTIVE), 0.0)
+    found: list[Any] = [at.next_admission() for _ in range(3)]
+    assert [(each.request, isinstance(each.verdict, Grant)) for each in found] == [
+        ("2", False),
+        ("1", True),
+        ("3", True),
+    ]
+
+
+def test_flood_of_unknown_tokens_is_bounded() -> None:
+    at = guard(introspection())
+    verdicts = [ask(at, str(number), f"t{number}") for number in range(100)]
+    assert verdicts[:64] == [None] * 64
+    assert {status_of(each) for each in verdicts[64:]} == {503}
+    kept = introspection()
+    at = guard(kept)
+    for number in range(1100):
+        ask(at, "x", f"t{number}")
+        answer(at, {"active": False})
+    assert len(kept._verdicts) == 1024
+
+
+def test_signer_authenticates_the_server() -> None:
+    at = guard(introspection(secret=None, signer=load_signer(ED25519)))
+    ask(at, "first")
+    effect = at.next_effect()
+    assert effect is not None
+    assert b"client_assertion=" in (effect.body or b"")
+
+
+@pytest.mark.parametrize("options", [{"secret": None}, {"signer": SIGNER}])
+def test_introspection_needs_one_way_to_authenticate(options: Any) -> None:
+    with pytest.raises(ValueError, match="either secret= or signer="):
+        introspection(**options)
+
+
+def test_first_verifier_that_knows_a_token_decides() -> None:
+    jwt = JwtVerifier(AS, jwks=AS + "/keys")
+    at = guard(jwt, introspection())
+    # A JWT that needs keys, whose key then is unknown, may be known to the authorization server all the same.
+    assert ask(at, "jwt", token(), now=0.0) is None
+    at.epoch = __import__("time").time()
+    assert ask(at, "jwt", token()) is None
+    seen = []
+    while (effect := at.next_effect()) is not None:
+        seen.append(effect.url)
+        document: Any = {"keys": []} if effect.url.endswith("/keys") else {**ACTIVE, "exp": None}
+        at.fetched(effect.token, 200, (), dumps(document), 0.0)
+    verdicts = [each.verdict for each in iter(at.next_admission, None)]
+    assert AS + "/introspect" in seen
+    assert AS + "/keys" in seen
+    assert all(isinstance(each, Grant) for each in verdicts)
+
+
+def test_api_key_is_not_shown_to_the_authorization_server() -> None:
+    at = guard(introspection(), ApiKeys({api_key_digest("mcp_key"): "robot"}, header="x-api-key"))
+    assert at.admit("1", [("x-api-key", "mcp_key")], "/mcp", 0.0) == Grant(None, "robot")
+    assert status_of(at.admit("2", [("x-api-key", "mcp_other")], "/mcp", 0.0)) == 401
+    assert at.next_effect() is None
+
+
+BOUND = {**ACTIVE, "cnf": {"x5t#S256": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqo"}}
+
+
+@pytest.mark.req("AUTH-56")
+@pytest.mark.parametrize(
+    ("mtls", "certificate", "is_admitted"),
+    [(True, "aa" * 32, True), (True, "ab" * 32, False), (True, None, False), (False, "aa" * 32, False)],
+)
+def test_bound_token_needs_its_certificate(mtls: bool, certificate: str | None, is_admitted: bool) -> None:
+    at = guard(introspection(), mtls=mtls)
+    ask(at, "first", certificate=certificate)
+    verdict = answer(at, BOUND)[1]
+    assert isinstance(verdict, Grant) is is_admitted
+    if not is_admitted:
+        assert status_of(verdict) == 401
+
+
+def test_mtls_needs_https_and_is_said_in_the_metadata() -> None:
+    server = ResourceServer(resource=MCP, authorization_servers=[AS], verify=introspection(), mtls=True)
+    assert server.document()["tls_client_certificate_bound_access_tokens"] is True
+    with pytest.raises(ValueError, match="https"):
+        ResourceServer(
+            resource="http://127.0.0.1:8000/mcp", authorization_servers=[AS], verify=introspection(), mtls=True
+        )
