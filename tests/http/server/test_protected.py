@@ -8,6 +8,7 @@ import pytest
 from httpwire import RawClient, Serve, everywhere
 from protectedsites import AS, MCP, bearer, notes, protected, token
 
+from mcpio import Server
 from mcpio.http.options import HttpOptions
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -31,6 +32,15 @@ async def test_request_without_a_token_gets_401_and_the_way_to_one(serve: Serve)
         document = await wire.ask("GET", url.removeprefix("https://mcp.example.com"), {}, b"")
         assert (document.status, document.json["resource"]) == (200, MCP)
         assert "error" not in challenge
+
+
+@pytest.mark.req("AUTH-01")
+@everywhere
+async def test_server_without_auth_asks_for_no_token(serve: Serve) -> None:
+    async with serve(Server("open", "1"), HttpOptions()) as wire:
+        assert (await RawClient(wire).initialize()).status == 200
+        assert (await RawClient(wire, headers=bearer()).initialize()).status == 200
+        assert (await wire.ask("GET", WELL_KNOWN, {}, b"")).status == 404
 
 
 @pytest.mark.req("AUTH-07", "AUTH-09")
