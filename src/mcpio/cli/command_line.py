@@ -30,6 +30,7 @@ COMMANDS = {
     "logout": "forget the token of a server",
     "auth": "show what is stored of logins, or examine a server's authorization",
     "replay": "show a recorded conversation",
+    "complete": "print completion for a shell",
 }
 
 

@@ -1,0 +1,200 @@
+"""``mcpio complete``: completion for shells, with the names of a server's tools, arguments, prompts and resources."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from mcpio.cli import targets
+from mcpio.cli.exit_status import Exit
+from mcpio.cli.hosts import HOSTS, Place, known_servers, read_config
+
+__all__ = ["SCRIPTS", "add_arguments", "candidates", "run"]
+
+CACHED: Final = 60.0
+"""Seconds for which the list of a server is kept."""
+
+LIST_TIMEOUT: Final = 5
+"""Seconds that a server has to list what it offers."""
+
+BREAKS: Final = "=:@"
+"""The characters at which bash begins a new word, unlike a shell's grammar: a candidate is what follows the last."""
+
+SCRIPTS: Final = {
+    "bash": """\
+_mcpio() {
+    local IFS=$'\\n'
+    COMPREPLY=($(mcpio complete bash "${COMP_LINE:0:COMP_POINT}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    return 0
+}
+complete -o default -F _mcpio mcpio
+""",
+    "zsh": """\
+#compdef mcpio
+_mcpio() {
+    local -a found
+    found=(${(f)"$(mcpio complete zsh "${(j: :)words[1,CURRENT]}" 2>/dev/null)"})
+    if (( ${#found} )); then compadd -Q -- $found; else _files; fi
+}
+compdef _mcpio mcpio
+""",
+    "fish": """\
+complete -c mcpio -a '(mcpio complete fish (commandline -cp | string collect))'
+""",
+}
+
+USING: Final = {"list": "", "call": "tools", "prompt": "prompts", "read": "resources"}
+"""The commands that use a server, and the list that their next word comes from."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = 'To switch it on, in bash: eval "$(mcpio complete bash)"; in fish: mcpio complete fish | source'
+    parser.add_argument("shell", choices=list(SCRIPTS), help="prints the script for this shell")
+    parser.add_argument("line", nargs="?", help=argparse.SUPPRESS)  # the script asks what may follow
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return the exit status."""
+    if options.line is None:
+        print(SCRIPTS[options.shell], end="")
+        return Exit.DONE
+    words = _split(options.line)
+    last = words[-1]
+    start = max(last.rfind(each) for each in BREAKS) + 1 if options.shell == "bash" else 0
+    for candidate in sorted(set(candidates(words))):
+        if candidate.startswith(last) and len(candidate) > start and candidate.isprintable():
+            shown = candidate[start:]
+            print(shown if options.shell == "fish" or shown.endswith("=") else shlex.quote(shown))
+    return Exit.DONE
+
+
+def _split(line: str) -> list[str]:
+    """Return the words of a line that is being typed; the last is what is to be completed, perhaps empty."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    try:
+        words.extend(iter(lexer.get_token, None))
+    except ValueError:
+        words.append(lexer.token or "")  # within quotes
+    return [*words, ""] if not line or line[-1].isspace() or len(words) < 2 else words
+
+
+def candidates(words: list[str]) -> Iterator[str]:
+    """Yield what the last of the words may become."""
+    from mcpio.cli.command_line import COMMANDS
+
+    if len(words) <= 2:
+        yield from (command for command in COMMANDS)
+        return
+    command = words[1]
+    if command not in COMMANDS:
+        return
+    module = import_module(f"{__package__}.{command}")
+    parser = argparse.ArgumentParser(add_help=True)
+    module.add_arguments(parser)
+    before, option = _positionals(parser, words[2:-1])
+    if option is not None:
+        yield from option.choices or ([host.name for host in HOSTS] if option.dest == "host" else [])
+    elif words[-1].startswith("-"):
+        yield from (text for action in parser._actions for text in action.option_strings)  # noqa: SLF001  there is no other way
+    elif command in USING:
+        yield from _of_server(command, before, words[-1])
+    elif command == "install" and not before:
+        yield from (host.name for host in HOSTS)
+    elif command in ("config", "install"):
+        yield from _targets(words[-1])
+
+
+def _positionals(parser: argparse.ArgumentParser, words: Iterable[str]) -> tuple[list[str], argparse.Action | None]:
+    """Return the words that are no options, and the option whose value comes next, if one does."""
+    found: list[str] = []
+    pending: argparse.Action | None = None
+    known = parser._option_string_actions  # noqa: SLF001  there is no other way
+    for word in words:
+        if pending is not None:
+            pending = None
+        elif word in known:
+            pending = known[word] if known[word].nargs is None else None
+        else:
+            found.append(word)
+    return found, pending
+
+
+def _of_server(command: str, before: list[str], last: str) -> Iterator[str]:
+    if not before:
+        yield from _targets(last)
+        return
+    kind = USING[command]
+    if not kind:
+        return
+    items = _listing(before[0]).get(kind, [])
+    if len(before) == 1:
+        yield from (str(item.get("uri" if kind == "resources" else "name", "")) for item in items)
+        return
+    for item in items:
+        if item.get("name") == before[1]:
+            given = {word.partition("=")[0].removesuffix(":") for word in before[2:]}
+            yield from (each for each in _arguments(item) if each.partition("=")[0] not in given)
+
+
+def _arguments(item: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the arguments of a tool or a prompt, and the values of those that have few."""
+    for argument in item.get("arguments") or []:
+        yield f"{argument.get('name', '')}="
+    for name, schema in ((item.get("inputSchema") or {}).get("properties") or {}).items():
+        yield f"{name}="
+        if isinstance(schema, dict):
+            values = schema.get("enum") or ([True, False] if schema.get("type") == "boolean" else [])
+            yield from (f"{name}={value if isinstance(value, str) else json.dumps(value)}" for value in values)
+
+
+def _targets(last: str) -> Iterator[str]:
+    """Yield servers of hosts and of configuration files. Files are the shell's own part."""
+    path, colon, _ = last.rpartition(":")
+    if colon and path.endswith(targets.CONFIGS):
+        try:
+            yield from (f"{path}:{name}" for name in read_config(path, {}))
+        except (OSError, ValueError):
+            return
+    elif last.startswith("@"):
+        for known in known_servers(Place.here(), {})[0]:
+            yield from (f"@{known.host.name}/{name}" for name in known.config)
+
+
+def _listing(target: str) -> dict[str, Any]:
+    """Return what ``mcpio list --json`` prints of a server, from the cache if it is new; nothing if it fails."""
+    key = hashlib.sha256(f"{os.getcwd()}\0{target}".encode("utf-8", "surrogateescape")).hexdigest()
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mcpio", "complete")
+    path = os.path.join(folder, key)
+    try:
+        if time.time() - os.stat(path).st_mtime < CACHED:
+            with open(path, encoding="utf-8") as file:
+                found: dict[str, Any] = json.load(file)
+                return found
+    except (OSError, ValueError):
+        pass
+    command = [sys.executable, "-m", "mcpio", "list", "--json", "--quiet", "--timeout", str(LIST_TIMEOUT), target]
+    try:
+        # A server that does not end either is left behind after twice the time.
+        done = subprocess.run(  # noqa: S603  the server that the user is calling
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=2 * LIST_TIMEOUT, check=True
+        )
+        found = json.loads(done.stdout)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as cache:
+            cache.write(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return found
