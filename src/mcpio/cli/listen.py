@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcpio.stores import SqliteStore
     from mcpio.trio import HttpListening, SocketListening, WebSocketListening
 
-__all__ = ["listen_http", "listen_tcp", "listen_unix", "listen_websocket"]
+__all__ = ["listen_http", "listen_tcp", "listen_unix", "listen_websocket", "open_store"]
 
 # Each function serves until SIGINT or SIGTERM, prints the address to standard error once it listens, and raises
 # Failure if it cannot listen. Imports are local, so that a command loads only the transport that it uses.
@@ -37,7 +37,7 @@ def listen_http(
         from mcpio.websocket.options import WebSocketOptions
 
         options["websocket"] = WebSocketOptions()
-    with contextlib.nullcontext() if store is None else _open_store(store) as options["store"]:
+    with contextlib.nullcontext() if store is None else open_store(store) as options["store"]:
         announce = _UrlAnnouncement(server.info.name, ["http", "ws"] if websocket else ["http"])
         _run_at(where, partial(serve_http, server, **options), announce)
 
@@ -64,7 +64,8 @@ def listen_unix(server: Server, path: str) -> None:
     _run(partial(serve_unix, server, path), _SocketAnnouncement(server.info.name, path), path)
 
 
-def _open_store(path: str) -> SqliteStore:
+def open_store(path: str) -> SqliteStore:
+    """Return the store of sessions in a file. Raises Failure if it cannot be opened."""
     import sqlite3
 
     from mcpio.stores import SqliteStore

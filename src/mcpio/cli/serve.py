@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start the server again when a Python file in its folder changes; clients stay connected",
     )
+    parser.add_argument(
+        "--loop",
+        choices=("trio", "asyncio"),
+        default="trio",
+        help="the event loop of the handlers (default: trio); asyncio serves standard input and output, and HTTP by "
+        "uvicorn or hypercorn, whichever is installed",
+    )
     recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
@@ -80,6 +87,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(server: Server, options: argparse.Namespace) -> int:
+    if options.loop == "asyncio":
+        from mcpio.cli import serve_on_asyncio
+
+        with recording.recorder(options.record) as tap:
+            serve_on_asyncio.serve(server, options, tap)
+        return Exit.DONE
     path, websocket = options.path or "/mcp", options.websocket is not None
     if options.http is not None:
         how = {"path": path, "health": options.health, "store": options.store, "websocket": websocket}
@@ -128,6 +141,10 @@ def _check(options: argparse.Namespace) -> None:
     if options.unix == "":
         raise Failure(Exit.USAGE, "--unix needs a path")
     _check_websocket(options)
+    if options.loop == "asyncio":
+        from mcpio.cli import serve_on_asyncio
+
+        serve_on_asyncio.check(options)
     for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
             raise Failure(Exit.USAGE, f"--record writes one conversation: it is not for --{name}")

@@ -1,0 +1,70 @@
+"""``mcpio serve --loop asyncio``: for servers whose handlers await asyncio's functions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from importlib.util import find_spec
+from typing import Any
+
+from mcpio.app.server import Server
+from mcpio.cli.addresses import Address
+from mcpio.cli.exit_status import Exit, Failure
+from mcpio.observe.tap import Tap
+
+__all__ = ["check", "serve"]
+
+NOT_SERVED = {
+    "websocket": "--loop asyncio serves no WebSocket: leave --loop out, which serves on Trio",
+    "tcp": "--loop asyncio serves no TCP: leave --loop out, or use mcpio.asyncio.serving with asyncio.start_server",
+    "unix": "--loop asyncio serves no Unix socket by lines: leave --loop out, or use mcpio.asyncio.serving",
+    "reload": "--reload runs on Trio, and its child too: leave --loop out",
+}
+"""What goes without ``--loop asyncio`` only, by option."""
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raise Failure for options that need Trio, and where no web server is installed that HTTP needs."""
+    for name, message in NOT_SERVED.items():
+        if getattr(options, name):
+            raise Failure(Exit.USAGE, message)
+    if options.http is not None and _web_server() is None:
+        raise Failure(Exit.USAGE, "--http on asyncio needs a web server: pip install uvicorn, or hypercorn")
+
+
+def serve(server: Server, options: argparse.Namespace, tap: Tap | None) -> None:
+    """Serve until the client or a signal ends it."""
+    if options.http is None:
+        from mcpio.asyncio import serve_stdio
+
+        asyncio.run(serve_stdio(server, tap=tap))
+        return
+    from mcpio.asgi import app
+    from mcpio.cli.listen import open_store
+    from mcpio.http.options import HttpOptions
+
+    http = HttpOptions(path=options.path or "/mcp", health=options.health)
+    if options.store is None:
+        _run(app(server, options=http), options.http)
+    else:
+        with open_store(options.store) as store:
+            _run(app(server, options=http, store=store), options.http)
+
+
+def _web_server() -> str | None:
+    return next((name for name in ("uvicorn", "hypercorn") if find_spec(name) is not None), None)
+
+
+def _run(application: Any, where: Address | str) -> None:
+    if _web_server() == "uvicorn":
+        import uvicorn
+
+        place: dict[str, Any] = {"uds": where} if isinstance(where, str) else {"host": where.host, "port": where.port}
+        uvicorn.run(application, ws="none", lifespan="on", **place)
+        return
+    from hypercorn.asyncio import serve as serve_by_hypercorn
+    from hypercorn.config import Config
+
+    config = Config()
+    config.bind = [f"unix:{where}" if isinstance(where, str) else f"{where.host}:{where.port}"]
+    asyncio.run(serve_by_hypercorn(application, config))

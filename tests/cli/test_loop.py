@@ -1,0 +1,136 @@
+"""``mcpio serve --loop asyncio``, and what is said of handlers that call the other loop's functions."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import trio
+
+from mcpio._drivers import report
+from mcpio.cli import main
+from mcpio.trio import open_http, open_stdio
+
+SOURCE = """
+import asyncio
+import trio
+from mcpio import Server
+
+server = Server("both")
+
+@server.tool
+async def on_asyncio() -> str:
+    await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.sleep(0.01), 1)
+    return "asyncio"
+
+@server.tool
+async def on_trio() -> str:
+    await trio.sleep(0)
+    return "trio"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    (tmp_path / "app.py").write_text(SOURCE)
+    return str(tmp_path / "app.py")
+
+
+def command(path: str, *more: str) -> list[str]:
+    return [sys.executable, "-m", "mcpio", "serve", path, *more]
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_handlers_run_on_the_loop_that_was_asked_for_and_the_log_tells_of_the_other(path: str, loop: str) -> None:
+    async def play() -> None:
+        async with open_stdio(command(path, "--loop", loop), stderr="capture") as client:
+            assert (await client.call_tool(f"on_{loop}")).text == loop
+            other = "asyncio" if loop == "trio" else "trio"
+            assert (await client.call_tool(f"on_{other}")).is_error
+            child = client.child
+        assert f"mcpio serve --loop {other}" in child.stderr_tail
+
+    trio.run(play)
+
+
+@pytest.mark.parametrize("web_server", ["uvicorn", "hypercorn"])
+def test_http_is_served_by_the_web_server_that_is_installed(path: str, tmp_path: Path, web_server: str) -> None:
+    pytest.importorskip(web_server)
+    hidden = {"uvicorn": "hypercorn", "hypercorn": "uvicorn"}[web_server]
+    hide = (
+        "import importlib.util as util, sys\n"
+        "find = util.find_spec\n"
+        f"util.find_spec = lambda name, *rest: None if name == {hidden!r} else find(name, *rest)\n"
+        "from mcpio.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    options = [
+        "serve",
+        path,
+        "--loop",
+        "asyncio",
+        "--http",
+        str(port),
+        "--health",
+        "/health",
+        "--store",
+        str(tmp_path / "s"),
+    ]
+    child = subprocess.Popen([sys.executable, "-c", hide, *options], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+
+        async def play() -> None:
+            async with open_http(f"http://127.0.0.1:{port}/mcp") as client:
+                assert (await client.call_tool("on_asyncio")).text == "asyncio"
+
+        trio.run(play)
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--websocket", "0"], "serves no WebSocket"),
+        (["--tcp", "0"], "serves no TCP"),
+        (["--unix", "s"], "serves no Unix socket"),
+        (["--reload"], "--reload runs on Trio"),
+    ],
+)
+def test_what_needs_trio_is_refused(
+    path: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", path, "--loop", "asyncio", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_http_without_a_web_server_says_what_to_install(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mcpio.cli.serve_on_asyncio.find_spec", lambda _: None)
+    assert main(["serve", path, "--loop", "asyncio", "--http", "0"]) == 2
+    assert "pip install uvicorn, or hypercorn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RuntimeError("another"), ValueError("no running event loop"), None])
+def test_other_errors_get_no_hint(caplog: pytest.LogCaptureFixture, error: BaseException | None) -> None:
+    with caplog.at_level(logging.WARNING):
+        report("it failed", error)
+    assert "--loop" not in caplog.text
