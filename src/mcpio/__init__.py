@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from mcpio.events import RequestFailed as RequestFailed
     from mcpio.events import RequestReceived as RequestReceived
     from mcpio.events import ResponseReceived as ResponseReceived
+    from mcpio.events import SubscriptionAcknowledged as SubscriptionAcknowledged
+    from mcpio.events import SubscriptionNotified as SubscriptionNotified
     from mcpio.events import VersionMismatched as VersionMismatched
     from mcpio.revisions import LATEST_HANDSHAKE as LATEST_HANDSHAKE
     from mcpio.revisions import Revision as Revision
@@ -100,7 +102,8 @@ else:
             "events": (
                 "Answered CancelReceived CloseReason ConnectionClosed Event IgnoreReason IncomingId Initialized "
                 "MessageIgnored Negotiated NoiseReceived NotificationReceived OutgoingId Peer ProgressReceived "
-                "ProtocolViolated RequestContext RequestFailed RequestReceived ResponseReceived VersionMismatched"
+                "ProtocolViolated RequestContext RequestFailed RequestReceived ResponseReceived "
+                "SubscriptionAcknowledged SubscriptionNotified VersionMismatched"
             ),
             "revisions": "LATEST_HANDSHAKE Revision",
             "types.content": "TextContent",

@@ -298,7 +298,15 @@ class WebSocketClosed(ConnectionLost):
 
 
 class ConnectFailed(McpError):
-    """No connection was made: the program did not start, the port refused, or the handshake failed."""
+    """No connection was made: the program did not start, the port refused, or the handshake failed.
+
+    ``era_probe`` says that the connection ended while the client found out the era of the server: some servers of the
+    handshake era end on the first message that they do not know, and answer ``initialize`` on another connection.
+    """
+
+    def __init__(self, message: str, *, era_probe: bool = False) -> None:
+        super().__init__(message)
+        self.era_probe = era_probe
 
 
 class UnexpectedResponse(McpError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mcpio.errors import McpError, RemoteProtocolError, RequestError
     from mcpio.revisions import Era, Revision
     from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
+    from mcpio.types.subscriptions import SubscriptionFilter
 
 __all__ = [
     "Answered",
@@ -39,6 +40,8 @@ __all__ = [
     "RequestFailed",
     "RequestReceived",
     "ResponseReceived",
+    "SubscriptionAcknowledged",
+    "SubscriptionNotified",
     "VersionMismatched",
 ]
 
@@ -205,6 +208,34 @@ class ProgressReceived(_Value):
 
 
 @event
+class SubscriptionAcknowledged(_Value):
+    """For clients: a subscription of this side is open (SUB-02)."""
+
+    id: OutgoingId
+    """The id that ``send_request`` returned for ``subscriptions/listen``."""
+    honoured: SubscriptionFilter
+    """The part of the filter that the server honours."""
+    cookie: Any
+    """The cookie given to ``send_request``."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@event
+class SubscriptionNotified(_Value):
+    """For clients: the server reported a change on a subscription of this side."""
+
+    id: OutgoingId
+    """The id that ``send_request`` returned for ``subscriptions/listen``."""
+    notification: Any
+    """The typed notification."""
+    cookie: Any
+    """The cookie given to ``send_request``."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@event
 class CancelReceived(_Value):
     """The peer cancelled a request. Stop the work; an answer sent all the same is dropped silently."""
 
@@ -347,6 +378,8 @@ Event: TypeAlias = (
     | ResponseReceived
     | RequestFailed
     | ProgressReceived
+    | SubscriptionAcknowledged
+    | SubscriptionNotified
     | CancelReceived
     | Negotiated
     | Initialized

@@ -9,6 +9,7 @@ import pytest
 from mcpio.engine import table
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import (
     LIFE_TABLE,
@@ -24,7 +25,7 @@ from mcpio.engine.table import (
 )
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, IncomingId
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     Implementation,
@@ -38,14 +39,16 @@ from mcpio.types.roots import ListRootsRequest, RootsListChangedNotification
 from mcpio.types.tools import ListToolsRequest, ToolListChangedNotification
 
 INFO = Implementation("test", "1")
-OPEN = (Phase.NEW, Phase.INITIALIZING, Phase.OPERATING)
+OPEN = (Phase.NEW, Phase.DISCOVERING, Phase.INITIALIZING, Phase.OPERATING)
 PRODUCT = list(itertools.product(Role, Phase, Input))
 
 C, S = Role.CLIENT, Role.SERVER
-NEW, INITIALIZING, OPERATING, CLOSING, CLOSED = Phase
+NEW, DISCOVERING, INITIALIZING, OPERATING, CLOSING, CLOSED = Phase
 
 EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.SEND_INITIALIZE: {(C, NEW): INITIALIZING},
+    Input.SEND_DISCOVER: {(C, NEW): DISCOVERING},
+    Input.SEND_ADOPT: {(C, NEW): OPERATING},
     Input.SEND_SKIP: {(S, NEW): OPERATING},
     Input.SEND_PING: {(role, phase): phase for role in Role for phase in (INITIALIZING, OPERATING)},
     Input.SEND_REQUEST: {(role, OPERATING): OPERATING for role in Role},
@@ -59,10 +62,12 @@ EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.SEND_ABORT: {(role, phase): CLOSED for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_INITIALIZE: {(S, NEW): INITIALIZING},
     Input.RECV_INITIALIZE_RESULT: {(C, INITIALIZING): OPERATING},
+    Input.RECV_DISCOVERED: {(C, DISCOVERING): OPERATING},
+    Input.RECV_OTHER_ERA: {(C, DISCOVERING): NEW, (C, INITIALIZING): NEW},
     Input.RECV_INITIALIZED: {(S, INITIALIZING): OPERATING, (S, OPERATING): OPERATING},
     Input.RECV_REQUEST: {(S, INITIALIZING): OPERATING, **{(role, OPERATING): OPERATING for role in Role}},
     Input.RECV_END: {(role, phase): CLOSING for role in Role for phase in (*OPEN, CLOSING)},
-    Input.RECV_SESSION_LOSS: {(C, INITIALIZING): NEW, (C, OPERATING): NEW},
+    Input.RECV_SESSION_LOSS: {(C, DISCOVERING): NEW, (C, INITIALIZING): NEW, (C, OPERATING): NEW},
     Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in (*OPEN, CLOSING)},
 }
 """What both tables together say of each visible phase."""
@@ -102,8 +107,9 @@ def test_no_phase_is_entered_twice_in_one_session() -> None:
     order = list(Phase)
     for role in Role:
         rows = [(phase, what, to) for (who, phase, what), to in TABLE.items() if who is role and phase is not to]
-        steps = [(phase, to) for phase, what, to in rows if what is not Input.RECV_SESSION_LOSS]
-        assert {to for _, to in steps} == {INITIALIZING, OPERATING}
+        again = (Input.RECV_SESSION_LOSS, Input.RECV_OTHER_ERA)
+        steps = [(phase, to) for phase, what, to in rows if what not in again]
+        assert {to for _, to in steps} == {INITIALIZING, OPERATING} | ({DISCOVERING} if role is C else set())
         assert all(order.index(phase) < order.index(to) for phase, to in steps)
 
 
@@ -167,16 +173,19 @@ def machine(role: Role, phase: Phase) -> Connection:
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
         ]
     else:
-        connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability(list_changed=True)))
+        declared = ClientCapabilities(roots=RootsCapability(list_changed=True))
+        connection = ClientConnection(INFO, declared, options=Options(revisions=REVISIONS))
         answer = {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "s", "version": "1"},
         }
         opening = [{"jsonrpc": "2.0", "id": 1, "result": answer}]
-        if phase is not NEW:
+        if phase is DISCOVERING:
+            connection.negotiate(0.0)
+        elif phase is not NEW:
             connection.send_initialize(now=0.0)
-    steps = {NEW: 0, INITIALIZING: 1 if role is S else 0}.get(phase, len(opening))
+    steps = {NEW: 0, DISCOVERING: 0, INITIALIZING: 1 if role is S else 0}.get(phase, len(opening))
     feed(connection, *opening[:steps])
     if phase in (CLOSING, CLOSED):
         method = "tools/list" if role is S else "roots/list"
@@ -190,19 +199,24 @@ def machine(role: Role, phase: Phase) -> Connection:
     return connection
 
 
+def open_by(connection: Connection, what: Input) -> None:
+    if what is Input.SEND_SKIP and isinstance(connection, ServerConnection):
+        connection.skip_handshake(REV_2025_11_25)
+    elif what is Input.SEND_SKIP or not isinstance(connection, ClientConnection):
+        raise LocalProtocolError("this role has no such verb")
+    elif what is Input.SEND_INITIALIZE:
+        connection.send_initialize(now=0.0)
+    elif what is Input.SEND_ADOPT:
+        connection.adopt(REV_2026_07_28)
+    else:
+        connection.negotiate(now=0.0)
+
+
 def act(connection: Connection, what: Input) -> None:
     is_client = connection.role is C
     match what:
-        case Input.SEND_INITIALIZE:
-            if isinstance(connection, ClientConnection):
-                connection.send_initialize(now=0.0)
-            else:
-                raise LocalProtocolError("a server has no such verb")
-        case Input.SEND_SKIP:
-            if isinstance(connection, ServerConnection):
-                connection.skip_handshake(REV_2025_11_25)
-            else:
-                raise LocalProtocolError("a client has no such verb")
+        case Input.SEND_INITIALIZE | Input.SEND_DISCOVER | Input.SEND_ADOPT | Input.SEND_SKIP:
+            open_by(connection, what)
         case Input.SEND_PING:
             connection.send_request(PingRequest(), now=0.0)
         case Input.SEND_REQUEST:
@@ -219,7 +233,9 @@ def act(connection: Connection, what: Input) -> None:
             connection.abort()
 
 
-SENT = [place for place in PRODUCT if place[2].name.startswith("SEND_")]
+SENT = [place for place in PRODUCT if place[2].name.startswith("SEND_") and place[:2] != (S, DISCOVERING)]
+OF_DISCOVERY = (Input.RECV_DISCOVERED, Input.RECV_OTHER_ERA)
+"""What depends on the message that opens: ``test_stateless_client.py`` has it."""
 RECEIVED: dict[Input, Any] = {
     Input.RECV_INITIALIZE: {
         "jsonrpc": "2.0",
@@ -267,8 +283,10 @@ def test_send_input_without_a_row_is_refused(role: Role, phase: Phase, what: Inp
     assert connection.phase is (to or phase)
 
 
-@pytest.mark.parametrize("what", [what for what in Input if what.name.startswith("RECV_")], ids=place_id)
-@pytest.mark.parametrize("phase", Phase, ids=place_id)
+@pytest.mark.parametrize(
+    "what", [what for what in Input if what.name.startswith("RECV_") and what not in OF_DISCOVERY], ids=place_id
+)
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not DISCOVERING], ids=place_id)
 @pytest.mark.parametrize("role", Role, ids=place_id)
 def test_received_input_has_a_reaction_in_every_phase(role: Role, phase: Phase, what: Input) -> None:
     connection = machine(role, phase)

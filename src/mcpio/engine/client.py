@@ -9,24 +9,41 @@ from mcpio.codec import codec
 from mcpio.engine.connection import Connection
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of
 from mcpio.engine.pending import OutgoingRequest
+from mcpio.engine.stateless_client import StatelessClient
 from mcpio.engine.table import Input, Phase, RequestInput, Role
 from mcpio.engine.timers import KEEP_ALIVE_TIMER
-from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError, RequestTimeout
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    McpError,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+)
 from mcpio.events import (
     CancelReceived,
     CloseReason,
+    IgnoreReason,
     Negotiated,
     OutgoingId,
     RequestContext,
+    RequestFailed,
+    SubscriptionAcknowledged,
+    SubscriptionNotified,
     VersionMismatched,
 )
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS
-from mcpio.revisions import Revision
+from mcpio.revisions import Era, Revision
+from mcpio.types.discovery import DiscoverResult
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     Implementation,
@@ -34,6 +51,9 @@ from mcpio.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
+from mcpio.types.logging import LOGGING_LEVELS
+from mcpio.types.meta import META_SUBSCRIPTION_ID
+from mcpio.types.subscriptions import SubscriptionsAcknowledgedNotification
 
 __all__ = ["ClientConnection"]
 
@@ -45,7 +65,7 @@ class ClientConnection(Connection):
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
     """
 
-    __slots__ = ()
+    __slots__ = ("_opening",)
 
     role = Role.CLIENT
     _capabilities_type = ClientCapabilities
@@ -62,6 +82,84 @@ class ClientConnection(Connection):
         """``capabilities`` declare what this client serves: only what the program answers."""
         declared = ClientCapabilities() if capabilities is None else capabilities
         super().__init__(info, declared, options=options, can_reach=can_reach)
+        self._opening: _Opening | None = None
+
+    @property
+    def era(self) -> Era | None:
+        """The era that the opening settled, ``None`` before that."""
+        revision = self.revision
+        return None if revision is None else revision.era
+
+    @property
+    def log_level(self) -> str | None:
+        """The least severe log messages wanted with each stateless request; ``None`` wants none (GONE-04)."""
+        return self._handshake.log_level if isinstance(self._handshake, StatelessClient) else None
+
+    @log_level.setter
+    def log_level(self, level: str | None) -> None:
+        if not isinstance(self._handshake, StatelessClient):
+            raise LocalProtocolError("log_level is for stateless servers: send logging/setLevel")
+        if level is not None and level not in LOGGING_LEVELS:
+            raise LocalProtocolError(f"a log level is one of {', '.join(LOGGING_LEVELS)}, not {level!r:.60}")
+        self._handshake.log_level = level
+
+    def negotiate(self, now: float, *, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None) -> None:
+        """Open the conversation as ``Options.era`` says: find out whether the server needs a handshake, and settle it.
+
+        One ``Negotiated`` with ``cookie`` follows, or a ``RequestFailed`` and the end of the connection. Raises as
+        ``send_initialize``. Drain the events, write the chunks, re-arm the deadline.
+        """
+        options = self._options
+        revisions = options.stateless_revisions
+        if options.era == "handshake" or not revisions:
+            self.send_initialize(now, timeout=timeout, cookie=cookie)
+            return
+        self._check_send(Input.SEND_DISCOVER, None)
+        self._opening = _Opening(
+            cookie, self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
+        )
+        self._advance(now)
+        self._probe(revisions[0], self._opening)
+        if self._observers:
+            self._tell_call("negotiate", timeout=timeout, cookie=cookie)
+
+    def adopt(self, revision: Revision, discovered: DiscoverResult | None = None) -> None:
+        """Speak a stateless revision without asking the server first (VER-04).
+
+        ``discovered`` is what the server said earlier; without it, its capabilities count as all there are not. Raises
+        LocalProtocolError for a revision that this client does not speak statelessly, and after the opening.
+        """
+        if revision not in self._options.stateless_revisions:
+            raise LocalProtocolError(f"not a stateless revision of this client: {revision!r:.60}")
+        self._check_send(Input.SEND_ADOPT, None)
+        self._handshake = session = self._stateless_session(revision)
+        session.discovered(discovered or DiscoverResult((revision.name,), ServerCapabilities()), self.capabilities)
+        self._step(Input.SEND_ADOPT)
+        if self._observers:
+            known = None if discovered is None else encode(codec(revision), discovered)
+            self._tell_call("adopt", revision=revision.name, discovered=known)
+
+    def _stateless_session(self, revision: Revision) -> StatelessClient:
+        return StatelessClient(self.info, revision, identify=self._options.identify)
+
+    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self._handshake
+        return session.stamped(params, self.capabilities) if isinstance(session, StatelessClient) else params
+
+    def _probe(self, revision: Revision, opening: _Opening) -> None:
+        """Send ``server/discover`` to find out the era."""
+        options = self._options
+        self._handshake = self._stateless_session(revision)
+        self._step(Input.SEND_DISCOVER)
+        limit = Timeout(options.probe_timeout) if self._may_initialize else opening.timeout
+        id, method = self._outgoing.next_id, METHODS["server/discover"]
+        opening.id = id
+        request, text = self._new_request(id, method.name, method, {}, opening.cookie, None, progress=False)
+        self._send_request(request, text, limit, self._channel.now)
+
+    @property
+    def _may_initialize(self) -> bool:
+        return self._options.era == "auto" and bool(self._options.handshake_revisions)
 
     def send_initialize(
         self, now: float, *, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None
@@ -76,17 +174,24 @@ class ClientConnection(Connection):
         """
         options = self._options
         self._check_send(Input.SEND_INITIALIZE, None)
+        if not options.handshake_revisions:
+            raise LocalProtocolError("this client speaks no revision with a handshake: negotiate, or adopt a revision")
+        limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
+        id = self._send_initialize(now, limit, cookie)
+        if self._observers:
+            self._tell_call("send_initialize", timeout=timeout, cookie=cookie)
+        return id
+
+    def _send_initialize(self, now: float, limit: Timeout, cookie: Any) -> OutgoingId:
+        options = self._options
         latest = options.latest
         params = encode(codec(latest), payload_of(InitializeRequest, latest.name, self.capabilities, self.info))
-        limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
         id, method = self._outgoing.next_id, METHODS["initialize"]
         request, text = self._new_request(id, method.name, method, params, cookie, None, progress=False)
         self._send_request(request, text, limit, now)
         if self._allows(Input.SEND_INITIALIZE):
             # It did not fill the output over its limit, which would have been the end.
             self._step(Input.SEND_INITIALIZE)
-        if self._observers:
-            self._tell_call("send_initialize", timeout=timeout, cookie=cookie)
         return id
 
     def reset_session(self, now: float) -> None:
@@ -148,7 +253,116 @@ class ClientConnection(Connection):
 
     # The answer to initialize
 
+    # The outcome of a probe
+
+    def _fail(self, request: OutgoingRequest, what: RequestInput, error: McpError, raw: Any = None) -> None:
+        opening = self._opening
+        if opening is None or request.id != opening.id:
+            super()._fail(request, what, error, raw)
+            return
+        self._outgoing.finish(request, what)
+        if what is RequestInput.RECV_LOSS and isinstance(error, ConnectionLost):
+            lost = ConnectFailed(
+                f"the connection ended while the server was asked for its era: {error}", era_probe=True
+            )
+            lost.__cause__ = error
+            self._opening = None
+            self._events.append(RequestFailed(request.id, lost, request.cookie, raw))
+            return
+        self._judge(error, request, opening, raw)
+
+    def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes | None:
+        # A server of the handshake era is told nothing that it would not expect before initialize.
+        return (
+            None
+            if request.name == "server/discover" and self.phase is not Phase.OPERATING
+            else super()._cancellation(request, reason)
+        )
+
+    def _judge(self, outcome: Any, request: OutgoingRequest, opening: _Opening, raw: Any) -> None:
+        """Act on the outcome of a probe."""
+        options = self._options
+        revisions = options.revisions if self._may_initialize else options.stateless_revisions
+        verdict = judge(outcome, revisions, again=opening.again, over_http=self.can_reach is not None)
+        match verdict:
+            case SettleStateless():
+                self._opening = None
+                session: Any = self._handshake
+                session.discovered(outcome, self.capabilities)
+                self._step(Input.RECV_DISCOVERED)
+                context: RequestContext = session.context
+                info, capabilities, hint = context.info, context.capabilities, outcome.instructions
+                said = Negotiated(verdict.revision, info, capabilities, hint, raw, request.id, request.cookie)
+                self._events.append(said)
+            case ProbeAgain():
+                opening.again = True
+                self._step(Input.RECV_OTHER_ERA)
+                self._probe(verdict.revision, opening)
+            case Initialize():
+                self._step(Input.RECV_OTHER_ERA)
+                self._handshake = opening.id = None
+                self._send_initialize(self._channel.now, opening.timeout, opening.cookie)
+            case Refuse():
+                self._opening = None
+                self._events.append(RequestFailed(request.id, verdict.error, request.cookie, raw))
+                reason = CloseReason.HANDSHAKE_FAILED
+                if verdict.supported is not None:
+                    reason = CloseReason.VERSION_MISMATCH
+                    requested = options.stateless_revisions[0].name
+                    self._events.append(VersionMismatched(requested, ", ".join(verdict.supported)[:QUOTE]))
+                self._finish(Input.SEND_ABORT, reason, verdict.error)
+
+    # Messages of the stateless era
+
+    def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
+        if isinstance(self._handshake, StatelessClient):
+            fault = f"{message.method:.100} came as a request: stateless servers do not send any"
+            self._violate(ErrorCode.INVALID_REQUEST, fault, message.raw, via)
+        else:
+            super()._receive_request(message, text, via)
+
+    def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        session = self._handshake
+        if not isinstance(session, StatelessClient):
+            super()._receive_notification(message, via)
+            return
+        meta = message.params.get("_meta")
+        id = meta.get(META_SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+        if message.method == "notifications/cancelled":
+            id = message.params.get("requestId")
+        request = self._request_of(id)
+        if id is None or message.method in ("notifications/progress", "notifications/message"):
+            super()._receive_notification(message, via)
+        elif request is None or request.name != "subscriptions/listen":
+            self._ignore(IgnoreReason.UNKNOWN_REQUEST, message, via)
+        elif message.method == "notifications/cancelled":
+            reason = message.params.get("reason")
+            error = RequestCancelled(request.name, reason if isinstance(reason, str) else "by the server")
+            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+        else:
+            notification = self._decode_notification(message, METHODS.get(message.method), via)
+            if isinstance(notification, SubscriptionsAcknowledgedNotification):
+                honoured = notification.notifications
+                self._events.append(SubscriptionAcknowledged(request.id, honoured, request.cookie, message.raw))
+            elif notification is not None:
+                self._events.append(SubscriptionNotified(request.id, notification, request.cookie, message.raw))
+
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
+        opening = self._opening
+        if opening is not None and opening.id is not None and message.id == opening.id:
+            probe = self._request_of(message.id)
+            if probe is not None:
+                strange: list[str] = []
+                try:
+                    result = probe.dialogue.read_result(probe, message.result, strange)
+                except InvalidMessage as error:
+                    self._fail(probe, RequestInput.RECV_ERROR, error, message.raw)
+                else:
+                    self._outgoing.finish(probe, RequestInput.RECV_RESULT)
+                    if strange:
+                        self._report_odd("the result of server/discover", strange, message.raw, via)
+                    self._judge(result, probe, opening, message.raw)
+                return
         request = self._initialize_of(message.id)
         if request is None:
             super()._receive_result(message, via)
@@ -156,7 +370,7 @@ class ClientConnection(Connection):
         offered = message.result.get("protocolVersion")
         # One that is not a string has no codec; any codec finds the fault.
         revision = Revision.parse(offered) if isinstance(offered, str) else self._options.latest
-        if revision is None or revision not in self._options.revisions:
+        if revision is None or revision not in self._options.handshake_revisions:
             self._refuse_version(request, message, str(offered))
             return
         odd: list[str] = []
@@ -175,6 +389,14 @@ class ClientConnection(Connection):
             super()._receive_error(message, via)
             return
         error = RequestError(message.code, message.message, message.data)
+        opening = self._opening
+        again = None if opening is None or opening.again else revision_to_probe(error, self._options.revisions)
+        if opening is not None and again is not None:
+            self._outgoing.finish(request, RequestInput.RECV_ERROR)
+            opening.again = True
+            self._step(Input.RECV_OTHER_ERA)
+            self._probe(again, opening)
+            return
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
         supported = message.data.get("supported") if isinstance(message.data, dict) else None
         if message.code == ErrorCode.INVALID_PARAMS and isinstance(supported, list):
@@ -201,6 +423,7 @@ class ClientConnection(Connection):
         self, request: OutgoingRequest, message: jsonrpc.Result, revision: Revision, result: InitializeResult
     ) -> None:
         info, capabilities, hint = result.server_info, result.capabilities, result.instructions
+        self._opening = None
         self._step(Input.RECV_INITIALIZE_RESULT)
         self._dialogue.instructions = hint
         self._settle(RequestContext(revision.era, revision, capabilities, info, None, None, None))
@@ -213,8 +436,20 @@ class ClientConnection(Connection):
     def _refuse_version(self, request: OutgoingRequest, message: jsonrpc.Result, offered: str) -> None:
         """Disconnect from a server whose revision this client does not speak (LIFE-06, LIFE-23)."""
         requested = self._options.latest.name
-        known = ", ".join(revision.name for revision in self._options.revisions)
+        known = ", ".join(revision.name for revision in self._options.handshake_revisions)
         error = ConnectFailed(f"the server speaks revision {offered!r:.100}, this client {known}")
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
         self._events.append(VersionMismatched(requested, offered))
         self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)
+
+
+class _Opening:
+    """An opening under way."""
+
+    __slots__ = ("again", "cookie", "id", "timeout")
+
+    def __init__(self, cookie: Any, timeout: Timeout) -> None:
+        self.cookie: Any = cookie
+        self.timeout: Timeout = timeout
+        self.id: OutgoingId | None = None  # that of the probe under way
+        self.again: bool = False

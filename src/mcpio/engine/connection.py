@@ -1718,7 +1718,7 @@ class Connection:
         progress: bool,
     ) -> tuple[OutgoingRequest, bytes]:
         """Return a request and its text. It changes nothing."""
-        params = with_progress_token(params, id if progress else None)
+        params = self._stamped(with_progress_token(params, id if progress else None))
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
         text = self._json(jsonrpc.encode_request, int(id), name, params or None)
@@ -1732,6 +1732,10 @@ class Connection:
         if parent is not None:
             request.related, request.via = parent.id, parent.via
         return request, text
+
+    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the params of a request with the context that it carries."""
+        return params
 
     # Outgoing messages: changes, after all checks
 

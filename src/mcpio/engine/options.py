@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -23,6 +23,11 @@ def _known(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
     if not revisions or any(revision not in REVISIONS for revision in revisions):
         names = ", ".join(revision.name for revision in REVISIONS)
         raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
+
+
+def _era(_: object, __: object, era: Any) -> None:
+    if era not in ("auto", "stateless", "handshake"):
+        raise ValueError(f"era must be 'auto', 'stateless' or 'handshake', not {era!r:.60}")
 
 
 @lru_cache(maxsize=64)
@@ -53,6 +58,11 @@ class Options:
     revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_known)
     """The revisions to speak, of either era. In the handshake a client requests the newest of that era; a server takes
     the requested one, or offers its newest. ``REV_2026_07_28`` needs no handshake."""
+    era: Literal["auto", "stateless", "handshake"] = attrs.field(default="auto", validator=_era)
+    """For clients: ``"auto"`` finds out whether the server needs a handshake, if ``revisions`` are of both eras; the
+    others are of one era only."""
+    probe_timeout: float | None = attrs.field(default=10.0, converter=seconds)
+    """Seconds that ``"auto"`` waits for the answer to ``server/discover``; then it sends ``initialize``."""
     identify: bool = True
     """Send the name and version of this side with each message of the stateless era that has a place for them (ENV-02,
     ENV-06)."""

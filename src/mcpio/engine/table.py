@@ -52,6 +52,8 @@ class Phase(_Word):
 
     NEW = "new"
     """No message of the handshake was sent or received yet."""
+    DISCOVERING = "discovering"
+    """A client finds out the era of the server: ``server/discover`` is under way."""
     INITIALIZING = "initializing"
     """``initialize`` is under way: for a server, until the client shows that it has the answer."""
     OPERATING = "operating"
@@ -66,6 +68,8 @@ class Input(_Word):
     """An event in the life of a connection or of its handshake session."""
 
     SEND_INITIALIZE = "send initialize"
+    SEND_DISCOVER = "send server/discover to open"
+    SEND_ADOPT = "adopt a stateless revision"
     SEND_SKIP = "skip the handshake"
     SEND_PING = "send ping"
     SEND_REQUEST = "send another request"
@@ -76,6 +80,8 @@ class Input(_Word):
     SEND_ABORT = "abort"
     RECV_INITIALIZE = "receive initialize"
     RECV_INITIALIZE_RESULT = "receive the result of initialize"
+    RECV_DISCOVERED = "receive a discovery that settles the era"
+    RECV_OTHER_ERA = "learn that the server is of the other era"
     RECV_INITIALIZED = "receive notifications/initialized"
     RECV_REQUEST = "receive another request"
     RECV_END = "receive the end"
@@ -101,10 +107,22 @@ LIFE_TABLE: dict[tuple[Life, Input], Life] = {
 """(life, input) -> the next life, for both roles and both eras. While it is ``OPEN``, ``TABLE`` decides the rest."""
 
 _CLIENT, _SERVER = Role.CLIENT, Role.SERVER
-_NEW, _INITIALIZING, _OPERATING = Phase.NEW, Phase.INITIALIZING, Phase.OPERATING
+_NEW, _DISCOVERING, _INITIALIZING, _OPERATING = (
+    Phase.NEW,
+    Phase.DISCOVERING,
+    Phase.INITIALIZING,
+    Phase.OPERATING,
+)
 
 TABLE: dict[tuple[Role, Phase, Input], Phase] = {
     (_CLIENT, _NEW, Input.SEND_INITIALIZE): _INITIALIZING,
+    (_CLIENT, _NEW, Input.SEND_DISCOVER): _DISCOVERING,
+    (_CLIENT, _NEW, Input.SEND_ADOPT): _OPERATING,
+    (_CLIENT, _DISCOVERING, Input.RECV_DISCOVERED): _OPERATING,
+    (_CLIENT, _DISCOVERING, Input.RECV_OTHER_ERA): _NEW,
+    (_CLIENT, _DISCOVERING, Input.RECV_SESSION_LOSS): _NEW,
+    # A server that took a late probe for the era of the connection refuses ``initialize`` (ERA-03).
+    (_CLIENT, _INITIALIZING, Input.RECV_OTHER_ERA): _NEW,
     (_CLIENT, _INITIALIZING, Input.SEND_PING): _INITIALIZING,
     (_CLIENT, _INITIALIZING, Input.RECV_INITIALIZE_RESULT): _OPERATING,
     # A channel without connections outlives its session (SESS-06), and so does a client that connects again.

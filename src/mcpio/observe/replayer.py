@@ -22,6 +22,7 @@ from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.observe.recording import VERSION, said_bytes
 from mcpio.revisions import Revision
 from mcpio.types.custom import RawNotification, RawRequest
+from mcpio.types.discovery import DiscoverResult
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
 
 __all__ = ["Replay", "ReplayedCall", "replay"]
@@ -237,6 +238,22 @@ def _initialize(connection: Connection, entry: Mapping[str, Any], now: float) ->
     return _NOTHING
 
 
+def _negotiate(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client negotiates")
+    connection.negotiate(now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
+    return _NOTHING
+
+
+def _adopt(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client adopts a revision")
+    (revision,) = _read_revisions([entry["revision"]])
+    discovered = entry["discovered"]
+    connection.adopt(revision, None if discovered is None else codec(revision).decode(discovered, DiscoverResult))
+    return _NOTHING
+
+
 def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     connection.send_request(
         RawRequest(entry["method"], entry["params"]),
@@ -344,6 +361,8 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "close": _close,
     "abort": _abort,
     "send_initialize": _initialize,
+    "negotiate": _negotiate,
+    "adopt": _adopt,
     "send_request": _ask,
     "send_batch": _ask_together,
     "fail_request": _fail,
