@@ -20,7 +20,6 @@ from typing import Literal
 from mcpio import Server
 
 server = Server("kitchen", "1")
-open("started", "a").write("x")
 
 @server.tool
 def bake(kind: Literal["rye", "wheat and oats"], hot: bool = False) -> str:
@@ -129,14 +128,21 @@ def test_bash_gets_what_follows_its_own_breaks(here: Path, capsys: pytest.Captur
 def test_listing_kept_for_a_minute(
     apart: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started: list[str] = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        started.append(command[-1])
+        return subprocess.CompletedProcess(command, 0, b'{"tools": [{"name": "boil"}]}')
+
+    monkeypatch.setattr(subprocess, "run", run)
     for _ in range(3):
         assert _completed("mcpio call kitchen.py bo", capsys) == ["boil"]
-    assert (apart / "started").read_text() == "x"
+    assert started == ["kitchen.py"]
     (file,) = (apart.parent / "cache/mcpio/complete").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     os.utime(file, (1, 1))
     assert _completed("mcpio call kitchen.py bo", capsys) == ["boil"]
-    assert (apart / "started").read_text() == "xx"
+    assert len(started) == 2
     file.write_text("{broken")
     assert _completed("mcpio call kitchen.py bo", capsys) == ["boil"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(apart / "kitchen.py"))  # no folder

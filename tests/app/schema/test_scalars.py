@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
@@ -60,6 +61,12 @@ def write(kind: Any, value: Any) -> Any:
         (datetime, "2025-06-18T09:30:00-02:00", datetime(2025, 6, 18, 9, 30, tzinfo=timezone(-timedelta(hours=2)))),
         (date, "2025-06-18", date(2025, 6, 18)),
         (UUID, "123E4567-e89b-12d3-a456-426614174000", SOME_UUID),
+        (Path, "a/../b.txt", Path("a/../b.txt")),
+        (PurePosixPath, "/a", PurePosixPath("/a")),
+        (timedelta, "PT1H30M", timedelta(minutes=90)),
+        (timedelta, "P2DT0.5S", timedelta(days=2, seconds=0.5)),
+        (timedelta, "P3W", timedelta(weeks=3)),
+        (timedelta, "PT0S", timedelta()),
         (Decimal, "12.50", Decimal("12.50")),
         (Decimal, "-7", Decimal(-7)),
         (Decimal, 12.1, Decimal("12.1")),
@@ -100,6 +107,18 @@ def test_scalar_is_decoded(kind: Any, said: Any, meant: Any) -> None:
         (date, "2025-02-30", "expected a date such as 2025-06-18: day is out of range for month"),
         (UUID, "{123e4567-e89b-12d3-a456-426614174000}", "expected a UUID such as "),
         (UUID, 5, "expected a UUID such as "),
+        (Path, "", 'expected a path, got ""'),
+        (Path, "a\0b", "expected a path, got "),
+        (Path, 5, "expected a path, got 5"),
+        (timedelta, "P", "expected a duration such as PT1H30M or P2D, without years and months, got "),
+        (timedelta, "PT", "expected a duration"),
+        (timedelta, "P1Y", "expected a duration"),
+        (timedelta, "P1M", "expected a duration"),
+        (timedelta, "P1W2D", "expected a duration"),
+        (timedelta, "-PT1S", "expected a duration"),
+        (timedelta, 5, "expected a duration"),
+        (timedelta, "PT1.1234567S", "expected a duration"),
+        (timedelta, "P999999999W", '"P999999999W" is too long for a timedelta'),
         (Decimal, "1e999999999", 'expected a decimal number such as 12.50 or "12.50", got "1e999999999"'),
         (Decimal, "NaN", "expected a decimal number"),
         (Decimal, "1" * 1001, "expected a decimal number"),
@@ -126,6 +145,11 @@ def test_mismatched_scalar_is_refused_with_a_reason(kind: Any, said: Any, reason
         (datetime, datetime(2025, 6, 18, 9, 30, tzinfo=UTC), "2025-06-18T09:30:00+00:00"),
         (date, date(2025, 6, 18), "2025-06-18"),
         (UUID, SOME_UUID, "123e4567-e89b-12d3-a456-426614174000"),
+        (Path, Path("a/b"), "a/b"),
+        (timedelta, timedelta(minutes=90), "PT5400S"),
+        (timedelta, timedelta(days=2), "P2D"),
+        (timedelta, timedelta(days=2, seconds=1, microseconds=500_000), "P2DT1.5S"),
+        (timedelta, timedelta(), "PT0S"),
         (Decimal, Decimal("1E+3"), "1000"),
     ],
 )
@@ -146,6 +170,9 @@ def test_scalar_is_encoded(kind: Any, meant: Any, said: Any) -> None:
         (datetime, datetime(2025, 1, 1), "expected a datetime with a time zone, got one without"),
         (date, datetime(2025, 1, 1, tzinfo=UTC), "expected a date such as 2025-06-18, got a value of type datetime"),
         (UUID, "123e4567-e89b-12d3-a456-426614174000", "expected a UUID such as "),
+        (Path, "a", 'expected a path, got "a"'),
+        (timedelta, 5, "expected a duration"),
+        (timedelta, timedelta(seconds=-1), "expected a duration, got a negative timedelta"),
         (Decimal, Decimal("Infinity"), "expected a finite Decimal, got a value of type Decimal"),
         (Decimal, 5, "expected a finite Decimal, got 5"),
     ],

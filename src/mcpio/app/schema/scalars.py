@@ -227,6 +227,55 @@ _DECIMAL_LENGTH: Final = 1000
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 
 
+def _path(kind: Any) -> Scalar:
+    what = "a path"
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str) and value and "\0" not in value:
+            return kind(value)
+        raise expected(what, value)
+
+    def write(value: Any) -> str:
+        if isinstance(value, kind):
+            return str(value)
+        raise expected(what, value)
+
+    return Scalar(what, {"type": "string", "minLength": 1}, read, write, (str,))
+
+
+def _timedelta(kind: Any) -> Scalar:
+    what = "a duration such as PT1H30M or P2D, without years and months"
+
+    def read(value: Any) -> Any:
+        found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if found is None or not any(parts := found.groupdict().values()):
+            raise expected(what, value)
+        weeks, days, hours, minutes, seconds = (float(part or 0) for part in parts)
+        try:
+            return kind(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        except OverflowError:
+            raise Fault(f"{shown(value)} is too long for a timedelta") from None
+
+    def write(value: Any) -> str:
+        if not isinstance(value, kind):
+            raise expected(what, value)
+        if value < kind(0):
+            raise Fault("expected a duration, got a negative timedelta")
+        seconds = f"{value.seconds}.{value.microseconds:06}".rstrip("0") if value.microseconds else str(value.seconds)
+        days = f"{value.days}D" if value.days else ""
+        return f"P{days}T{seconds}S" if value.seconds or value.microseconds or not days else f"P{days}"
+
+    return Scalar(what, {"type": "string", "format": "duration"}, read, write, (str,))
+
+
+# RFC 3339, appendix A, as the format "duration" has it; the seconds may have a fraction (ISO 8601). A year and a month
+# have no fixed length.
+_DURATION: Final = re.compile(
+    r"P(?:(?P<weeks>[0-9]{1,9})W|(?:(?P<days>[0-9]{1,9})D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,9})H)?(?:(?P<minutes>[0-9]{1,9})M)?(?:(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,6})?)S)?)?)"
+)
+
+
 _KNOWN: Final[dict[Any, Scalar]] = {
     str: Scalar("a string", {"type": "string"}, _read_str, _read_str, (str,), as_is=str, family="string"),
     bool: Scalar("true or false", {"type": "boolean"}, _read_bool, _read_bool, (bool,), as_is=bool),
@@ -245,6 +294,13 @@ _KNOWN: Final[dict[Any, Scalar]] = {
 _BY_NAME: Final[dict[tuple[str, str], Callable[[Any], Scalar]]] = {
     ("datetime", "datetime"): _datetime,
     ("datetime", "date"): _date,
+    ("datetime", "timedelta"): _timedelta,
     ("decimal", "Decimal"): _decimal,
     ("uuid", "UUID"): _uuid,
+    # The second place is Python 3.13's.
+    **{
+        (module, name): _path
+        for module in ("pathlib", "pathlib._local")
+        for name in ("Path", "PurePath", "PurePosixPath")
+    },
 }
