@@ -202,3 +202,28 @@ def test_released_task_may_be_taken_over_at_once() -> None:
     assert [(put.key, put.lease) for put in disk.of_kind(StorePut)[-2:]] == [(again, 0.0), (never, None)]
     assert again not in keeper.machine
     assert "TaskOrphaned" not in kinds(keeper)
+
+
+def test_answer_to_a_question_of_a_task_that_is_over_is_ignored() -> None:
+    keeper, _ = sharer()
+    id = keeper.create()
+    key = keeper.machine.ask(id, 0, ("q", {"method": "m"}))
+    keeper.machine.finish(id, GOOD, now=0)
+    keeper.machine.answer(id, {str(key): 1}, now=0)
+    keeper.machine.answer("unknown", {"q": 1}, now=0)
+    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged", "TaskChanged"]
+
+
+def test_question_that_nothing_waits_for_is_forgotten() -> None:
+    keeper, _ = sharer()
+    id = keeper.create()
+    first = keeper.machine.ask(id, 0, ("q", {"method": "m"}))
+    second = keeper.machine.ask(id, 0, ("q", {"method": "m"}))
+    assert first != second
+    keeper.machine.withdraw_question(id, str(first), now=0)
+    keeper.settle()
+    assert list(keeper.machine.inputs(None, id)) == [second]
+    for key in (str(first), str(second)):
+        keeper.machine.withdraw_question(id, key, now=0)
+    keeper.settle()
+    assert (keeper.status(id), dict(keeper.machine.inputs(None, id))) == ("working", {})

@@ -108,6 +108,18 @@ def test_end_compares_the_version_and_breaks_the_lease(run: Callable[[Check], No
     run(check)
 
 
+def test_first_answer_to_each_question_is_kept(run: Callable[[Check], None]) -> None:
+    async def check(one: Any, other: Any) -> None:
+        await settled(one.put(put("a")))
+        await settled(other.answer("a", {"x": b"1", "y": b"2"}))
+        await settled(one.answer("a", {"x": b"3", "z": b"\x00"}))
+        await settled(one.answer("b", {"x": b"1"}))
+        assert (await settled(one.fetch("a"))).answers == {"x": b"1", "y": b"2", "z": b"\x00"}
+        assert await settled(one.fetch("b")) is None
+
+    run(check)
+
+
 def test_renewal_names_the_tasks_that_are_lost(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         await settled(one.put(put("a")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -19,6 +19,7 @@ class Row:
     version: int = 1
     holder: int = 0
     until: float = 0.0
+    answers: dict[str, bytes] = attrs.field(factory=dict)
 
 
 class Shelf:
@@ -52,7 +53,7 @@ class SharedShelf:
         return self.shelf.rows
 
     def _stored(self, key: str, row: Row) -> StoredTask:
-        return StoredTask(key, row.record, row.payload, row.version)
+        return StoredTask(key, row.record, row.payload, row.version, dict(row.answers))
 
     def put(self, change: StorePut) -> bool:
         row = self._rows().get(change.key)
@@ -89,6 +90,12 @@ class SharedShelf:
         self._lease(row, None)
         self.shelf.tell(key)
         return True
+
+    async def answer(self, key: str, answers: Mapping[str, bytes]) -> None:
+        row = self._rows().get(key)
+        if row is not None:
+            row.answers = {**answers, **row.answers}
+            self.shelf.tell(key)
 
     async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
         rows = self._rows()

@@ -16,6 +16,7 @@ from mcpio.methods import METHODS
 from mcpio.revisions import REV_2026_07_28, Era
 from mcpio.types import (
     ClientCapabilities,
+    CustomRequest,
     ElicitationCapability,
     Implementation,
     RootsCapability,
@@ -81,7 +82,11 @@ class StatelessClient:
             self.via,
         )
         raw = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        typed = codec(REV_2026_07_28).decode(params, METHODS[method].params_type)
+        row = METHODS.get(method)
+        if row is not None and row.exists_in(REV_2026_07_28):
+            typed = codec(REV_2026_07_28).decode(params, row.params_type)
+        else:
+            typed = CustomRequest(method, params)
         event = RequestReceived(IncomingId(number), typed, context, raw, reused_id=False)
         return Exchange(self, event)
 
@@ -127,7 +132,8 @@ class Exchange:
         found = await self._answer.wait()
         if isinstance(found, RequestError):
             raise found
-        result = codec(REV_2026_07_28).encode(found)
+        # Results of extensions are objects already.
+        result = {"resultType": "complete", **found} if isinstance(found, dict) else codec(REV_2026_07_28).encode(found)
         self._client.rounds.append(result)
         return result
 

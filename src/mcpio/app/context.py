@@ -403,7 +403,9 @@ class Context(RequestScope):
         """
         from mcpio.app.rounds import gather, one_by_one
 
-        return await (one_by_one(questions) if self._is_stateless else gather(self._runtime, questions))
+        # A task waits for its answers in both eras.
+        by_leaving = self._is_stateless and self.task is None
+        return await (one_by_one(questions) if by_leaving else gather(self._runtime, questions))
 
     @overload
     async def once(self, key: str, function: Callable[[], Coroutine[Any, Any, T]], *, secret: bool = False) -> T: ...
@@ -448,6 +450,20 @@ class Context(RequestScope):
     def request_state(self) -> bytes | None:
         """The state of the ``InputRequired`` that the handler returned before; ``None`` in the first pass."""
         return self._own_flow.state
+
+    async def become_task(self) -> None:
+        """Go on as a task, if the client is a stateless one and this is none yet: the handler is run again as the task.
+
+        For tools with ``becomes_task=True``. What was asked before is answered by the same answers, so ask first, then
+        call this, then work. Elsewhere it does nothing. Raises CapabilityMissing if the client takes no tasks.
+        """
+        from mcpio.app.rounds import Leave
+        from mcpio.app.tasks.extension import check_takes_tasks
+
+        if self._is_stateless:
+            check_takes_tasks(self.peer.capabilities)
+            self._own_flow.becomes_task = True
+            raise Leave
 
     @property
     def _is_stateless(self) -> bool:
@@ -601,6 +617,26 @@ class TaskContext(_InTask, Context):
         session: Any = self._task.session
         if session is not None and session.connection.phase not in _ENDING:
             session.log(level, data, logger, meta=self._task.related)
+
+    async def become_task(self) -> None:
+        """Do nothing: it is a task."""
+
+    async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
+        if not self._is_stateless:
+            return await super()._asked(options, request, read)
+        from mcpio.app.rounds import checked_question, read_answer
+
+        question = checked_question(request, self.peer.capabilities)  # type: ignore[arg-type]  # a server's peer
+        flow = self._own_flow
+        key = flow.key_of(request, options.get("key"))
+        found = flow.recall(key, request, read)
+        while found is None:
+            answer = await self._task.put_question(key, question)
+            try:
+                found = (read(read_answer(answer, request)),)
+            except InvalidMessage:
+                continue  # a malformed answer is asked for again, under a new key
+        return found[0]
 
     async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
         def sender(session: Any) -> Callable[..., Any]:

@@ -39,6 +39,7 @@ __all__ = [
     "gather",
     "in_rounds",
     "one_by_one",
+    "read_answer",
     "result_of",
     "run_again_with_answers",
     "without_leaving",
@@ -81,6 +82,7 @@ class Flow:
         "_new",
         "_runtime",
         "_used",
+        "becomes_task",
         "has_left",
         "questions",
         "state",
@@ -90,6 +92,8 @@ class Flow:
     """The questions that have no answer yet, by key."""
     has_left: bool
     """Whether a question made the handler leave."""
+    becomes_task: bool
+    """Whether the handler left to be run again as a task."""
     state: bytes | None
     """The state of the author's own: ``InputRequired.state``."""
 
@@ -109,6 +113,7 @@ class Flow:
         self._used: dict[str, Any] = {}
         self.questions = {}
         self.has_left = False
+        self.becomes_task = False
 
     @property
     def id(self) -> str:
@@ -158,20 +163,30 @@ class Flow:
         again (MRTR-12).
         """
         key = self.key_of(request, key)
-        # What was accepted in an earlier round stands.
-        raw = self._earlier.get(key, self._new.get(key))
-        if raw is not None:
-            try:
-                value = read(codec(REV_2026_07_28).decode(raw, method_of(request.__class__).result_type))
-            except InvalidMessage:
-                pass
-            else:
-                self._used[key] = raw
-                return value
+        found = self.recall(key, request, read)
+        if found is not None:
+            return found[0]
         self.questions[key] = request
         await self._wait_for_siblings()
         self.has_left = True
         raise Leave
+
+    def recall(self, key: str, request: Any, read: Callable[[Any], T]) -> tuple[T] | None:
+        """Return the answer that came to a question, as a tuple of one; ``None`` if none did, or a malformed one."""
+        # What was accepted in an earlier round stands.
+        raw = self._earlier.get(key, self._new.get(key))
+        if raw is None:
+            return None
+        try:
+            value = read(read_answer(raw, request))
+        except InvalidMessage:
+            return None
+        self._used[key] = raw
+        return (value,)
+
+    def again(self) -> Flow:
+        """Return the flow of another pass with the same answers."""
+        return Flow(self._runtime, self._new, self.to_carry(self.state))
 
     async def _wait_for_siblings(self) -> None:
         """Let the other tasks of the handler ask as well, so that questions at the same time make one round."""
@@ -201,6 +216,11 @@ class Flow:
         }
         carried = {name: value for name, value in said.items() if value or (name == "s" and value is not None)}
         return carried or None
+
+
+def read_answer(raw: Any, request: Any) -> Any:
+    """Return the typed answer to a question. Raises InvalidMessage if it is malformed."""
+    return codec(REV_2026_07_28).decode(raw, method_of(request.__class__).result_type)
 
 
 def _kind_of_answer(raw: Any) -> type[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
@@ -42,7 +42,7 @@ from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types.content import Icon
 from mcpio.types.lifecycle import (
     EmptyResult,
@@ -468,11 +468,20 @@ class Server:
             completions={} if declared.completions is None and self.completions else declared.completions,
             logging={} if declared.logging is None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
+            extensions=self._extensions(declared.extensions),
         )
         # Thousands of sessions share one equal object.
         if found != self._last_declared:
             self._last_declared = found
         return self._last_declared
+
+    def _extensions(self, declared: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the extensions to declare: tasks, if stateless clients are served and a tool may be one."""
+        if self.tasks is None or REV_2026_07_28 not in self.options.revisions or not self.tasks.takes_calls:
+            return declared
+        from mcpio.types.meta import TASKS_EXTENSION
+
+        return {TASKS_EXTENSION: {}, **(declared or {})}
 
     def connection(
         self, *, principal: Any = None, alone: bool = False, saved: SavedSession | None = None, now: float = 0.0
@@ -532,9 +541,9 @@ class Server:
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
-        has_tasks = scope.peer.revision is REV_2025_11_25
+        has_tasks = scope.peer.revision >= REV_2025_11_25
         if not has_tasks:
-            # Only that revision has tasks, so in others a tool that must run as one cannot be called (TASK-06).
+            # Earlier revisions have no tasks, so a tool that must run as one cannot be called (TASK-06).
             page.items = [tool for tool in page.items if not _must_be_task(tool)]
         hidden = self._hide(scope, self.tools, page)
         return self._listed(ListToolsResult, (request.cursor, has_tasks, hidden), page)

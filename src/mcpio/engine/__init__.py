@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mcpio.engine.task_records import StoreLoad as StoreLoad
     from mcpio.engine.task_records import StorePut as StorePut
     from mcpio.engine.task_records import StoreRenew as StoreRenew
+    from mcpio.engine.task_records import TaskAnswered as TaskAnswered
     from mcpio.engine.task_records import TaskChanged as TaskChanged
     from mcpio.engine.task_records import TaskLimits as TaskLimits
     from mcpio.engine.task_records import TaskOrphaned as TaskOrphaned
@@ -58,8 +59,8 @@ else:
             "table": "Phase",
             "task_machine": "TaskMachine",
             "task_records": (
-                "Renewal StoreDelete StoredTask StoreFetch StoreLoad StorePut StoreRenew TaskChanged TaskLimits "
-                "TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed TaskTaken"
+                "Renewal StoreDelete StoredTask StoreFetch StoreLoad StorePut StoreRenew TaskAnswered TaskChanged "
+                "TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed TaskTaken"
             ),
         },
     )

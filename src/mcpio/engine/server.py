@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission
 from mcpio.engine.connection import Connection
@@ -26,7 +28,7 @@ from mcpio.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
-from mcpio.types.meta import META_PROTOCOL_VERSION
+from mcpio.types.meta import META_PROTOCOL_VERSION, TASKS_EXTENSION
 
 if TYPE_CHECKING:
     from mcpio.engine.pending import IncomingDialogue
@@ -174,7 +176,9 @@ class ServerConnection(Connection):
             self._refuse(message, invalid_params(error), via)
             return
         try:
-            result = payload_of(InitializeResult, revision.name, self.capabilities, self.info, self.instructions)
+            result = payload_of(
+                InitializeResult, revision.name, _in_handshake(self.capabilities), self.info, self.instructions
+            )
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
             # This side declares something that cannot be encoded: not a fault of the peer's, nor its business.
@@ -213,3 +217,12 @@ class ServerConnection(Connection):
 def _has_envelope(message: jsonrpc.Request) -> bool:
     meta = message.params.get("_meta")
     return isinstance(meta, dict) and META_PROTOCOL_VERSION in meta
+
+
+def _in_handshake(capabilities: ServerCapabilities) -> ServerCapabilities:
+    """Return the capabilities for the handshake era: its tasks are no extension (XTASK-16)."""
+    extensions = capabilities.extensions
+    if not extensions or TASKS_EXTENSION not in extensions:
+        return capabilities
+    rest = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
+    return attrs.evolve(capabilities, extensions=rest or None)

@@ -27,11 +27,14 @@ from mcpio.types.meta import (
     META_LOG_LEVEL,
     META_PROTOCOL_VERSION,
     META_SERVER_INFO,
+    TASKS_EXTENSION,
 )
 
 __all__ = ["StatelessServer", "fault_in_input_required", "stateless_server"]
 
 _COMPLETE: Final = "complete"
+_TASK: Final = "task"
+_OF_TASKS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _INPUT_REQUIRED: Final = "input_required"
 _LOG: Final = "notifications/message"
 _ENVELOPE: Final = (META_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL)
@@ -60,6 +63,9 @@ class StatelessServer:
     def __init__(self, info: Implementation, capabilities: ServerCapabilities, options: Options) -> None:
         self._revisions = options.revisions
         self._custom = options.custom_methods
+        if declares(capabilities, ("extensions", TASKS_EXTENSION)):
+            # Their names are those of methods of 2025-11-25, with other params: the program reads these itself.
+            self._custom |= _OF_TASKS
         revision = options.stateless_revisions[0]
         self.codec = codec(revision)
         self.capabilities = capabilities
@@ -122,6 +128,8 @@ class StatelessServer:
                 raise LocalProtocolError(f"the result of {request.name} is {_COMPLETE!r}, not {result.result_type!r}")
             if members.get("ttlMs", 0) < 0:
                 raise LocalProtocolError(f"ttl_ms must be 0 or more, not {result.ttl_ms}")
+        elif getattr(result, "result_type", None) == _TASK:
+            members = self._created_task(request, result)
         else:
             members = self._input_required(request, method, result)
         return self._identified(members)
@@ -172,6 +180,14 @@ class StatelessServer:
         # Without a level the client wants none (GONE-04).
         level: Any = request.context.log_level
         return level is not None and at_least(params["level"], level)
+
+    def _created_task(self, request: IncomingRequest, result: Any) -> dict[str, Any]:
+        """Return the answer to a call that goes on as a task (XTASK-01, XTASK-04)."""
+        if request.name != "tools/call":
+            raise LocalProtocolError(f"{request.name} cannot become a task: only tools/call can")
+        if not declares(request.context.capabilities, ("extensions", TASKS_EXTENSION)):
+            raise LocalProtocolError(f"the client did not declare the extension {TASKS_EXTENSION}")
+        return encode(self.codec, result)
 
     def _input_required(self, request: IncomingRequest, method: Method, result: Any) -> dict[str, Any]:
         from mcpio.types.inputs import InputRequiredResult  # few servers ask

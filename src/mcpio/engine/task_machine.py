@@ -29,6 +29,7 @@ from mcpio.engine.task_records import (
     StoreLoad,
     StorePut,
     StoreRenew,
+    TaskAnswered,
     TaskChanged,
     TaskEvent,
     TaskInput,
@@ -49,6 +50,8 @@ from mcpio.engine.task_records import (
 )
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
+from mcpio.framing import json
+from mcpio.types._fields import EMPTY
 from mcpio.types.tasks import Task
 
 __all__ = ["TaskMachine"]
@@ -63,6 +66,7 @@ class _Put:
 
     record: TaskRecord
     view: Task
+    inputs: Mapping[str, Any]
     change: Literal["created", "status"]
     cookie: Any
     wants_reply: bool
@@ -189,6 +193,10 @@ class TaskMachine:
         """Return a task (TASK-19). Raises ``RequestError`` if the owner has no such task (TASK-33, TASK-34)."""
         return self._find(owner, id)[1]
 
+    def inputs(self, owner: Owner, id: str) -> Mapping[str, Any]:
+        """Return the questions of a task that have no answer, by key (XTASK-06). Raises as ``get`` does."""
+        return self._find(owner, id)[0].shown_inputs
+
     def __contains__(self, id: object) -> bool:
         """Whether a task is here. In a shared store there are others."""
         return id in self._records
@@ -231,19 +239,30 @@ class TaskMachine:
 
     # For the code that does the work
 
-    def ask(self, id: str, now: float) -> None:
-        """Record that the work waits for input of the requestor (TASK-16). Each call needs one of ``answered``.
+    def ask(self, id: str, now: float, question: tuple[str, Mapping[str, Any]] | None = None) -> str | None:
+        """Record that the work waits for input of the requestor (TASK-16).
 
-        Raises ``LocalProtocolError`` if the task is over.
+        Without a ``question``, it is sent to the requestor in other ways, and needs one call of ``answered``. With one,
+        a key and a JSON object, the requestor finds it in the task, under the key that is returned: a new one, so that
+        no key is ever used again (XTASK-09). Raises ``LocalProtocolError`` if the task is over.
         """
         record = self._records.get(id)
         if record is None or record.is_over:
             raise LocalProtocolError("the task is over: it can ask no more")
-        record.questions += 1
-        if record.state is TaskState.WORKING:
+        key = None
+        if question is None:
+            record.questions += 1
+        else:
+            record.asked += 1
+            key = f"{question[0]}-{record.asked}"
+            record.inputs = {**record.inputs, key: question[1]}
+        is_new = record.state is TaskState.WORKING
+        if is_new:
             self._step(record, TaskInput.SEND_QUESTION)
+        if is_new or key is not None:
             self._touch(record, now)
             self._put(record, "status")
+        return key
 
     def answered(self, id: str, now: float) -> None:
         """Record that the input came. Does nothing if the task is over.
@@ -256,10 +275,39 @@ class TaskMachine:
         if not record.questions:
             raise LocalProtocolError("the task asked nothing")
         record.questions -= 1
-        if not record.questions:
-            self._step(record, TaskInput.RECV_ANSWER)
-            self._touch(record, now)
-            self._put(record, "status")
+        self._have_answer(record, now)
+
+    def answer(self, id: str, answers: Mapping[str, Any], now: float) -> None:
+        """Take answers to questions, by key: ``TaskAnswered`` passes each on (XTASK-08).
+
+        Unknown keys are ignored, as are those that were answered.
+        """
+        record = self._records.get(id)
+        if record is None or record.is_over:
+            return
+        found = {key: answer for key, answer in answers.items() if key in record.inputs}
+        if found:
+            record.inputs = {key: question for key, question in record.inputs.items() if key not in found}
+            self._events.extend(TaskAnswered(id, key, answer) for key, answer in found.items())
+            if not self._have_answer(record, now):
+                self._put(record, "status")
+
+    def withdraw_question(self, id: str, key: str, now: float) -> None:
+        """Forget a question whose answer nothing waits for."""
+        record = self._records.get(id)
+        if record is not None and not record.is_over and key in record.inputs:
+            record.inputs = {other: question for other, question in record.inputs.items() if other != key}
+            if not self._have_answer(record, now):
+                self._put(record, "status")
+
+    def _have_answer(self, record: TaskRecord, now: float) -> bool:
+        """Go on working if nothing is open any more; return whether that is so."""
+        self._touch(record, now)
+        if record.questions or record.inputs:
+            return False
+        self._step(record, TaskInput.RECV_ANSWER)
+        self._put(record, "status")
+        return True
 
     def say(self, id: str, message: str, now: float) -> bool:
         """Set the status message of a task; return whether the task still runs."""
@@ -292,7 +340,7 @@ class TaskMachine:
             self.lose(id, reason, now=now)
             return
         if record.state is TaskState.INPUT_REQUIRED:
-            record.questions = 0
+            record.questions, record.inputs = 0, EMPTY
             self._step(record, TaskInput.RECV_ANSWER)
             self._touch(record, now)
             self._put(record, "status")
@@ -357,7 +405,7 @@ class TaskMachine:
         elif isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
         elif isinstance(asked, _Look):
-            self._look_done(asked.id, value)
+            self._look_done(asked.id, value, now)
         elif asked is None:
             self._load_done(value, now)
         if asked is None:
@@ -494,7 +542,7 @@ class TaskMachine:
             payload = dump_outcome(outcome)
             size = parsed_size(payload)
         self._step(record, what)
-        record.message, record.outcome, record.questions = outcome.text, outcome, 0
+        record.message, record.outcome, record.questions, record.inputs = outcome.text, outcome, 0, EMPTY
         record.size += size
         self._resize(record, size)
         self._touch(record, now)
@@ -528,7 +576,7 @@ class TaskMachine:
         *,
         wants_reply: bool = False,
     ) -> None:
-        put = _Put(record, record.view(), change, cookie, wants_reply)
+        put = _Put(record, record.view(), record.inputs, change, cookie, wants_reply)
         is_plain = change == "status" and payload is None and not wants_reply
         if is_plain and record.waiting in self._effects:
             token = record.waiting
@@ -559,7 +607,7 @@ class TaskMachine:
             self._put_refused(put, is_there=is_there)
             return
         if is_there:
-            record.shown = put.view
+            record.shown, record.shown_inputs = put.view, put.inputs
             self._events.append(TaskChanged(put.change, put.view, record.owner, record.operation))
         if put.wants_reply:
             self._events.append(TaskReplied(put.cookie, put.view, None))
@@ -591,6 +639,8 @@ class TaskMachine:
             # What could not be stored when it ended is tried again: otherwise it would seem to have lost its work.
             if record.is_over and record.id not in waiting:
                 self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
+            elif record.inputs:
+                self.task_signalled(record.id)
         keys = [record.id for record in self._records.values() if not record.is_over and record.shown]
         token = self._ask(_Renew())
         self._effects[token] = StoreRenew(token, tuple(keys), lease)
@@ -607,7 +657,7 @@ class TaskMachine:
         for stored in renewal.adopted:
             self._adopt(stored, now)
 
-    def _look_done(self, id: str, stored: StoredTask | None) -> None:
+    def _look_done(self, id: str, stored: StoredTask | None, now: float) -> None:
         record = self._records.get(id)
         if record is None or record.is_over:
             return
@@ -616,8 +666,10 @@ class TaskMachine:
         except InvalidMessage as error:
             self._events.append(TaskStoreFailed(id, error))
         else:
-            if is_over:
+            if stored is None or is_over:
                 self._take(record)
+            else:
+                self.answer(id, {key: json.loads(answer) for key, answer in stored.answers.items()}, now)
 
     def _adopt(self, stored: StoredTask, now: float) -> None:
         if stored.key in self._records:  # its lease expired while this machine could not renew it

@@ -14,6 +14,7 @@ from mcpio.engine.limits import seconds
 from mcpio.engine.table import Direction
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import json
+from mcpio.types._fields import EMPTY
 from mcpio.types.tasks import Task
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "StorePut",
     "StoreRenew",
     "StoredTask",
+    "TaskAnswered",
     "TaskChanged",
     "TaskEvent",
     "TaskInput",
     "TaskLimits",
+    "TaskLook",
     "TaskOrphaned",
     "TaskOutcome",
     "TaskRecord",
@@ -198,6 +201,10 @@ class TaskRecord:
     """The memory that it takes with its outcome, in bytes."""
     questions: int = 0
     """How many answers of the requestor it waits for."""
+    asked: int = 0
+    """How many questions it has asked for ``inputs``, which makes their keys unique for its life (XTASK-09)."""
+    inputs: Mapping[str, Any] = EMPTY
+    """The questions that a stateless requestor is to answer, as they go on the wire, by key."""
     waiters: list[Any] = attrs.field(factory=list)
     """The cookies of the calls that wait for its outcome."""
     outcome: TaskOutcome | None = None
@@ -206,6 +213,8 @@ class TaskRecord:
     """The token of a waiting state that the next one may replace."""
     shown: Task | None = None
     """The state that was stored last, which the requestor may see; ``None`` before that."""
+    shown_inputs: Mapping[str, Any] = EMPTY
+    """The questions in that state."""
     account: Hashable = None
     """The owner, or without one the requestor, whose limits it counts towards."""
 
@@ -227,7 +236,7 @@ class TaskRecord:
             text = f"Cannot cancel a task that is over: its status is {self.state.value}"
             raise RequestError(ErrorCode.INVALID_PARAMS, text, data)
         self.state = TASK_TABLE[what]
-        self.message = "The task was cancelled"
+        self.message, self.questions, self.inputs = "The task was cancelled", 0, EMPTY
         self.touch(moment)
 
     def touch(self, moment: float) -> None:
@@ -246,6 +255,18 @@ class TaskRecord:
             self.message,
             _whole(self.poll_interval),
         )
+
+
+@attrs.frozen
+class TaskLook:
+    """A task as a stateless requestor sees it (XTASK-06)."""
+
+    task: Task
+    """The task."""
+    inputs: Mapping[str, Any]
+    """Its questions without an answer, by key."""
+    outcome: TaskOutcome | None
+    """Its outcome, if it is over."""
 
 
 # Effects: what the store is to do
@@ -332,6 +353,8 @@ class StoredTask:
     """Its result, ``None`` if it has none yet."""
     version: int
     """How often it was written. It changes with every write."""
+    answers: Mapping[str, bytes] = EMPTY
+    """Answers to its questions, as JSON, by key: any process may bring them. Each key has the first that came."""
 
 
 @attrs.frozen
@@ -404,6 +427,18 @@ class TaskStoreFailed:
 
 
 @attrs.frozen
+class TaskAnswered:
+    """A stateless requestor answered a question (XTASK-08)."""
+
+    id: str
+    """The task."""
+    key: str
+    """The question's key."""
+    answer: Any
+    """The answer, as it came."""
+
+
+@attrs.frozen
 class TaskTaken:
     """A task is another machine's by now, or was cancelled elsewhere: its work is to stop."""
 
@@ -411,7 +446,7 @@ class TaskTaken:
     """The task."""
 
 
-TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskStoreFailed | TaskTaken
+TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskAnswered | TaskStoreFailed | TaskTaken
 """Everything that a task machine reports."""
 
 
@@ -445,6 +480,7 @@ def load_outcome(payload: bytes) -> TaskOutcome:
 def dump_record(record: TaskRecord) -> bytes:
     """Return a record as JSON. ``LocalProtocolError`` for a request that JSON cannot say."""
     said = {name: getattr(record, name) for name in _STORED}
+    said |= {name: value for name, (_, default) in _ADDED.items() if (value := getattr(record, name)) != default}
     try:
         return json.dumps({"format": FORMAT, **said, "state": record.state.value})
     except (TypeError, ValueError) as fault:
@@ -455,10 +491,10 @@ def load_record(key: str, text: bytes) -> TaskRecord:
     """Return the record that ``dump_record`` wrote. Raises ``InvalidMessage`` for any other value."""
     try:
         said = _members(text, key)
-        record = TaskRecord(**{name: said[name] for name in _STORED if name != "size"})
+        record = TaskRecord(**{name: said[name] for name in (*_STORED, *_ADDED) if name != "size"})
         record.state = TaskState(said["state"])
         record.size = said["size"]
-        record.shown = record.view()
+        record.shown, record.shown_inputs = record.view(), record.inputs
     except (TypeError, ValueError, KeyError, OverflowError) as fault:
         raise InvalidMessage(key[:100], f"no record of a task: {fault!r:.100}") from fault
     return record
@@ -488,6 +524,8 @@ _STORED: Final[dict[str, Any]] = {
     "message": str | None,
     "size": int,
 }
+_ADDED: Final[dict[str, tuple[Any, Any]]] = {"asked": (int, 0), "inputs": (Mapping, EMPTY)}
+"""Members that records of earlier versions do not have, each with its types and what stands for it."""
 
 
 def _members(text: bytes, key: str) -> Any:
@@ -497,6 +535,8 @@ def _members(text: bytes, key: str) -> Any:
         raise ValueError("another format, or another key")
     for name, kinds in _STORED.items():
         _checked(said[name], kinds)
+    for name, (kinds, default) in _ADDED.items():
+        _checked(said.setdefault(name, default), kinds)
     return said
 
 

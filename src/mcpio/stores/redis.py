@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,6 +20,7 @@ __all__ = ["RedisStore"]
 #   owner             the key of its owner's index, empty without an owner
 #   holder            the process that has it on lease, empty when it is over
 #   version           how often it was written
+#   answer:<key>      the answer to a question
 # ``leases`` orders the ids of those that run by the end of their lease, an owner's index the owner's by their expiry.
 # Times are milliseconds of the server's clock, since those of the processes may differ.
 _COMMON: Final = """
@@ -30,8 +31,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function task(id) return prefix .. 'task:' .. id end
 local function tell(id) redis.call('PUBLISH', prefix .. 'tasks', id) end
 local function stored(id)
-  local found = redis.call('HMGET', task(id), 'record', 'payload', 'version')
-  return {id, found[1], found[2], tonumber(found[3] or '0')}
+  return {id, redis.call('HGETALL', task(id))}
 end
 local function hold(id, holder, lease)
   if lease == '' then
@@ -84,6 +84,14 @@ if redis.call('HGET', key, 'version') ~= ARGV[3] then return 0 end
 redis.call('HSET', key, 'record', ARGV[4])
 redis.call('HINCRBY', key, 'version', 1)
 hold(id, '', '')
+tell(id)
+return 1
+"""
+# prefix, id, key, answer...
+_ANSWER: Final = """
+local id = ARGV[2]
+if redis.call('EXISTS', task(id)) == 0 then return 0 end
+for i = 3, #ARGV, 2 do redis.call('HSETNX', task(id), 'answer:' .. ARGV[i], ARGV[i + 1]) end
 tell(id)
 return 1
 """
@@ -202,12 +210,16 @@ class RedisStore:
 
     async def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""
-        found = _stored(await self._run(_FETCH, key))
-        return found if found.version else None
+        found = await self._run(_FETCH, key)
+        return _stored(found) if found[1] else None
 
     async def end(self, key: str, version: int, record: bytes) -> bool:
         """Replace the record of a task and end its lease, if it still has that version; return whether it had."""
         return bool(await self._run(_END, key, version, bytes(record)))
+
+    async def answer(self, key: str, answers: Mapping[str, bytes]) -> None:
+        """Keep answers to a task's questions, by key. The first for each key counts."""
+        await self._run(_ANSWER, key, *(part for name, answer in answers.items() for part in (name, bytes(answer))))
 
     async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
         """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
@@ -269,5 +281,7 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def _stored(found: Any) -> StoredTask:
-    key, record, payload, version = found
-    return StoredTask(key.decode(), record or b"", payload, version or 0)
+    key, members = found
+    each = dict(zip(members[::2], members[1::2], strict=True))
+    answers = {name[7:].decode(): value for name, value in each.items() if name.startswith(b"answer:")}
+    return StoredTask(key.decode(), each[b"record"], each.get(b"payload"), int(each[b"version"]), answers)

@@ -22,6 +22,7 @@ __all__ = [
     "META_RELATED_TASK",
     "META_SERVER_INFO",
     "META_SUBSCRIPTION_ID",
+    "TASKS_EXTENSION",
     "fault_in_key",
     "fault_in_meta",
     "is_reserved",
@@ -43,6 +44,8 @@ META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 """2026-07-28, on requests: the least severe log messages wanted (ENV-08)."""
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 """2026-07-28, on results (ENV-06)."""
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+"""The tasks of 2026-07-28, among the ``extensions`` of capabilities."""
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 """2026-07-28, on messages that belong to a subscription (ENV-09)."""
 

@@ -64,6 +64,7 @@ def tasks_of(mine: Mine) -> Any:
     return mine.server.tasks
 
 
+@pytest.mark.req("XTASK-05")
 def test_task_is_seen_by_the_other_process_at_once() -> None:
     mines = Mines()
     id = mines.first.wire.begin()

@@ -81,6 +81,8 @@ class ToolOptions(RegistrationOptions, total=False):
     arguments: see ``Context.task.is_resumed``. Otherwise the task fails."""
     immediate_response: str | None
     """A text for the model when a task has begun."""
+    becomes_task: bool
+    """Whether a stateless client's call begins as a plain one, until the function awaits ``Context.become_task``."""
 
 
 class ResourceOptions(RegistrationOptions, total=False):
@@ -138,6 +140,7 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
         gives=checks,
         resumes=options.get("resume", False),
         immediate_response=options.get("immediate_response"),
+        becomes_task=options.get("becomes_task", False),
     )
 
 
@@ -239,7 +242,7 @@ def _execution(options: ToolOptions) -> ToolExecution | None:
     support = options.get("task_support")
     if support not in (None, *get_args(TaskSupport)):
         raise ValueError(f"task_support is 'forbidden', 'optional' or 'required', not {support!r:.100}")
-    for name in ("resume", "immediate_response"):
+    for name in ("resume", "immediate_response", "becomes_task"):
         if options.get(name) and support in (None, "forbidden"):
             raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
     return None if support is None else ToolExecution(support)

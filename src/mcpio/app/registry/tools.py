@@ -30,6 +30,7 @@ class FunctionTool:
         "_accepts",
         "_encoder",
         "_gives",
+        "becomes_task",
         "description",
         "enabled",
         "endpoint",
@@ -47,6 +48,8 @@ class FunctionTool:
     """Whether an interrupted task of it runs again."""
     immediate_response: str | None
     """A text for the model when a task has begun."""
+    becomes_task: bool
+    """Whether a stateless client's call is a plain one until the function asks to become a task."""
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class FunctionTool:
         gives: Callable[[Any], None] | None = None,
         resumes: bool = False,
         immediate_response: str | None = None,
+        becomes_task: bool = False,
     ) -> None:
         """Check arguments by ``accepts`` and structured results by ``gives``: hand-written schemas."""
         self.endpoint = endpoint
@@ -65,6 +69,7 @@ class FunctionTool:
         self.enabled = True
         self.resumes = resumes
         self.immediate_response = immediate_response
+        self.becomes_task = becomes_task
         self._encoder = encoder
         self._accepts = accepts
         self._gives = gives

@@ -26,9 +26,11 @@ from mcpio.engine.payloads import encode
 from mcpio.engine.task_machine import TaskMachine
 from mcpio.engine.task_records import (
     Owner,
+    TaskAnswered,
     TaskChanged,
     TaskEvent,
     TaskLimits,
+    TaskLook,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
@@ -37,7 +39,7 @@ from mcpio.engine.task_records import (
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS, declares
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Era, Revision
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
 from mcpio.types.tasks import (
@@ -64,8 +66,10 @@ from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler, HandlerScope, PeerSession
-    from mcpio.app.registry.tools import Tools
+    from mcpio.app.registry.tools import FunctionTool, Tools
+    from mcpio.app.tasks.extension import TaskExtension
     from mcpio.app.thread_pool import ThreadPool
+    from mcpio.types.task_extension import CreatedTask
 
 __all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_tasks_capability"]
 
@@ -94,6 +98,9 @@ class TaskOptions:
     """Bounds for the number, size and lifetime of tasks, in each process."""
     poll_interval: float | None = 1.0
     """How often requestors are asked to poll, in seconds; ``None`` leaves it to them."""
+    task_after: float = attrs.field(default=2.0, converter=float)
+    """After how many seconds a call of a tool with ``task_support="optional"`` goes on as a task, for stateless clients
+    that take tasks. Clients of 2025-11-25 choose themselves."""
     list: bool | None = None
     """Whether ``tasks/list`` is served. By default if requestors can be told apart, by a principal or because there is
     only one (TASK-35)."""
@@ -221,6 +228,17 @@ class TaskReceiver:
         ``work`` then runs as a task of the event loop. With ``saved``, a JSON object, it can be resumed. ``immediate``
         is a text for the model in the meantime (TASK-13). Raises RequestError beyond the limits.
         """
+        run, task = await self._create(scope, request, request.task.ttl, saved)
+        run.token = _token(scope)
+        self._start(run, work, scope.method)
+        # The specification's list of messages that need no mark does not name this answer (TASK-28, TASK-29).
+        meta = run.related if immediate is None else {**run.related, META_MODEL_IMMEDIATE_RESPONSE: immediate}
+        return CreateTaskResult(task, meta=meta)
+
+    async def _create(
+        self, scope: HandlerScope, request: Any, ttl: float | None, saved: Mapping[str, Any] | None
+    ) -> tuple[TaskRun, Task]:
+        """Make a task of a request, once it is stored. Raises RequestError beyond the limits."""
         host, state, session = self._host_for(scope)
         await self._keeping.ready(host)
         owner = self._owner(scope)
@@ -231,7 +249,7 @@ class TaskReceiver:
             operation,
             now=self._keeping.now(),
             cookie=reply,
-            ttl=request.task.ttl,
+            ttl=ttl,
             request=saved,
             requestor=session.account,
         )
@@ -244,11 +262,7 @@ class TaskReceiver:
             self._keeping.pump()
             raise
         task: Task = _value(replied)
-        run = TaskRun(self, id, owner, host, session, _token(scope), state, account=session.account)
-        self._start(run, work, scope.method)
-        # The specification's list of messages that need no mark does not name this answer (TASK-28, TASK-29).
-        meta = run.related if immediate is None else {**run.related, META_MODEL_IMMEDIATE_RESPONSE: immediate}
-        return CreateTaskResult(task, meta=meta)
+        return TaskRun(self, id, owner, host, session, None, state, account=session.account), task
 
     # For the work
 
@@ -268,6 +282,20 @@ class TaskReceiver:
             self._machine.answered(run.id, now=self._keeping.now())
             self._keeping.pump()
 
+    def open_question(self, run: TaskRun, key: str, question: dict[str, Any]) -> str:
+        """Record a question for a stateless requestor, and return its key in the task.
+
+        Raises LocalProtocolError if the task is over.
+        """
+        name = self._machine.ask(run.id, self._keeping.now(), (key, question))
+        self._keeping.pump()
+        return name or key
+
+    def close_question(self, run: TaskRun, key: str) -> None:
+        """Record that nothing waits for an answer any more."""
+        self._machine.withdraw_question(run.id, key, self._keeping.now())
+        self._keeping.pump()
+
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
     async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
@@ -286,18 +314,41 @@ class TaskReceiver:
         return ListTasksResult(tuple(page.items), page.next_cursor)
 
     async def _cancel(self, scope: HandlerScope, request: CancelTaskRequest) -> CancelTaskResult:
-        host, owner, id = scope.session.driver, self._owner(scope), request.task_id
+        return _flat(CancelTaskResult, await self.cancel(scope, request.task_id))
+
+    async def cancel(self, scope: HandlerScope, id: str) -> Task:
+        """Cancel a task of the request's owner. Raises RequestError if there is none, or it is over."""
+        host, owner = scope.session.driver, self._owner(scope)
         await self._keeping.ready(host)
         while (elsewhere := self._elsewhere(id)) is None:
             reply = host.runtime.one_shot()
             self._machine.cancel(owner, id, now=self._keeping.now(), cookie=reply)
             self._keeping.pump()
-            task = _value(await reply.wait())
+            task: Task | None = _value(await reply.wait())
             if task is not None:
-                return _flat(CancelTaskResult, task)
+                return task
         change = await elsewhere.cancel(owner, id, host.runtime.wall_clock())
         self._changed(change)
-        return _flat(CancelTaskResult, change.task)
+        return change.task
+
+    async def look(self, scope: HandlerScope, id: str) -> TaskLook:
+        """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one."""
+        owner = self._owner(scope)
+        await self._keeping.ready(scope.session.driver)
+        elsewhere = self._elsewhere(id)
+        if elsewhere is not None:
+            return await elsewhere.look(owner, id)
+        task, inputs = self._machine.get(owner, id), self._machine.inputs(owner, id)
+        return TaskLook(task, inputs, await self._outcome_of(scope, id) if task.status in FINAL else None)
+
+    async def answer(self, scope: HandlerScope, id: str, answers: Mapping[str, Any]) -> None:
+        """Answer questions of a task of the request's owner, in this process or another."""
+        elsewhere = self._elsewhere(id)
+        if elsewhere is not None:
+            await elsewhere.answer(self._owner(scope), id, answers)
+        else:
+            self._machine.answer(id, answers, self._keeping.now())
+            self._keeping.pump()
 
     async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
         id = request.task_id
@@ -400,6 +451,8 @@ class TaskReceiver:
             self._adopt(event)
         elif isinstance(event, TaskTaken):
             self._stop(event.id)
+        elif isinstance(event, TaskAnswered):
+            self._runs[event.id].have_answer(event.key, event.answer)
         else:
             self._report("tasks cannot be stored", event.error)
 
@@ -528,6 +581,9 @@ class ToolTasks(TaskReceiver):
         """
         super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed, settle=settle)
         self.handlers[_CALL] = self._call
+        self._stateless: TaskExtension | None = None
+        for method in self.extension_methods:
+            self.handlers[method] = self._in_both_eras(method, self.handlers.get(method))
         self._tools = tools
         self._plain_call = call
         self._work_call = work
@@ -536,12 +592,81 @@ class ToolTasks(TaskReceiver):
     def capability(self, *, told_apart: bool) -> ServerTasksCapability:
         """Return the capability to declare (TASK-01). ``told_apart``: no client sees another's tasks (TASK-35)."""
         lists = told_apart if self.options.list is None else self.options.list
-        takes = any(_support(tool) != "forbidden" for tool in self._tools.everything())
-        requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if takes else None
+        requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if self.takes_calls else None
         return ServerTasksCapability({} if lists else None, {}, requests)
+
+    extension_methods: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+    """The requests of stateless clients about tasks."""
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether calls of some tool may be tasks."""
+        return any(_support(tool) != "forbidden" for tool in self._tools.everything())
+
+    @property
+    def extension(self) -> TaskExtension:
+        """The tasks as stateless clients see them, loaded with the first of these."""
+        if self._stateless is None:
+            from mcpio.app.tasks.extension import TaskExtension
+
+            self._stateless = TaskExtension(self, self._tools, self._plain_call)
+        return self._stateless
+
+    def _in_both_eras(self, method: str, handler: Handler | None) -> Handler:
+        def serve(scope: HandlerScope, request: Any) -> Any:
+            if scope.peer.era is Era.STATELESS:
+                return self.extension.handlers[method](scope, request)
+            if handler is None or scope.peer.revision is not REV_2025_11_25:
+                raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
+            return handler(scope, request)
+
+        return serve
+
+    async def begin_stateless(
+        self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
+    ) -> CreatedTask | TaskOutcome:
+        """Make a task of a stateless client's call, and return it.
+
+        Unless it ``must`` be a task, wait ``TaskOptions.task_after`` seconds for the work to be over, or to ask
+        something: if it is over, there is no task, and its outcome is returned. Raises RequestError beyond the limits.
+        """
+        from mcpio.app.tasks.extension import created_task
+
+        saved = _saved(scope) if tool.resumes else None
+        run, task = await self._create(scope, request, None, saved)
+        run.session = None  # whose messages would be of another era, or too late
+        work = self._work(request, scope.session, scope.driving.event, scope)
+        if must:
+            self._start(run, work, scope.method)
+            return created_task(task)
+        reply = run.host.runtime.one_shot()
+        self._machine.result(run.owner, run.id, cookie=reply)
+        run.is_asking = partial(reply.set, None)
+        timer = run.host.runtime.call_later(self.options.task_after, run.is_asking)
+        self._start(run, work, scope.method)
+        try:
+            replied: TaskReplied | None = await reply.wait()
+        except BaseException:
+            self._withdraw(run)  # the requestor will never learn its id
+            raise
+        finally:
+            timer.cancel()
+            self._machine.forget_waiter(run.id, reply)
+        if replied is None or replied.value is None:
+            return created_task(task)
+        self._withdraw(run)
+        outcome: TaskOutcome = _value(replied)
+        return outcome
+
+    def _withdraw(self, run: TaskRun) -> None:
+        self._stop(run.id)
+        self._machine.withdraw(run.id)
+        self._keeping.pump()
 
     def _call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``: as a task if the request asks for one, otherwise as usual (TASK-07)."""
+        if scope.peer.era is Era.STATELESS:
+            return self.extension.call(scope, request)
         tool = self._tools.find(request.name)
         support = "optional" if tool is None else _support(tool)
         if tool is None or not self.wants_task(scope, request):
@@ -554,9 +679,17 @@ class ToolTasks(TaskReceiver):
         work = self._work(request, scope.session, scope.driving.event)
         return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
 
-    def _work(self, request: CallToolRequest, session: Any, event: RequestReceived) -> Work:
+    def _work(
+        self, request: CallToolRequest, session: Any, event: RequestReceived, asked: HandlerScope | None = None
+    ) -> Work:
+        """Return the work of a call. ``asked`` is the scope in which it was a plain call, with the answers so far."""
+
         def work(run: TaskRun) -> Any:
             run.scope = scope = self._new_context(run, session, event)
+            if asked is not None:
+                driving: Any = scope.driving
+                plain: Any = asked.driving
+                driving.begin(plain.flow.again())
             return self._work_call(scope, request)
 
         return work
@@ -565,12 +698,15 @@ class ToolTasks(TaskReceiver):
         """Return the work of an interrupted call: the same function with the same arguments."""
         try:
             params = orphan.request["params"]
-            request = _CODEC.decode(params, CallToolRequest)
+            # Records of earlier versions name no revision.
+            revision = Revision.parse(orphan.request.get("revision", REV_2025_11_25.name)) or REV_2025_11_25
+            own = codec(revision)
+            request = own.decode(params, CallToolRequest)
             context = RequestContext(
-                REV_2025_11_25.era,
-                REV_2025_11_25,
-                _CODEC.decode(orphan.request["capabilities"], ClientCapabilities),
-                _CODEC.decode(orphan.request["info"], Implementation),
+                revision.era,
+                revision,
+                own.decode(orphan.request["capabilities"], ClientCapabilities),
+                own.decode(orphan.request["info"], Implementation),
                 None,
                 orphan.owner,
                 None,
@@ -593,10 +729,12 @@ def _support(tool: Any) -> str:
 def _saved(scope: HandlerScope) -> dict[str, Any]:
     """Return what a call needs to run again, as JSON."""
     event = scope.driving.event
+    own = codec(event.context.revision)
     return {
         "params": event.raw["params"],
-        "capabilities": encode(_CODEC, event.context.capabilities),
-        "info": encode(_CODEC, event.context.info),
+        "capabilities": encode(own, event.context.capabilities),
+        "info": encode(own, event.context.info),
+        "revision": event.context.revision.name,
     }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcpio.app.runtime import OneShot, Runtime, Spawned
     from mcpio.app.thread_pool import ThreadPool
     from mcpio.engine.task_records import Owner
+    from mcpio.types.inputs import InputRequest
 
 __all__ = ["DisconnectedSession", "TaskHost", "TaskRun", "related"]
 
@@ -63,6 +64,12 @@ class TaskKeeper(Protocol):
     def note_answer(self, run: TaskRun) -> None:
         """Record that the work no longer waits."""
 
+    def open_question(self, run: TaskRun, key: str, question: dict[str, Any]) -> str:
+        """Record a question for a stateless requestor, and return its key in the task."""
+
+    def close_question(self, run: TaskRun, key: str) -> None:
+        """Record that nothing waits for an answer any more."""
+
 
 class DisconnectedSession:
     """The session of a task that was resumed while its requestor was not connected. Using it raises NoBackChannel."""
@@ -77,6 +84,7 @@ class TaskRun:
     """A running task. Handlers see it as ``Context.task``."""
 
     __slots__ = (
+        "_open",
         "_progress",
         "_receiver",
         "_wanting",
@@ -84,6 +92,7 @@ class TaskRun:
         "handle",
         "host",
         "id",
+        "is_asking",
         "is_over",
         "is_resumed",
         "owner",
@@ -132,6 +141,9 @@ class TaskRun:
         self._receiver = receiver
         self._progress: float | None = None
         self._wanting: list[OneShot] = []
+        self._open: dict[str, OneShot] = {}
+        self.is_asking: Callable[[], None] = lambda: None
+        """Called when the work asks a stateless requestor."""
 
     @property
     def related(self) -> dict[str, Any]:
@@ -190,7 +202,23 @@ class TaskRun:
         finally:
             self._receiver.note_answer(self)
 
+    async def put_question(self, key: str, question: InputRequest) -> Any:
+        """Keep a question in the task until its stateless requestor answers, and return the answer as it came."""
+        said = {"method": question.method, "params": dict(question.params or {})}
+        key = self._receiver.open_question(self, key, said)
+        answered = self._open[key] = self.host.runtime.one_shot()
+        self.is_asking()
+        try:
+            return await answered.wait()
+        finally:
+            del self._open[key]
+            self._receiver.close_question(self, key)
+
     # For the receiver
+
+    def have_answer(self, key: str, answer: Any) -> None:
+        """Pass on the answer to an open question."""
+        self._open[key].set(answer)
 
     def join(self, scope: HandlerScope) -> None:
         """Record that a ``tasks/result`` request waits: requests of the work may go to its session."""

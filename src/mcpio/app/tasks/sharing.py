@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.app.awaitables import settled
 from mcpio.engine.task_records import (
     TaskChanged,
+    TaskLook,
     TaskOutcome,
     TaskRecord,
     TaskState,
@@ -18,6 +20,7 @@ from mcpio.engine.task_records import (
     was_cancelled,
 )
 from mcpio.errors import ErrorCode, RequestError
+from mcpio.framing import json
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import OneShot, Runtime
@@ -47,6 +50,19 @@ class SharedTasks:
         """Return a task."""
         record, _ = await self._find(owner, id)
         return record.view()
+
+    async def look(self, owner: Owner, id: str) -> TaskLook:
+        """Return a task with its open questions and its outcome."""
+        record, stored = await self._find(owner, id)
+        inputs = {key: question for key, question in record.inputs.items() if key not in stored.answers}
+        return TaskLook(record.view(), inputs, _outcome(record, stored) if record.is_over else None)
+
+    async def answer(self, owner: Owner, id: str, answers: Mapping[str, Any]) -> None:
+        """Leave answers to a task's questions in the store, for the process that runs it."""
+        record, _ = await self._find(owner, id)
+        found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
+        if found:
+            await settled(self._store.answer(id, found))
 
     async def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
         """Return an owner's tasks, the oldest first, each with a number that it keeps."""

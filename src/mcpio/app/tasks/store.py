@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, assert_never
 
@@ -87,6 +87,9 @@ class SharedTaskStore(Protocol):
 
     def end(self, key: str, version: int, record: bytes) -> Settled[bool]:
         """Replace the record of a task and end its lease, if the task still has that version; return whether it had."""
+
+    def answer(self, key: str, answers: Mapping[str, bytes]) -> Settled[None]:
+        """Keep answers to a task's questions, by key, until the task is forgotten. The first for each key counts."""
 
     def renew(self, keys: Sequence[str], lease: float) -> Settled[Collection[str]]:
         """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
