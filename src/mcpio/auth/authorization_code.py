@@ -113,6 +113,7 @@ class OAuth(AuthorizationOptions):
             scopes=scopes,
             created_at=context.now,
             lifetime=self.login_timeout,
+            proof_key=found.proof_key(context, self, known, challenge),
         )
 
     def finish(
@@ -141,9 +142,11 @@ class OAuth(AuthorizationOptions):
             scopes=pending.scopes,
             send_scopes=False,
             signer=self.signer,
+            proof_key=pending.proof_key,
         )
         known = credentials or Credentials()
-        return known.authorized(token, pending.server, pending.client, pending.scopes | token.scopes)
+        requested = pending.scopes | token.scopes
+        return known.authorized(token, pending.server, pending.client, requested, pending.proof_key)
 
     def _client(
         self, context: FlowContext, server: AuthorizationServerMetadata, known: Credentials

@@ -17,6 +17,7 @@ import attrs
 from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.challenges import Challenge, parse_challenges
 from mcpio.auth.credentials import Credentials
+from mcpio.auth.dpop import Proofs
 from mcpio.auth.effects import (
     AskUser,
     BindRedirect,
@@ -135,6 +136,7 @@ class _Call:
     """The generation of the token that it was last made with."""
     renewed: bool = False
     obtained: bool = False
+    has_nonce: bool = False
     needed: frozenset[str] = frozenset()
     """The scopes of its last challenge."""
     challenge: Challenge | None = None
@@ -177,6 +179,7 @@ class Authorizer:
         self._error: AuthorizationError | None = None
         self._renew_not_before = float("-inf")
         self._reregistered = False
+        self._nonce: str | None = None
         self._dropped: set[str] = set()
 
         self._calls: dict[Hashable, _Call] = {}
@@ -217,13 +220,23 @@ class Authorizer:
         """Whether a person is at work: at an authorization URL, or with a code on another device."""
         return self._pending is not None or self._shows_code
 
-    def authorize(self, call: Hashable, operation: Hashable, now: float, *, background: bool = False) -> Headers | None:
+    def authorize(
+        self,
+        call: Hashable,
+        operation: Hashable,
+        now: float,
+        *,
+        method: str = "POST",
+        url: str | None = None,
+        background: bool = False,
+    ) -> Headers | None:
         """Return the header fields that authorize a call, or ``None``: keep the call until `next_ready` names it.
 
         ``call`` identifies the call, and ``operation`` its kind, such as the method and the name of the tool: step-ups
-        are counted for each operation. ``background`` calls, such as those of a reconnection, never have a person
-        asked: where one is needed, they fail with the URL in the error. Empty fields mean that no token is needed so
-        far. Report the end of every call with `refused`, `succeeded` or `drop`.
+        are counted for each operation. ``method`` and ``url`` are those of the HTTP request, for proofs of possession;
+        by default it is a POST to the server. ``background`` calls, such as those of a reconnection, never have a
+        person asked: where one is needed, they fail with the URL in the error. Empty fields mean that no token is
+        needed so far. Report the end of every call with `refused`, `succeeded` or `drop`.
 
         Raises LocalProtocolError once closed, and for a call that waits already.
         """
@@ -238,18 +251,19 @@ class Authorizer:
         entry = self._calls.setdefault(call, _Call(operation, background))
         self._admit(now)
         if self._state in _SENDING:
-            return self._headers(entry)
+            return self._headers(entry, method, url or self.server_url, now)
         self._waiting[call] = None
         if self._state is AuthorizationState.FAILED:
             self._release(self._error)
         return None
 
     def refused(
-        self, call: Hashable, status: int, challenges: Iterable[str], now: float
+        self, call: Hashable, status: int, challenges: Iterable[str], now: float, *, nonce: str | None = None
     ) -> Verdict | AuthorizationError:
         """Return the verdict on a call answered with 401 or 403; ``challenges`` are its ``WWW-Authenticate`` fields.
 
-        An error is the call's outcome. A 403 without an OAuth challenge is one, because no token would help.
+        ``nonce`` is the value of its ``DPoP-Nonce``. An error is the call's outcome. A 403 without an OAuth challenge
+        is one, because no token would help.
         Raises LocalProtocolError for a call that was not authorized here, or waits.
         """
         fields = tuple(challenges)
@@ -264,6 +278,12 @@ class Authorizer:
         lacks_scope = status == 403 and challenge is not None and challenge.params.get("error") == "insufficient_scope"
         if self._state is AuthorizationState.CLOSED or not (lacks_token or lacks_scope):
             return self._refusal(call, f"the server answers with status {status}", status, fields)
+        if nonce is not None:
+            self._nonce = nonce
+            if challenge is not None and challenge.params.get("error") == "use_dpop_nonce" and not entry.has_nonce:
+                # The token is fine; the proof lacked the nonce, which is no reason for a login (RFC 9449 §9).
+                entry.has_nonce = True
+                return Verdict.RETRY
         entry.challenge = challenge
         if self._state is AuthorizationState.FAILED and self._error is not None:
             del self._calls[call]
@@ -279,8 +299,12 @@ class Authorizer:
         self._waiting[call] = None
         return Verdict.WAIT
 
-    def succeeded(self, call: Hashable) -> None:
-        """Report that a call was neither answered with 401 nor 403: its budgets are as at first again."""
+    def succeeded(self, call: Hashable, *, nonce: str | None = None) -> None:
+        """Report that a call was neither answered with 401 nor 403: its budgets are as at first again.
+
+        ``nonce`` is the value of ``DPoP-Nonce`` in its response, for the proofs of the next calls.
+        """
+        self._nonce = nonce or self._nonce
         entry = self._calls.pop(call, None)
         if entry is not None:
             self._is_proven = self._is_proven or entry.generation == self._generation
@@ -649,12 +673,17 @@ class Authorizer:
         del self._calls[call]
         return AuthorizationError(message, status=status, challenges=fields)
 
-    def _headers(self, entry: _Call) -> Headers:
+    def _headers(self, entry: _Call, method: str, url: str, now: float) -> Headers:
         token = self._credentials.token
         entry.generation = self._generation
         if self._state is AuthorizationState.OPEN or token is None:
             return ()
-        return (("authorization", "Bearer " + token.access_token.reveal()),)
+        text, key = token.access_token.reveal(), self._credentials.proof_key
+        if not token.is_bound or key is None:
+            return (("authorization", "Bearer " + text),)
+        proofs = Proofs(key, self._entropy)
+        proof = proofs.proof(method, url, self._epoch + now, token=token.access_token, nonce=self._nonce)
+        return (("authorization", "DPoP " + text), ("dpop", proof))
 
     # The one flow.
 

@@ -43,10 +43,18 @@ class Credentials:
     """When the refresh token was presented, in Unix seconds, and ``None`` once the answer is known. A token that a
     process presented without living to see the answer is presented no second time."""
 
+    proof_key: Secret | None = None
+    """The private key of bound tokens, as PEM. A public client's refresh token is bound to it too."""
+
     def authorized(
-        self, token: TokenSet, server: AuthorizationServerMetadata, client: Registration, requested: frozenset[str]
+        self,
+        token: TokenSet,
+        server: AuthorizationServerMetadata,
+        client: Registration,
+        requested: frozenset[str],
+        proof_key: Secret | None = None,
     ) -> Self:
-        """Return the credentials with a new token."""
+        """Return the credentials with a new token; ``proof_key`` is the key that it is bound to."""
         return attrs.evolve(
             self,
             token=token,
@@ -54,6 +62,7 @@ class Credentials:
             registrations=self.with_registration(client).registrations,
             requested=requested,
             spent_at=None,
+            proof_key=proof_key,
         )
 
     def without_registration(self, issuer: str) -> Self:

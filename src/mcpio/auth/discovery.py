@@ -10,11 +10,13 @@ import attrs
 from mcpio.auth.challenges import Challenge
 from mcpio.auth.credentials import Credentials
 from mcpio.auth.documents import read_document, text
+from mcpio.auth.dpop import new_proof_key
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.metadata import AuthorizationServerMetadata, ProtectedResourceMetadata
 from mcpio.auth.options import AuthorizationOptions
 from mcpio.auth.scopes import select_scopes
+from mcpio.auth.secret import Secret
 from mcpio.auth.urls import (
     canonical_resource,
     check_endpoint,
@@ -39,6 +41,17 @@ class Discovered:
     """The text for the parameter ``resource``, as the metadata has it (AUTH-29)."""
     scopes_supported: frozenset[str] = frozenset()
     """The scopes that the protected resource lists."""
+    wants_proofs: bool = False
+    """Whether the protected resource takes bound tokens only."""
+
+    def proof_key(
+        self, context: FlowContext, options: AuthorizationOptions, known: Credentials, challenge: Challenge | None
+    ) -> Secret | None:
+        """Return the key to bind the token to: a new one the first time, and ``None`` if it is not to be bound."""
+        is_asked = self.wants_proofs or (challenge is not None and challenge.scheme.lower() == "dpop")
+        if options.dpop == "off" or (options.dpop == "auto" and not is_asked):
+            return None
+        return known.proof_key or new_proof_key(context.entropy)
 
     def scopes_to_request(
         self,
@@ -82,7 +95,8 @@ def discover(
         raise AuthorizationError("the protected resource names no authorization server", option="issuer=")
     issuer = options.issuer or options.choose_issuer(metadata.authorization_servers)
     server = yield from _server_metadata(context, issuer)
-    return Discovered(server, options.resource or metadata.resource, metadata.scopes_supported)
+    resource = options.resource or metadata.resource
+    return Discovered(server, resource, metadata.scopes_supported, metadata.dpop_required)
 
 
 def _resource_metadata(

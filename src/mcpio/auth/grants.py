@@ -63,6 +63,7 @@ class ClientCredentials(AuthorizationOptions):
             found.server, self.client_id, self.secret, can_sign=self.signer is not None, auth_method=method
         )
         scopes = found.scopes_to_request(self, known, challenge)
+        key = found.proof_key(context, self, known, challenge)
         token = yield from request_token(
             context,
             found.server,
@@ -70,9 +71,10 @@ class ClientCredentials(AuthorizationOptions):
             {"grant_type": "client_credentials"},
             resource=found.resource,
             scopes=scopes,
+            proof_key=key,
             signer=self.signer,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes)
+        return known.authorized(token, found.server, client, scopes | token.scopes, key)
 
 
 @attrs.frozen
@@ -99,6 +101,7 @@ class WorkloadIdentity(AuthorizationOptions):
             kind="workload", audience=issuer, client_id=self.client_id, resource=found.resource, scopes=scopes
         )
         client = Registration(issuer, self.client_id or "")
+        key = found.proof_key(context, self, known, challenge)
         token = yield from request_token(
             context,
             found.server,
@@ -106,8 +109,9 @@ class WorkloadIdentity(AuthorizationOptions):
             {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
             resource=found.resource,
             scopes=scopes,
+            proof_key=key,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes)
+        return known.authorized(token, found.server, client, scopes | token.scopes, key)
 
 
 @attrs.frozen(kw_only=True)
@@ -141,6 +145,7 @@ class EnterpriseManaged(AuthorizationOptions):
         id_token: Secret = yield NeedAssertion(kind="id_token", audience=self.idp_issuer, client_id=self.idp_client_id)
         assertion = yield from self._identity_assertion(context, found, scopes, id_token)
         client = given_client(found.server, self.client_id, self.client_secret)
+        key = found.proof_key(context, self, known, challenge)
         token = yield from request_token(
             context,
             found.server,
@@ -148,8 +153,9 @@ class EnterpriseManaged(AuthorizationOptions):
             {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
             resource=found.resource,
             scopes=scopes,
+            proof_key=key,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes)
+        return known.authorized(token, found.server, client, scopes | token.scopes, key)
 
     def _identity_assertion(
         self, context: FlowContext, found: Discovered, scopes: frozenset[str], id_token: Secret
@@ -205,8 +211,9 @@ class Device(AuthorizationOptions):
         elif client is None:
             client = yield from register_client(context, server, self.client_name, (), (_DEVICE_CODE, "refresh_token"))
         scopes = found.scopes_to_request(self, known, challenge, refreshable=True)
-        token = yield from self._poll(context, server, client, found.resource, scopes)
-        return known.authorized(token, server, client, scopes | token.scopes)
+        key = found.proof_key(context, self, known, challenge)
+        token = yield from self._poll(context, server, client, found.resource, scopes, key)
+        return known.authorized(token, server, client, scopes | token.scopes, key)
 
     def _poll(
         self,
@@ -215,6 +222,7 @@ class Device(AuthorizationOptions):
         client: Registration,
         resource: str,
         scopes: frozenset[str],
+        key: Secret | None,
     ) -> Flow[TokenSet]:
         device_code, interval, expires_at = yield from _show_code(context, server, client, resource, scopes)
         grant = {"grant_type": _DEVICE_CODE, "device_code": device_code.reveal()}
@@ -225,7 +233,14 @@ class Device(AuthorizationOptions):
             try:
                 return (
                     yield from request_token(
-                        context, server, client, grant, resource=resource, scopes=scopes, send_scopes=False
+                        context,
+                        server,
+                        client,
+                        grant,
+                        resource=resource,
+                        scopes=scopes,
+                        send_scopes=False,
+                        proof_key=key,
                     )
                 )
             except AuthorizationError as error:

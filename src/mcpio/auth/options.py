@@ -36,5 +36,10 @@ class AuthorizationOptions:
     """Chooses among several authorization servers (AUTH-13); by default, the first."""
     metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The metadata of the authorization server, in the members of RFC 8414; then nothing is discovered."""
+    dpop: Literal["auto", "require", "off"] = attrs.field(
+        default="auto", validator=attrs.validators.in_(("auto", "require", "off"))
+    )
+    """Whether tokens are bound to a key of this client (RFC 9449, AUTH-51): where the server asks for it, always, or
+    never. Bound tokens need the extra ``auth``."""
     legacy: bool = True
     """Whether a server without any metadata may be its own authorization server, as 2025-03-26 has it (AUTH-17)."""

@@ -45,6 +45,8 @@ class PendingAuthorization:
     """The scopes that were requested."""
     created_at: float
     """In Unix seconds."""
+    proof_key: Secret | None = None
+    """The private key to which the token will be bound, as PEM."""
     lifetime: float = LOGIN_TIMEOUT
     """Seconds from then that the person has."""
 

@@ -10,7 +10,8 @@ from mcpio.auth.clients import authenticated
 from mcpio.auth.credentials import Credentials
 from mcpio.auth.discovery import post_form
 from mcpio.auth.documents import read_document
-from mcpio.auth.effects import Flow, FlowContext
+from mcpio.auth.dpop import Proofs
+from mcpio.auth.effects import Flow, FlowContext, Response
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.registration import Registration
 from mcpio.auth.scopes import format_scopes
@@ -32,16 +33,22 @@ def request_token(
     send_scopes: bool = True,
     signer: Signer | None = None,
     refresh_token: Secret | None = None,
+    proof_key: Secret | None = None,
 ) -> Flow[TokenSet]:
     """Send a token request and return the tokens. ``grant`` has the fields of the grant, ``grant_type`` among them.
 
-    The request always names the resource (AUTH-29). Raises AuthorizationError, with the OAuth code of the answer.
+    The request always names the resource (AUTH-29). With a ``proof_key`` the token may come bound to it; the server may
+    ask for a nonce, once. Raises AuthorizationError, with the OAuth code of the answer.
     """
     fields, headers = yield from authenticated(context, client, signer)
     form = {**grant, "resource": resource, **fields}
     if scopes and send_scopes:
         form["scope"] = format_scopes(scopes)
-    response = yield from post_form(context, server.require("token_endpoint"), form, headers)
+    endpoint = server.require("token_endpoint")
+    if proof_key is None:
+        response = yield from post_form(context, endpoint, form, headers)
+    else:
+        response = yield from _post_with_proof(context, endpoint, form, headers, Proofs(proof_key, context.entropy))
     if response.status != 200:
         what = f"the answer of the token endpoint, with status {response.status},"
         error = oauth_error(read_document(response.body, what), what)
@@ -55,7 +62,22 @@ def request_token(
         client_id=client.client_id,
         scopes=scopes,
         refresh_token=refresh_token,
+        has_proof=proof_key is not None,
     )
+
+
+def _post_with_proof(
+    context: FlowContext, url: str, form: Mapping[str, str], headers: tuple[tuple[str, str], ...], proofs: Proofs
+) -> Flow[Response]:
+    """Post a form with a proof, and once more with the nonce that the server asks for (RFC 9449 §8)."""
+    response = yield from post_form(context, url, form, (*headers, ("dpop", proofs.proof("POST", url, context.now))))
+    nonce = next((value for name, value in response.headers if name == "dpop-nonce"), None)
+    if response.status != 400 or nonce is None:
+        return response
+    if read_document(response.body, "the answer of the token endpoint").get("error") != "use_dpop_nonce":
+        return response
+    again = proofs.proof("POST", url, context.now, nonce=nonce)
+    return (yield from post_form(context, url, form, (*headers, ("dpop", again))))
 
 
 def refresh(context: FlowContext, credentials: Credentials, signer: Signer | None = None) -> Flow[Credentials]:
@@ -79,6 +101,7 @@ def refresh(context: FlowContext, credentials: Credentials, signer: Signer | Non
         send_scopes=False,
         signer=signer,
         refresh_token=refresh_token,
+        proof_key=credentials.proof_key if token.is_bound else None,
     )
     return attrs.evolve(credentials, token=renewed, spent_at=None)
 

@@ -38,6 +38,8 @@ class TokenSet:
     """The token that renews it, or ``None``."""
     scopes: frozenset[str] = frozenset()
     """The scopes that were granted."""
+    is_bound: bool = False
+    """Whether it is sent with proofs of possession (RFC 9449)."""
 
     @classmethod
     def parse(
@@ -50,12 +52,15 @@ class TokenSet:
         client_id: str,
         scopes: frozenset[str],
         refresh_token: Secret | None = None,
+        has_proof: bool = False,
     ) -> Self:
         """Read the answer of a token endpoint that came at the time ``at``, in Unix seconds.
 
         ``scopes`` are those that were requested, which an answer without ``scope`` grants; ``refresh_token`` is kept
-        by an answer without one. Raises AuthorizationError for an answer that is an error whatever its status, that
-        has no usable access token, or whose ``token_type`` is not ``Bearer``.
+        by an answer without one; ``has_proof`` says that the request had a proof, so that the token may be bound.
+
+        Raises AuthorizationError for an answer that is an error whatever its status, that
+        has no usable access token, or whose ``token_type`` is not ``Bearer``, or ``DPoP`` for a proof.
         """
         what = "the answer of the token endpoint"
         document = read_document(body, what)
@@ -64,7 +69,8 @@ class TokenSet:
         access_token, kind = text(document, "access_token", what), text(document, "token_type", what)
         if access_token is None or not access_token.isascii() or not access_token.isprintable() or " " in access_token:
             raise AuthorizationError(f"{what} has no access token that a header field can carry")
-        if (kind or "").lower() != "bearer":
+        is_bound = has_proof and (kind or "").lower() == "dpop"
+        if not is_bound and (kind or "").lower() != "bearer":
             raise AuthorizationError(f"{what} has a token of the type {quoted(str(kind))}; this client uses Bearer")
         renewing = text(document, "refresh_token", what)
         granted = text(document, "scope", what) if document.get("scope") != "" else None
@@ -78,6 +84,7 @@ class TokenSet:
             None if lifetime is None else at + lifetime,
             refresh_token if renewing is None else Secret(renewing),
             scopes if granted is None else parse_scopes(granted),
+            is_bound,
         )
 
     def is_usable(self, at: float) -> bool:

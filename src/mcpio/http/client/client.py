@@ -304,7 +304,8 @@ class HttpClient:
         reopens = self._was_open and self._stage in _UNOPENED
         background = reopens or call.purpose in (Purpose.LISTEN, Purpose.RESUME, Purpose.END)
         named = None if revision is None else revision.name
-        if not self._exchanges.make(call, self._session_id, named, background=background):
+        url = self._location.at(call.target).url
+        if not self._exchanges.make(call, self._session_id, named, url=url, background=background):
             if call.purpose is Purpose.END:
                 # The end of a session is not worth a login.
                 self._exchanges.forget(call)
@@ -340,7 +341,8 @@ class HttpClient:
         challenges = headers_named(head, b"www-authenticate")
         if head.status == 403 and not challenges:
             return False  # a firewall, or a check of Host or Origin: no token would help
-        verdict = authorizer.refused(call.number, head.status, challenges, self._exchanges.now)
+        nonce = header(head, b"dpop-nonce")
+        verdict = authorizer.refused(call.number, head.status, challenges, self._exchanges.now, nonce=nonce)
         if isinstance(verdict, McpError):
             call.denied = verdict
             return False
@@ -354,7 +356,7 @@ class HttpClient:
     def _take_head(self, call: ClientExchange, head: ResponseHead) -> None:
         call.head = head
         if self.authorizer is not None and head.status not in (401, 403):
-            self.authorizer.succeeded(call.number)
+            self.authorizer.succeeded(call.number, nonce=header(head, b"dpop-nonce"))
         if call is self._hearing:
             self._hearing = None
             self._exchanges.timers.clear(call.number)

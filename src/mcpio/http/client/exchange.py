@@ -298,19 +298,32 @@ class ClientExchanges:
         return exchange
 
     def make(
-        self, exchange: ClientExchange, session_id: str | None, revision: str | None, *, background: bool = False
+        self,
+        exchange: ClientExchange,
+        session_id: str | None,
+        revision: str | None,
+        *,
+        url: str | None = None,
+        background: bool = False,
     ) -> bool:
         """Queue the request of an exchange: for the first time, or again for a redirect or with another token.
 
         Returns whether it was queued. Otherwise it rests, without a timer, until the authorizer names it. An exchange
-        that nobody waits for is in the ``background``.
+        that nobody waits for is in the ``background``. ``url`` is that of its target.
         """
         self._open[exchange.number] = exchange
         self._resting.discard(exchange.number)
         exchange.begin(session_id, self.now)
         headers = [*self._headers, *exchange.headers()]
         if self._authorizer is not None:
-            fields = self._authorizer.authorize(exchange.number, exchange.operation, self.now, background=background)
+            fields = self._authorizer.authorize(
+                exchange.number,
+                exchange.operation,
+                self.now,
+                method=exchange.purpose.method,
+                url=url,
+                background=background,
+            )
             if fields is None:
                 self.rest(exchange)
                 return False
