@@ -106,7 +106,7 @@ def test_the_listed_algorithms_are_verified(algorithm: str) -> None:
         {"nbf": "x"},
         {"nonce": "n"},
         {"at_hash": "h"},
-        {"cnf": {"jkt": "x"}},
+        {"cnf": {"kid": "x"}},
     ],
 )
 def test_a_token_that_is_not_for_this_server_and_time_is_not_valid(changed: dict[str, Any]) -> None:

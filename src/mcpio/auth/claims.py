@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from mcpio.auth.scopes import parse_scopes
 
-__all__ = ["confirmation_in", "is_for", "is_number", "scopes_in"]
+__all__ = ["DPOP_ALGORITHMS", "confirmation_in", "is_for", "is_number", "scopes_in"]
+
+DPOP_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")
+"""The algorithms of proofs: never an HMAC, whose key the proof itself would publish."""
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -39,6 +42,6 @@ def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
     bound = claims.get("cnf")
     if bound is None:
         return {}
-    if not isinstance(bound, Mapping) or not bound or not set(bound) <= {"x5t#S256"}:
+    if not isinstance(bound, Mapping) or not bound or not set(bound) <= {"x5t#S256", "jkt"}:
         return None
     return dict(bound) if all(isinstance(value, str) for value in bound.values()) else None

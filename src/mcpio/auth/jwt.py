@@ -23,7 +23,7 @@ from mcpio.auth.verifiers import NeedKeys
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
-__all__ = ["JwtVerifier"]
+__all__ = ["Jwt", "JwtVerifier", "is_signed", "parse_jwt"]
 
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 REFETCH_SECONDS: Final = 30.0
@@ -97,7 +97,7 @@ class JwtVerifier:
         known = self._verdicts.get(digest)
         if known is not None and at < known[1]:
             return known[0]
-        found = _parse(token.reveal())
+        found = parse_jwt(token.reveal())
         if found is None or not self._accepts_header(found.header):
             return None
         # The claims first: a token that could not be valid anyway must not make this server fetch keys.
@@ -107,7 +107,7 @@ class JwtVerifier:
         keys = self._keys_for(found.header, at)
         if isinstance(keys, NeedKeys):
             return keys
-        if not any(_is_signed(found, key) for key in keys):
+        if not any(is_signed(found, key) for key in keys):
             return None
         assert grant.expires_at is not None
         self._verdicts[digest] = (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway))
@@ -197,25 +197,29 @@ class JwtVerifier:
 
 
 @attrs.frozen
-class _Token:
+class Jwt:
+    """A JSON Web Token in its parts, unverified."""
+
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
     signed: bytes
     signature: bytes
 
 
-def _parse(token: str) -> _Token | None:
+def parse_jwt(token: str) -> Jwt | None:
+    """Return the parts of a signed token in compact form, ``None`` for anything else. Nothing is verified."""
     if _COMPACT.fullmatch(token) is None:
         return None
     signed, _, signature = token.rpartition(".")
     try:
         header, claims = (read_document(_decoded(part), "a part of the token") for part in signed.split("."))
-        return _Token(header, claims, signed.encode(), _decoded(signature))
+        return Jwt(header, claims, signed.encode(), _decoded(signature))
     except (AuthorizationError, ValueError):
         return None
 
 
-def _is_signed(token: _Token, key: Key) -> bool:
+def is_signed(token: Jwt, key: Key) -> bool:
+    """Return whether a token is signed with a key, by the algorithm that its header names and the key is for."""
     from joserfc.jws import JWSRegistry
 
     algorithm = JWSRegistry.algorithms[token.header["alg"]]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
 from mcpio.auth.challenges import bearer_challenge
+from mcpio.auth.claims import DPOP_ALGORITHMS
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.grant import Grant
@@ -18,14 +19,19 @@ from mcpio.auth.options import scopes_of
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
-from mcpio.auth.secret import Secret
+from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.urls import canonical_resource, resource_metadata_urls
 from mcpio.auth.verifiers import NeedKeys, Verifier
+
+if TYPE_CHECKING:
+    from mcpio.auth.proof_checks import ProofChecker
 
 __all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
 
 MAX_TOKEN: Final = 16 * 1024
 """The most characters of a token."""
+_DPOP: Final = ("off", "allow", "require")
+_SCHEMES: Final = {"off": ("bearer",), "allow": ("bearer", "dpop"), "require": ("dpop",)}
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 MOST_LOADING: Final = 64
 """How many fetches are under way at once."""
@@ -82,6 +88,10 @@ class ResourceServer:
     metadata_url: str | None = None
     """The URL of the metadata in challenges: by default that of RFC 9728 at the root of the host, for ``asgi.app`` the
     one below the resource. Every URL serves the same document."""
+    dpop: Literal["off", "allow", "require"] = attrs.field(default="off", validator=attrs.validators.in_(_DPOP))
+    """Whether tokens may, or must, be bound to a key that each request proves (RFC 9449). Needs the extra ``auth``."""
+    dpop_nonces: Secret | None = attrs.field(default=None, converter=attrs.converters.optional(as_secret), repr=False)
+    """A key of this server's, the same in all of its processes: proofs then need a nonce that was made with it."""
     mtls: bool = False
     """Whether tokens may be bound to the certificate of a client (RFC 8705), which only its connection can show."""
     outlive_token: bool = False
@@ -104,6 +114,9 @@ class ResourceServer:
             "authorization_servers": list(self.authorization_servers),
             "bearer_methods_supported": ["header"],
         }
+        if self.dpop != "off":
+            document["dpop_signing_alg_values_supported"] = list(DPOP_ALGORITHMS)
+            document["dpop_bound_access_tokens_required"] = self.dpop == "require"
         if self.mtls:
             document["tls_client_certificate_bound_access_tokens"] = True
         # A refresh token is a matter between a client and its authorization server (AUTH-40).
@@ -141,13 +154,18 @@ class ResourceServer:
         metadata = self.metadata_url
         if metadata is None and self.resource is not None:
             metadata = resource_metadata_urls(self.resource)[0]
-        challenge = bearer_challenge(
-            realm="mcp" if metadata is None else None,
-            error=error,
-            scope=format_scopes(needed - {OFFLINE_ACCESS}) or None,
-            resource_metadata=metadata,
-        )
-        return Refused(status, message, (("www-authenticate", str(challenge)),))
+        fields = []
+        for scheme in {"off": ("Bearer",), "allow": ("DPoP", "Bearer"), "require": ("DPoP",)}[self.dpop]:
+            challenge = bearer_challenge(
+                scheme,
+                realm="mcp" if metadata is None else None,
+                error=error,
+                scope=format_scopes(needed - {OFFLINE_ACCESS}) or None,
+                algs=" ".join(DPOP_ALGORITHMS) if scheme == "DPoP" else None,
+                resource_metadata=metadata,
+            )
+            fields.append(("www-authenticate", str(challenge)))
+        return Refused(status, message, tuple(fields))
 
     def insufficient(self, scopes: Iterable[str]) -> Refused:
         """Return the refusal of a request whose token lacks scopes; name all that the request needs (AUTH-34)."""
@@ -171,6 +189,11 @@ class _Presented:
     token: Secret
     header: str
     """The header field that it came in: only verifiers for that field see it."""
+    is_proved: bool
+    """Whether its scheme is ``DPoP``."""
+    proof: str | None
+    method: str
+    target: str
     certificate: str | None
     loaded: frozenset[int] = frozenset()
     """The verifiers that have fetched for it."""
@@ -215,6 +238,7 @@ class Guard:
         self._effects: deque[Fetch] = deque()
         self._admissions: deque[Admission] = deque()
         self._tokens = 0
+        self._checker: ProofChecker | None = None
 
     def admit(
         self,
@@ -234,7 +258,7 @@ class Guard:
         found = self._token(headers, target)
         if isinstance(found, Refused):
             return found
-        return self._judge(request, _Presented(*found, certificate), now)
+        return self._judge(request, _Presented(*found, method, target, certificate), now)
 
     def next_admission(self) -> Admission | None:
         """Return a verdict that was waited for, or ``None``."""
@@ -262,7 +286,7 @@ class Guard:
         for each in [each for each in self._loading.values() if each.deadline <= now]:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 
-    def _token(self, headers: Headers, target: str) -> tuple[Secret, str] | Refused:
+    def _token(self, headers: Headers, target: str) -> tuple[Secret, str, bool, str | None] | Refused:
         if "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
         names = {each.header for each in self.server.verify}
@@ -272,14 +296,19 @@ class Guard:
         if len(found) > 1:
             return self.server.refusal(400, "One request has one token", "invalid_request")
         [(name, value)] = found
+        proofs = [value.strip() for name, value in headers if name.lower() == "dpop"]
+        is_proved = False
         if name == "authorization":
             scheme, _, value = value.strip().partition(" ")
-            if scheme.lower() != "bearer":
+            is_proved = scheme.lower() == "dpop"
+            if scheme.lower() not in _SCHEMES[self.server.dpop]:
                 return self.server.refusal(401, "Authorization is required")
+            if is_proved and len(proofs) != 1:
+                return self.server.refusal(401, "One request has one proof", "invalid_dpop_proof")
         token = value.strip()
         if len(token) > MAX_TOKEN or _B64TOKEN.fullmatch(token) is None:
             return self._invalid()
-        return Secret(token), name
+        return Secret(token), name, is_proved, proofs[0] if is_proved else None
 
     def _judge(self, request: Hashable, shown: _Presented, now: float) -> Grant | Refused | None:
         at = self.epoch + now
@@ -288,8 +317,8 @@ class Guard:
                 continue
             verdict = verifier.verify(shown.token, self.server.resource, at)
             if isinstance(verdict, Grant):
-                if not self._is_holder(verdict, shown):
-                    return self._invalid()
+                if (refused := self._unbound(verdict, shown, at)) is not None:
+                    return refused
                 if missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
                     return self.server.insufficient(())
                 if self.server.hierarchy:
@@ -299,14 +328,42 @@ class Guard:
                 return self._load(verifier, request, shown, now)
         return self._invalid()
 
-    def _is_holder(self, grant: Grant, shown: _Presented) -> bool:
-        """Return whether a request shows the key that its token is bound to; a bound token is no plain bearer's."""
-        if not grant.confirmation:
-            return True
+    def _unbound(self, grant: Grant, shown: _Presented, at: float) -> Refused | None:
+        """Return why a request does not show the key that its token is bound to; a bound token is no plain bearer's."""
         thumbprint = grant.confirmation.get("x5t#S256")
-        if not self.server.mtls or thumbprint is None or shown.certificate is None:
-            return False
-        return thumbprint == base64url(bytes.fromhex(shown.certificate))
+        if thumbprint is not None and (
+            not self.server.mtls
+            or shown.certificate is None
+            or thumbprint != base64url(bytes.fromhex(shown.certificate))
+        ):
+            return self._invalid()
+        key = grant.confirmation.get("jkt")
+        if key is None and not shown.is_proved:
+            return None
+        if key is None or shown.proof is None or self.server.resource is None:
+            return self._invalid()
+        found = self._proofs().check(
+            shown.proof,
+            method=shown.method,
+            resource=self.server.resource,
+            target=shown.target,
+            token=shown.token,
+            at=at,
+        )
+        if isinstance(found, str):
+            return None if found == key else self._invalid()
+        if found.error == "overloaded":
+            return _UNAVAILABLE
+        refused = self.server.refusal(401, "The proof is not valid", found.error)
+        nonce = () if found.nonce is None else (("dpop-nonce", found.nonce),)
+        return attrs.evolve(refused, headers=(*refused.headers, *nonce))
+
+    def _proofs(self) -> ProofChecker:
+        if self._checker is None:
+            from mcpio.auth.proof_checks import ProofChecker  # needs joserfc
+
+            self._checker = ProofChecker(self.server.dpop_nonces)
+        return self._checker
 
     def _invalid(self) -> Refused:
         # The same for a token that is unknown, expired or for another server: a difference would tell which.
