@@ -12,12 +12,18 @@ import anyio
 import coredis.exceptions
 import pytest
 import trio
+import trio.testing
 from redis_server import redis_server
 from shared_tasks import SharedShelf, Shelf, put
 
 from mcpio.app.awaitables import settled
+from mcpio.app.changes import Changed
+from mcpio.app.server import Server
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.task_records import StoredTask
 from mcpio.stores.redis import RedisStore
+from mcpio.trio import memory_client
+from mcpio.types import CallToolRequest
 
 LONG_AGO, LATER = 1.0, 4e9
 
@@ -178,6 +184,70 @@ async def _until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.001)
 
 
+# The bus of changes
+
+
+CHANGES = (Changed("tools"), Changed("updated", "file:///a", ("file:///",)))
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_changes_reach_every_process(url: str, backend: str) -> None:
+    prefix = next(_prefixes)
+
+    async def main() -> None:
+        async with RedisStore(url, prefix=prefix) as one, RedisStore(url, prefix=prefix) as other:
+            here: list[Changed] = []
+            there: list[Changed] = []
+            ends = one.changes.subscribe(here.append), other.changes.subscribe(there.append)
+            await one._client.publish(f"{prefix}changes", '{"kind": "weather"}')
+            await one._client.publish(f"{prefix}changes", "?")
+            for change in CHANGES:
+                one.changes.publish(change)
+                one.changes.publish(change)
+            await _until(lambda: len(here) == len(there) == 2)
+            assert tuple(here) == tuple(there) == CHANGES
+            ends[0]()
+            ends[0]()
+            other.changes.publish(Changed("prompts"))
+            await _until(lambda: len(there) == 3)
+            assert len(here) == 2
+
+    anyio.run(main, backend=backend)
+
+
+def test_changes_from_before_the_store_is_open_wait_up_to_a_bound(url: str) -> None:
+    store, heard = RedisStore(url, prefix=next(_prefixes)), list[Changed]()
+    store.changes.subscribe(heard.append)
+    for number in range(5000):
+        store.changes.publish(Changed("updated", f"file:///{number}"))
+
+    async def main() -> None:
+        async with store:
+            await _until(lambda: len(heard) == 4096)
+
+    trio.run(main)
+    assert heard[0].uri == "file:///904"
+
+
+def test_change_that_cannot_be_sent_is_sent_later() -> None:
+    async def main() -> None:
+        changes, sent = RedisStore().changes, list[str]()
+
+        async def publish(text: str) -> None:
+            sent.append(text)
+            if len(sent) == 1:
+                raise coredis.exceptions.ConnectionError("away")
+
+        changes.publish(Changed("tools"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(changes.send, publish)
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+        assert len(sent) == 2
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 # Redis alone
 
 
@@ -236,3 +306,45 @@ def test_redis_store_listens_again_after_its_connection_broke(url: str) -> None:
                 await trio.sleep(0.01)
 
     in_redis(url, check)
+
+
+# Servers
+
+
+def test_servers_share_tasks_through_redis(url: str) -> None:
+    prefix = next(_prefixes)
+    ended: list[str] = []
+
+    async def main() -> None:
+        gate = trio.Event()
+
+        def mine(store: RedisStore) -> Server:
+            server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.05), changes=store.changes)
+
+            @server.tool(task_support="required")
+            async def dig(depth: int) -> str:
+                try:
+                    await gate.wait()
+                except BaseException:
+                    ended.append("cancelled")
+                    raise
+                return f"{depth} m"
+
+            return server
+
+        async with (
+            RedisStore(url, prefix=prefix) as one,
+            RedisStore(url, prefix=prefix) as other,
+            memory_client(mine(one)) as here,
+            memory_client(mine(other)) as there,
+        ):
+            first = await here.start_task(CallToolRequest("dig", {"depth": 1}))
+            second = await here.start_task(CallToolRequest("dig", {"depth": 2}))
+            assert (await there.get_task(first.id)).status == "working"
+            assert (await there.cancel_task(first.id)).status == "cancelled"
+            await _until(lambda: ended == ["cancelled"])
+            gate.set()
+            assert (await there.task(second.id).result()).text == "2 m"
+            assert (await here.get_task(first.id)).status == "cancelled"
+
+    trio.run(main)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
 import coredis
+import coredis.exceptions
 
+from mcpio.app.changes import Changed
 from mcpio.engine.task_records import Owner, StoredTask, StorePut
+from mcpio.errors import InvalidMessage
+from mcpio.framing import json
 
-__all__ = ["RedisStore"]
+__all__ = ["RedisChanges", "RedisStore"]
 
 # Every script takes the prefix of all keys. A task is a hash:
 #   record, payload   as the task machine gave them
@@ -134,8 +138,55 @@ _RETRY: Final = 1.0
 """Seconds before the way to the server is tried again, where coredis has given up."""
 
 
+_MOST_WAITING: Final = 4096
+"""How many changes wait while the server cannot be reached. Beyond, the oldest are lost."""
+
+
+class RedisChanges:
+    """The bus of changes between processes, for ``Server(changes=…)``: ``RedisStore.changes``.
+
+    Changes reach all processes whose store is open, this one included. One that waits already is not sent twice.
+    """
+
+    def __init__(self, subscribe: Callable[[str, Callable[[str], None]], Callable[[], None]]) -> None:
+        self._subscribe = subscribe
+        self._waiting: dict[str, None] = {}
+        self._wake: anyio.Event | None = None
+
+    def publish(self, change: Changed) -> None:
+        """Give a change to all subscribers, in this process and in others, once the store is open."""
+        self._waiting[json.dumps(change.to_json()).decode()] = None
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        if self._wake is not None:
+            self._wake.set()
+
+    def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
+        """Call a function with each change, in the event loop's thread. Returns what ends that."""
+
+        def hear(text: str) -> None:
+            with suppress(InvalidMessage, ValueError):  # something else writes to the channel
+                callback(Changed.from_json(json.loads(text.encode())))
+
+        return self._subscribe("changes", hear)
+
+    async def send(self, publish: Callable[[str], Awaitable[Any]]) -> None:
+        """Send what is published, until cancelled."""
+        while True:
+            self._wake = anyio.Event()
+            while self._waiting:
+                text = next(iter(self._waiting))
+                del self._waiting[text]  # first: the same change may come again while this one is sent
+                try:
+                    await publish(text)
+                except (coredis.exceptions.RedisError, OSError):
+                    self._waiting[text] = None
+                    await anyio.sleep(_RETRY)
+            await self._wake.wait()
+
+
 class RedisStore:
-    """Keeps tasks in Redis or Valkey, for any number of processes: a ``SharedTaskStore``.
+    """Keeps tasks in Redis or Valkey, for any number of processes: a ``SharedTaskStore``, and a bus for changes.
 
     Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
     with the same server and ``prefix`` share their tasks. Methods raise what coredis raises: ``coredis.exceptions``.
@@ -146,6 +197,8 @@ class RedisStore:
 
     lease: float
     """For how long a process keeps a task without a sign of life, in seconds."""
+    changes: RedisChanges
+    """The bus, for ``Server(changes=…)``."""
 
     def __init__(
         self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "mcpio:", lease: float = 30.0, **options: Any
@@ -162,6 +215,7 @@ class RedisStore:
         self._holder = secrets.token_hex(8)
         self._client: coredis.Redis[bytes] = coredis.Redis.from_url(url, **options)
         self._callbacks: dict[str, list[Callable[[str], None]]] = {}
+        self.changes = RedisChanges(self._subscribed)
         self._open: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
@@ -172,6 +226,7 @@ class RedisStore:
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             await group.start(self._listen)
+            group.start_soon(self.changes.send, self._publish_change)
         except BaseException:
             await stack.aclose()
             raise
@@ -250,14 +305,22 @@ class RedisStore:
             raise RuntimeError("the store is not open: serve within 'async with store'")
         return await self._client.register_script(_COMMON + script)(args=[self._prefix, *arguments])
 
+    async def _publish_change(self, text: str) -> None:
+        await self._client.publish(f"{self._prefix}changes", text)
+
     def _subscribed(self, channel: str, callback: Callable[[str], None]) -> Callable[[], None]:
         callbacks = self._callbacks.setdefault(channel, [])
         callbacks.append(callback)
-        return lambda: callbacks.remove(callback)
+
+        def end() -> None:
+            if callback in callbacks:
+                callbacks.remove(callback)
+
+        return end
 
     async def _listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Pass on what processes publish, for as long as the store is open."""
-        channels = {self._prefix + channel: channel for channel in ("tasks",)}
+        channels = {self._prefix + channel: channel for channel in ("tasks", "changes")}
         is_first = True
         while True:
             try:
