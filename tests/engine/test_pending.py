@@ -376,5 +376,6 @@ def test_states_have_the_members_that_a_snapshot_keeps() -> None:
         "via",
         "task",
         "envelope",
+        "listening",
     ]
     assert len(attrs.fields(OutgoingState)) == 13

@@ -99,6 +99,7 @@ from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
 if TYPE_CHECKING:
     from mcpio.engine.batches import Batches, JoinedAnswers
     from mcpio.engine.dialect import DialectDecoder, Step
+    from mcpio.engine.listening import Listening
     from mcpio.engine.outgoing_tasks import OutgoingTasks
     from mcpio.engine.snapshot import IncomingState, SessionState
     from mcpio.engine.stateless import StatelessServer
@@ -109,6 +110,7 @@ ANY: Final = object()
 """Any exchange."""
 
 _LOG: Final = "notifications/message"
+LISTEN: Final = "subscriptions/listen"
 _TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
 _HANDSHAKE: Final = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
 _AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
@@ -161,7 +163,6 @@ class Connection:
         "_tasks",
         "can_reach",
         "info",
-        "instructions",
     )
 
     role: ClassVar[Role]
@@ -170,7 +171,7 @@ class Connection:
 
     info: Implementation
     """Who this side is."""
-    instructions: str | None
+    instructions: str | None = None
     """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
     can_reach: Callable[[Hashable], bool] | None
     """For transports with exchanges: tells whether an outgoing message can get out by an exchange (its ``via``), or by
@@ -187,7 +188,6 @@ class Connection:
         options = chosen("options", options, Options)
         self.info = info
         self._capabilities = capabilities
-        self.instructions = None
         self.can_reach = can_reach
         self._options = options
         self._channel = channel = Channel(options.limits, self.role)
@@ -604,12 +604,12 @@ class Connection:
         is_wanted = parent is not None or related_to is None
         if parent is not None and parent.context.era is Era.STATELESS:
             dialogue: IncomingDialogue = parent.dialogue
-            method, name, params, is_wanted = self._checked_stateless(notification, parent)
+            method, name, params, key, is_wanted = self._checked_stateless(notification, parent)
         elif not is_wanted and self._options.stateless_revisions:
             return  # the request may have been a stateless one, and then the session has no say
         else:
             method, name, params = self._checked_notification(notification)
-            dialogue = self._dialogue
+            dialogue, key = self._dialogue, coalescing_key(method, params)
         marked = params if parent is None or parent.task is None else with_related_task(params, parent.task)
         text = self._notification_text(dialogue, name, marked)
         if is_wanted:
@@ -619,7 +619,7 @@ class Connection:
                 Queued.LOG if name == _LOG else Queued.NOTIFICATION,
                 via=None if parent is None else parent.via,
                 related=related_to,
-                key=coalescing_key(method, marked),
+                key=key,
             )
             self._check_outbox()
         if self._observers:
@@ -854,7 +854,6 @@ class Connection:
         channel = self._channel
         channel.now = now
         channel.reason = CloseReason[state.reason]
-        self.instructions = state.instructions
         phase = Phase[state.phase]
         if phase is Phase.CLOSING:
             channel.life = _CLOSING
@@ -984,8 +983,15 @@ class Connection:
         if channel.life is _OPEN:
             channel.reason = reason
             self._lose_outgoing(reason, channel.cause)
+            self._end_subscriptions()
         channel.begin_closing(what, grace)
         self._admission = self._admitted()
+
+    def _end_subscriptions(self) -> None:
+        """End what the peer subscribed to: it would run on for as long as the connection is open."""
+
+    def _end_subscription(self, request: IncomingRequest, what: RequestInput) -> None:
+        """Tell the peer on a channel that its subscription is over, after the answer to it."""
 
     def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
         """Close now, with output unsent and requests unanswered. This appends the last event: report others first."""
@@ -1630,13 +1636,15 @@ class Connection:
 
     def _checked_stateless(
         self, notification: Any, parent: IncomingRequest
-    ) -> tuple[Method | None, str, dict[str, Any], bool]:
-        """Return method, name and params of a notification of a stateless request, and whether it is wanted."""
-        dialogue = cast("StatelessServer", parent.dialogue)
+    ) -> tuple[Method | None, str, dict[str, Any], Hashable, bool]:
+        """Return method, name, params and key of a notification of a stateless request, and whether it is wanted."""
+        dialogue = cast("StatelessServer | Listening", parent.dialogue)
         method = method_to_send(notification, Kind.NOTIFICATION)
         name: str = notification.method if method is None else method.name
         params = encode(dialogue.codec, notification)
-        return method, name, params, dialogue.check_notification(parent, method, params)
+        marked = dialogue.notification(parent, method, params)
+        key = dialogue.coalescing_key(parent, method, params)
+        return method, name, params if marked is None else marked, key, marked is not None
 
     def _check_send(self, what: Input, method: Method | None) -> None:
         if not self._allows(what):
@@ -1800,8 +1808,8 @@ class Connection:
         token = 0 if request.token is None else request.token
         dialogue = request.dialogue
         params = encode(dialogue.codec, payload_of(ProgressNotification, token, progress, total, message))
-        if request.token is None:
-            return
+        if request.token is None or request.name == LISTEN:
+            return  # a subscription carries what was subscribed to only (SUB-06)
         if request.task is not None:
             params = with_related_task(params, request.task)
         text = self._notification_text(dialogue, "notifications/progress", params)
@@ -1820,6 +1828,8 @@ class Connection:
         else:
             channel = self._channel
             channel.outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
+            if request.name == LISTEN:
+                self._end_subscription(request, what)
             if channel.outbox.size + channel.held.unwritten > channel.limits.queued_bytes:
                 self._check_outbox()
         if self._observers:

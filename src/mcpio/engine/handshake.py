@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import Codec, codec
 from mcpio.engine.admission import Admission, admission, offered
@@ -28,6 +28,8 @@ class Handshake:
 
     __slots__ = ("_offered", "_role", "codec", "context", "encoder", "instructions", "phase")
 
+    listening: Final = None
+    """Subscriptions of this era are no requests that run on."""
     phase: Phase
     """Assigned by ``step`` and by a snapshot, and nowhere else. The life of the connection is not its business."""
     context: RequestContext | None

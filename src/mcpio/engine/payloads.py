@@ -170,6 +170,7 @@ _OWN_VERBS = {
     "notifications/progress": "send_progress",
     "notifications/cancelled": "cancel_request",
     "notifications/initialized": "the engine itself",
+    "notifications/subscriptions/acknowledged": "acknowledge",
 }
 
 

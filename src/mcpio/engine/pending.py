@@ -20,7 +20,7 @@ from mcpio.revisions import Era
 if TYPE_CHECKING:
     from mcpio.codec import Codec
     from mcpio.engine.dialect import DialectEncoder
-    from mcpio.engine.snapshot import IncomingState, OutgoingState
+    from mcpio.engine.snapshot import IncomingState, ListeningState, OutgoingState
 
 __all__ = [
     "IncomingDialogue",
@@ -71,6 +71,10 @@ class IncomingDialogue(Protocol):
     @property
     def encoder(self) -> DialectEncoder | None:
         """Writes notifications and contents in a dialect; ``None`` for the official protocol."""
+
+    @property
+    def listening(self) -> ListeningState | None:
+        """What a subscription is about, as a snapshot has it; ``None`` for other requests."""
 
     @property
     def form(self) -> Hashable:
@@ -518,6 +522,7 @@ class IncomingRequests:
                 via=each.via,  # type: ignore[arg-type]  # the connection has checked it
                 task=each.task,
                 envelope=_envelope_of(each.context),
+                listening=each.dialogue.listening,
             )
             for each in self
         ]

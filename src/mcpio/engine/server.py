@@ -9,16 +9,16 @@ import attrs
 
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission
-from mcpio.engine.connection import Connection
+from mcpio.engine.connection import LISTEN, Connection
 from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
 from mcpio.engine.gates import UNKNOWN_CLIENT
 from mcpio.engine.inbox import KEEP
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of, to_json
-from mcpio.engine.table import Input, Life, Phase, Role
+from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
-from mcpio.events import Answered, Negotiated, RequestContext
+from mcpio.events import Answered, CancelReceived, IncomingId, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import (
@@ -31,9 +31,10 @@ from mcpio.types.lifecycle import (
 from mcpio.types.meta import META_PROTOCOL_VERSION, TASKS_EXTENSION
 
 if TYPE_CHECKING:
-    from mcpio.engine.pending import IncomingDialogue
+    from mcpio.engine.pending import IncomingDialogue, IncomingRequest
     from mcpio.engine.snapshot import IncomingState, SessionState
     from mcpio.engine.stateless import StatelessServer
+    from mcpio.types.subscriptions import SubscriptionFilter
 
 __all__ = ["ServerConnection"]
 
@@ -45,7 +46,7 @@ class ServerConnection(Connection):
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
     """
 
-    __slots__ = ("principal",)
+    __slots__ = ("instructions", "principal")
 
     role = Role.SERVER
     _capabilities_type = ServerCapabilities
@@ -100,6 +101,30 @@ class ServerConnection(Connection):
                 info=None if info is None else encode(settled, info),
             )
 
+    def acknowledge(self, id: IncomingId, honoured: SubscriptionFilter) -> None:
+        """Begin a subscription, the answer to ``subscriptions/listen`` (SUB-02): ``honoured`` is part of its filter.
+
+        Its notifications go by ``send_notification`` with ``related_to=id``, and its result ends it; the engine adds
+        the id of the subscription to each. Dropped quietly when the client ended it in the meantime. Raises
+        ``LocalProtocolError``, and changes nothing, for a request of another method, for a second time, and for more
+        than the request asked for; and ``NoBackChannel`` as ``send_notification``. Drain the events, write the chunks.
+        """
+        from mcpio.engine.listening import Listening
+
+        request = self._to_answer(id)
+        if request is not None:
+            dialogue = request.dialogue
+            if not isinstance(dialogue, Listening):
+                raise LocalProtocolError(f"{request.name} is no subscription: acknowledge answers {LISTEN}")
+            params = dialogue.acknowledgement(request, honoured)
+            text = self._notification_text(dialogue, "notifications/subscriptions/acknowledged", params)
+            self._check_route(request)
+            dialogue.honoured = params["notifications"]
+            self._channel.outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.id)
+            self._check_outbox()
+            if self._observers:
+                self._tell_call("acknowledge", id=id, honoured=params["notifications"])
+
     # Stateless requests
 
     @property
@@ -139,7 +164,12 @@ class ServerConnection(Connection):
             self._events.append(Answered(name, None, message.raw, via))
             self._answer(jsonrpc.encode_result(message.id, stateless.discovered(self.instructions)), via)
             return None
-        return row, stateless, self._context_of(envelope, via)
+        dialogue: IncomingDialogue = stateless
+        if name == LISTEN:
+            from mcpio.engine.listening import Listening
+
+            dialogue = Listening(stateless, message.params.get("notifications") or {})
+        return row, dialogue, self._context_of(envelope, via)
 
     def _why_not_initialized(self, message: jsonrpc.Request) -> RequestError:
         return unsupported_version(message.params.get("protocolVersion"), self._options.revisions)
@@ -160,7 +190,43 @@ class ServerConnection(Connection):
             envelope = stateless.read_envelope({"_meta": state.envelope})
         except RequestError as error:
             raise LocalProtocolError(f"malformed snapshot: {error.message}") from error
-        return stateless, self._context_of(envelope, state.via)
+        context = self._context_of(envelope, state.via)
+        if state.listening is None:
+            return stateless, context
+        from mcpio.engine.listening import Listening
+
+        listening = Listening(stateless, state.listening.asked)
+        listening.honoured = state.listening.honoured
+        return listening, context
+
+    def _end_subscriptions(self) -> None:
+        if not self._options.stateless_revisions:
+            return
+        from mcpio.engine.listening import Listening
+        from mcpio.types.subscriptions import SubscriptionsListenResult
+
+        for request in self._incoming:
+            dialogue = request.dialogue
+            if not isinstance(dialogue, Listening):
+                continue
+            if dialogue.honoured is None:
+                what, error = RequestInput.SEND_ERROR, self._refusal("closing", LISTEN)
+                text = jsonrpc.encode_error(request.wire_id, error.code, error.message, error.data)
+            else:
+                what, result = RequestInput.SEND_RESULT, SubscriptionsListenResult()
+                text = jsonrpc.encode_result(request.wire_id, dialogue.write_result(request, result))
+            # To the program it is as if the client had ended it: an answer all the same is dropped.
+            self._incoming.finish(request, RequestInput.RECV_CANCEL)
+            self._channel.outbox.put(text, Kind.RESPONSE, via=request.via, related=request.id, last=True)
+            self._end_subscription(request, what)
+            self._events.append(CancelReceived(request.id, "the connection is closing", {}))
+
+    def _end_subscription(self, request: IncomingRequest, what: RequestInput) -> None:
+        if what is not RequestInput.SEND_RESULT or request.via is not None:
+            return
+        # After the result, since clients take a cancellation that comes first for a lost subscription (SUB-08).
+        text = jsonrpc.encode_notification("notifications/cancelled", {"requestId": request.wire_id})
+        self._channel.outbox.put(text, Kind.NOTIFICATION, lane=request.id)
 
     # The handshake
 
@@ -210,7 +276,7 @@ class ServerConnection(Connection):
         )
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
-        self.principal = principal
+        self.principal, self.instructions = principal, state.instructions
         super()._load(state, now, principal)
 
 

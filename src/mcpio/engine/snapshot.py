@@ -46,6 +46,14 @@ class OutgoingState:
 
 
 @attrs.frozen(kw_only=True)
+class ListeningState:
+    """One subscription: the filter that was asked for, and the part that was acknowledged."""
+
+    asked: dict[str, Any]
+    honoured: dict[str, Any] | None
+
+
+@attrs.frozen(kw_only=True)
 class IncomingState:
     """One incoming request."""
 
@@ -58,6 +66,7 @@ class IncomingState:
     task: str | None = None
     envelope: dict[str, Any] | None = None
     """The members of ``_meta`` that a stateless request came with."""
+    listening: ListeningState | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -150,7 +159,7 @@ def load(snapshot: Any) -> SessionState:
     return state
 
 
-_SINCE_2 = ("envelope",)
+_SINCE_2 = ("envelope", "listening")
 """The members that version 1 lacks."""
 
 _CONTAINERS = {

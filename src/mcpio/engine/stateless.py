@@ -59,6 +59,7 @@ class StatelessServer:
 
     encoder: Final = None
     """Dialects are for the handshake era."""
+    listening: Final = None
 
     def __init__(self, info: Implementation, capabilities: ServerCapabilities, options: Options) -> None:
         self._revisions = options.revisions
@@ -164,14 +165,16 @@ class StatelessServer:
             if not isinstance(error.data, Mapping) or not isinstance(error.data.get(name), kind):
                 raise LocalProtocolError(f"the data of error {code} need the member {name}")
 
-    def check_notification(self, request: IncomingRequest, method: Method | None, params: Mapping[str, Any]) -> bool:
-        """Return whether a notification that belongs to a request is wanted.
+    def notification(
+        self, request: IncomingRequest, method: Method | None, params: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the params of a notification that belongs to a request; ``None`` if the client does not want it.
 
         Raises ``LocalProtocolError`` for one that must not be sent: only log messages belong to a request (PAT-02),
         and methods that are not the protocol's.
         """
         if method is None:
-            return True
+            return params
         fault = why_not_sent(method, Role.SERVER, self.codec.revision, self.capabilities, None)
         if fault is not None:
             raise LocalProtocolError(fault)
@@ -179,7 +182,10 @@ class StatelessServer:
             raise LocalProtocolError(f"{method.name} does not belong to a request: it is for subscriptions")
         # Without a level the client wants none (GONE-04).
         level: Any = request.context.log_level
-        return level is not None and at_least(params["level"], level)
+        return params if level is not None and at_least(params["level"], level) else None
+
+    def coalescing_key(self, request: IncomingRequest, method: Method | None, params: Mapping[str, Any]) -> None:
+        """Return ``None``: each log message counts."""
 
     def _created_task(self, request: IncomingRequest, result: Any) -> dict[str, Any]:
         """Return the answer to a call that goes on as a task (XTASK-01, XTASK-04)."""

@@ -20,10 +20,11 @@ from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, RequestEr
 from mcpio.events import CloseReason, Event, IncomingId, OutgoingId
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.observe.recording import VERSION, said_bytes
-from mcpio.revisions import Revision
+from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types.custom import RawNotification, RawRequest
 from mcpio.types.discovery import DiscoverResult
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
+from mcpio.types.subscriptions import SubscriptionFilter
 
 __all__ = ["Replay", "ReplayedCall", "replay"]
 
@@ -343,6 +344,14 @@ def _report(connection: Connection, entry: Mapping[str, Any], now: float) -> _Ou
     return _NOTHING
 
 
+def _acknowledge(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ServerConnection):
+        raise TypeError("only a server acknowledges subscriptions")
+    honoured = codec(REV_2026_07_28).decode(entry["honoured"], SubscriptionFilter)
+    connection.acknowledge(IncomingId(entry["id"]), honoured)
+    return _NOTHING
+
+
 def _notify(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     notification = RawNotification(entry["method"], entry["params"])
     connection.send_notification(notification, related_to=_incoming(entry["related_to"]))
@@ -376,6 +385,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "respond": _respond,
     "send_progress": _report,
     "send_notification": _notify,
+    "acknowledge": _acknowledge,
 }
 
 
