@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -12,9 +13,10 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import Client, ConnectFailed, Context, Server, TextContent
+from mcpio import Client, ConnectFailed, Context, Options, Server, TextContent
 from mcpio.app import Accepted, Form
 from mcpio.errors import ErrorCode, RequestError
+from mcpio.revisions import REV_2025_03_26
 from mcpio.trio import memory_client, proxy
 from mcpio.types import (
     CreateMessageRequest,
@@ -363,3 +365,20 @@ def test_session_that_ends_during_a_reload_leaves_nothing() -> None:
         assert all(each.connection.closed for each in kitchens.clients)
 
     _run(main)
+
+
+def test_options_of_the_source_kept() -> None:
+    async def main() -> None:
+        options = Options(revisions=(REV_2025_03_26,))
+        kitchen = _kitchen()
+        async with memory_client(proxy(partial(memory_client, kitchen, options=options))) as client:
+            await client.call_tool("bake", {"kind": "rye"})
+            assert [session.connection.revision for session in kitchen.sessions] == [REV_2025_03_26]
+
+    _run(main)
+
+
+def test_client_without_capabilities_declares_none() -> None:
+    server: Any = proxy(Kitchens())
+    session = SimpleNamespace(connection=server.connection())  # before its handshake
+    assert list(server.options_for(session)) == ["on_notification"]

@@ -9,7 +9,9 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a request needs it
 from mcpio.app.server import Lifespan, Server
+from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, McpError, RequestError
+from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
 if TYPE_CHECKING:
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId, Peer
 
-__all__ = ["ForwardingServer", "Upstreams"]
+__all__ = ["HANDSHAKE_ERA", "ForwardingServer", "Upstreams"]
+
+HANDSHAKE_ERA: Final = Options(revisions=HANDSHAKE_REVISIONS)
+"""The options of both sides of a proxy."""
 
 
 class Upstreams(Protocol):
@@ -37,13 +42,13 @@ class Upstreams(Protocol):
 class ForwardingServer(Server):
     """A server whose sessions each have a session of their own with another server. Made by ``mcpio.trio.proxy``.
 
-    Tasks are not passed on. A client's capabilities are declared to the server behind it, and that server's to the
-    client.
+    Both sides speak the revisions with a handshake, whose sessions belong together. Tasks are not passed on. A client's
+    capabilities are declared to the server behind it, and that server's to the client.
     """
 
     def __init__(self, lifespan: Lifespan, *, may_change: bool) -> None:
         """``lifespan`` yields the ``Upstreams``. ``may_change`` declares every feature, since the server may get it."""
-        super().__init__("proxy", lifespan=lifespan)
+        super().__init__("proxy", lifespan=lifespan, options=HANDSHAKE_ERA)
         self._may_change = may_change
         self._in_flight: dict[ServerSession, list[IncomingId]] = {}
         self.handlers = {method: partial(self._forward, method) for method in self.handlers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -12,7 +13,7 @@ import trio
 from mcpio import types
 from mcpio._drivers import report
 from mcpio.app.client import Client
-from mcpio.app.forwarding import ForwardingServer
+from mcpio.app.forwarding import HANDSHAKE_ERA, ForwardingServer
 from mcpio.app.server import Server
 from mcpio.app.server_session import ServerSession
 from mcpio.errors import ConnectFailed, McpError
@@ -43,6 +44,8 @@ def proxy(source: ServerSource, *, watch: Watch | None = None) -> Server:
     Serving raises ConnectFailed if the other server does not start.
     """
     opener = opener_of(source)
+    if "options" not in getattr(opener, "keywords", ()):  # of a partial
+        opener = partial(opener, options=HANDSHAKE_ERA)
 
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[_Upstreams]:
