@@ -60,6 +60,7 @@ class Site:
             options=options,
             limits=limits,
             durable=None if store is None else DurableSessions(self._keeping(chosen)),
+            revisions=chosen.revisions,
         )
 
     # Requests

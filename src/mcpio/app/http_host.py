@@ -95,6 +95,8 @@ class HttpHost:
             on_room=self._note_room,
             durable=None if hooks is None else self._durable(hooks),
             protected=protected,
+            revisions=server.options.revisions,
+            param_headers=server.tools.param_headers,
         )
         self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
         self._unanswered = unanswered

@@ -25,6 +25,7 @@ __all__ = [
     "encode_raw_result",
     "encode_request",
     "encode_result",
+    "error_code_in",
     "parse",
     "result_in",
 ]
@@ -239,6 +240,15 @@ def result_in(answer: bytes) -> bytes:
     """Return the text of the result in an answer that ``encode_result`` made."""
     # An id cannot contain this: quotation marks inside of a string are escaped.
     return answer[answer.index(b'"result":') + 9 : -1]
+
+
+def error_code_in(answer: bytes) -> int | None:
+    """Return the code in an answer that ``encode_error`` made; ``None`` for another message of ours."""
+    found = _ERROR_CODE.match(answer)
+    return None if found is None else int(found[1])
+
+
+_ERROR_CODE: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(?:-?\d+|"(?:[^"\\]|\\.)*+"),"error":\{"code":(-?\d+)')
 
 
 def encode_raw_result(id: int | str, result_json: bytes) -> bytes:

@@ -15,12 +15,13 @@ from mcpio.errors import ErrorCode
 from mcpio.framing import jsonrpc
 from mcpio.http.model import Denied, Headers, RequestHead
 from mcpio.http.options import Answers, HostPolicy, HttpOptions
-from mcpio.revisions import HANDSHAKE_REVISIONS
+from mcpio.http.stateless import HANDSHAKE_NAMES
 
 __all__ = [
     "HEALTH_CHECKS",
     "LEGACY_CHECKS",
     "MCP_CHECKS",
+    "REQUESTED_HEADERS",
     "UPGRADE_CHECKS",
     "Admission",
     "Admissions",
@@ -28,6 +29,7 @@ __all__ = [
     "ParsedRequest",
     "Rejection",
     "acceptable_answers",
+    "accepts_events",
     "cors_headers",
     "first_failure",
     "preflight_headers",
@@ -125,6 +127,8 @@ class Checks:
     options: HttpOptions
     max_bytes: int
     """The longest body that it accepts."""
+    stateless: bool = False
+    """Whether a POST may be of a revision without sessions. The body tells, so its version is not checked here."""
 
 
 def first_failure(request: ParsedRequest, checks: Checks) -> Rejection | None:
@@ -151,6 +155,11 @@ def acceptable_answers(request: ParsedRequest, options: HttpOptions) -> Answers:
     return "json" if takes_json else "sse"
 
 
+def accepts_events(request: ParsedRequest) -> bool:
+    """Return whether the client takes a stream. One that does not say is taken to."""
+    return not request.accept or _accepts(request, _EVENTS)
+
+
 # CORS: what pages of other origins may read
 
 
@@ -167,19 +176,30 @@ def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
     )
 
 
-def preflight_headers(checks: Checks) -> Headers:
-    """Return the header fields of the answer to a preflight request, beside ``cors_headers``."""
+def preflight_headers(checks: Checks, requested: Headers = ()) -> Headers:
+    """Return the header fields of the answer to a preflight request, beside ``cors_headers``.
+
+    ``requested`` are its fields. There is no wildcard for the names of ``Mcp-Param-*``, so those that it asks for are
+    allowed by name.
+    """
     options = checks.options
     if options.cors is None:
         return ()
+    asked = b",".join(value for name, value in requested if name == REQUESTED_HEADERS).lower()
+    params = b"".join(b", " + name for name in dict.fromkeys(_PARAM_NAME.findall(asked)))
     return (
         (b"access-control-allow-methods", ", ".join(checks.methods).encode()),
         (
             b"access-control-allow-headers",
-            b"authorization, dpop, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id",
+            b"authorization, dpop, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id, "
+            b"mcp-method, mcp-name" + params,
         ),
         (b"access-control-max-age", b"%d" % options.cors.max_age),
     )
+
+
+REQUESTED_HEADERS: Final = b"access-control-request-headers"
+_PARAM_NAME: Final = re.compile(rb"mcp-param-[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
 # The checks
@@ -288,7 +308,7 @@ def too_large(max_bytes: int) -> Rejection:
 
 def _version(request: ParsedRequest, checks: Checks) -> Rejection | None:
     """Require that the client's revision is one of the handshake era, if it names one (HTTP-31)."""
-    if request.version is None or request.version in _WITH_SESSIONS:
+    if request.version is None or request.version in HANDSHAKE_NAMES or (checks.stateless and request.method == "POST"):
         return None
     return Rejection(400, f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported")
 
@@ -331,7 +351,6 @@ _FIELDS: Final = frozenset(
         b"last-event-id",
     }
 )
-_WITH_SESSIONS: Final = frozenset(revision.name for revision in HANDSHAKE_REVISIONS)
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"

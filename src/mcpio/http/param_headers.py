@@ -9,8 +9,10 @@ from typing import Any, Final
 import attrs
 
 from mcpio.framing.headers import encode_field
+from mcpio.http.model import Headers
+from mcpio.http.stateless import check_field
 
-__all__ = ["ANNOTATION", "ParamHeader", "param_fields", "param_headers"]
+__all__ = ["ANNOTATION", "ParamHeader", "check_param_fields", "param_fields", "param_headers"]
 
 ANNOTATION: Final = "x-mcp-header"
 """The member of a property's schema that names the header."""
@@ -55,13 +57,28 @@ def param_fields(headers: tuple[ParamHeader, ...], arguments: Mapping[str, Any] 
     """Return the header fields for a call: none for an argument that is absent or null (HDR-07)."""
     fields = []
     for header in headers:
-        value: Any = arguments
-        for key in header.path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        text = _text_of(value)
+        text = _text_of(_value_of(header, arguments))
         if text is not None:
             fields.append((f"mcp-param-{header.name.lower()}".encode(), encode_field(text).encode()))
     return fields
+
+
+def check_param_fields(headers: tuple[ParamHeader, ...], arguments: Any, fields: Headers) -> None:
+    """Raise RequestError if the fields of a call do not repeat its arguments (HDR-09, HDR-12).
+
+    Names of ``fields`` are in lower case; those that no property is annotated with are ignored.
+    """
+    for header in headers:
+        value = _value_of(header, arguments)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        check_field(fields, f"Mcp-Param-{header.name}", _text_of(value), number=is_number)
+
+
+def _value_of(header: ParamHeader, arguments: Any) -> Any:
+    value = arguments
+    for key in header.path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _text_of(value: Any) -> str | None:

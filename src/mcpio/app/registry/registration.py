@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options, chosen
@@ -21,10 +21,14 @@ from mcpio.app.registry.uri_template import UriTemplate
 from mcpio.app.schema.signature import Binder
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, Validator
 from mcpio.errors import InvalidMessage
+from mcpio.framing import json
 from mcpio.revisions import REVISIONS
 from mcpio.types._fields import Payload
 from mcpio.types.content import Annotations, Icon
 from mcpio.types.tools import TaskSupport, Tool, ToolAnnotations, ToolExecution
+
+if TYPE_CHECKING:
+    from mcpio.http.param_headers import ParamHeader
 
 __all__ = [
     "PromptOptions",
@@ -132,16 +136,30 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
     if takes is not None:
         _check_fit(takes, binder)
     checks = None if gives is None else _validator(gives, "output_schema", "result", OWN_STEPS)
+    shown = _sayable(shown, options)
     return FunctionTool(
         endpoint,
-        _sayable(shown, options),
+        shown,
         encoder=encoder,
+        param_headers=_param_headers(shown, endpoint),
         accepts=accepts,
         gives=checks,
         resumes=options.get("resume", False),
         immediate_response=options.get("immediate_response"),
         becomes_task=options.get("becomes_task", False),
     )
+
+
+def _param_headers(tool: Tool, endpoint: RegisteredFunction) -> tuple[ParamHeader, ...]:
+    """Return which arguments header fields repeat over HTTP. Raises ValueError: clients would leave such a tool out."""
+    if b'"x-mcp-header":' not in json.dumps(tool.input_schema):
+        return ()
+    from mcpio.http.param_headers import param_headers  # few tools have any
+
+    try:
+        return param_headers(tool.input_schema)
+    except ValueError as error:
+        raise ValueError(f"{endpoint.binder.name}(), input schema: {error}") from None
 
 
 def make_resource(uri: str, function: Any, options: ResourceOptions, *, context: type) -> FunctionResource:

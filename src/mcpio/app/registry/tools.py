@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.contracts import HandlerScope
@@ -20,6 +20,9 @@ from mcpio.framing import json
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
 
+if TYPE_CHECKING:
+    from mcpio.http.param_headers import ParamHeader
+
 __all__ = ["FunctionTool", "Tools"]
 
 
@@ -35,6 +38,7 @@ class FunctionTool:
         "enabled",
         "endpoint",
         "immediate_response",
+        "param_headers",
         "resumes",
     )
 
@@ -50,6 +54,8 @@ class FunctionTool:
     """A text for the model when a task has begun."""
     becomes_task: bool
     """Whether a stateless client's call is a plain one until the function asks to become a task."""
+    param_headers: tuple[ParamHeader, ...]
+    """The arguments that header fields repeat over HTTP."""
 
     def __init__(
         self,
@@ -62,6 +68,7 @@ class FunctionTool:
         resumes: bool = False,
         immediate_response: str | None = None,
         becomes_task: bool = False,
+        param_headers: tuple[ParamHeader, ...] = (),
     ) -> None:
         """Check arguments by ``accepts`` and structured results by ``gives``: hand-written schemas."""
         self.endpoint = endpoint
@@ -70,6 +77,7 @@ class FunctionTool:
         self.resumes = resumes
         self.immediate_response = immediate_response
         self.becomes_task = becomes_task
+        self.param_headers = param_headers
         self._encoder = encoder
         self._accepts = accepts
         self._gives = gives
@@ -123,6 +131,11 @@ class Tools(Registry[FunctionTool]):
     def masks_errors(self) -> bool:
         """Whether the texts of exceptions are hidden from clients."""
         return self._mask_errors
+
+    def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
+        """Return which arguments of a tool header fields repeat over HTTP; none of one that is not offered."""
+        tool = self.find(name)
+        return () if tool is None else tool.param_headers
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""

@@ -8,7 +8,7 @@ that follows from a turn of the caller's loop, and asks each question once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from posixpath import dirname, relpath
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import attrs
 
 from mcpio.auth.grant import Grant
+from mcpio.engine.envelope import read_envelope, unsupported_version
 from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.engine.timers import Timers
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError, RequestError
 from mcpio.events import (
     CancelReceived,
     CloseReason,
@@ -43,11 +44,13 @@ from mcpio.http.checks import (
     Admissions,
     Checks,
     Rejection,
+    accepts_events,
     preflight_headers,
     too_large,
 )
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.param_headers import ParamHeader, check_param_fields
 from mcpio.http.server.sessions import (
     JSON,
     LISTENING,
@@ -60,7 +63,8 @@ from mcpio.http.server.sessions import (
     Stream,
 )
 from mcpio.http.server.streams import Streams, TimerKind, is_running, session_headers
-from mcpio.revisions import REV_2025_03_26, Revision
+from mcpio.http.stateless import check_mirrors, era_of
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_03_26, Era, Revision
 from mcpio.types.lifecycle import ServerCapabilities
 
 if TYPE_CHECKING:
@@ -102,6 +106,7 @@ NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never 
 SESSION_REQUIRED: Final = Rejection(400, "Invalid request: Mcp-Session-Id is required: initialize first")
 OVERLOADED: Final = Rejection(503, "Service unavailable: too much is held for clients", ErrorCode.INTERNAL_ERROR, LATER)
 CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
+NO_EVENTS: Final = Rejection(406, "Not acceptable: a subscription is a stream: Accept must list text/event-stream")
 STORE_FAILED: Final = Rejection(503, "Service unavailable: sessions cannot be stored", ErrorCode.INTERNAL_ERROR, SOON)
 TOO_MANY_REQUESTS: Final = Rejection(503, "Service unavailable: too many requests", ErrorCode.INTERNAL_ERROR, LATER)
 TOO_MANY_SESSIONS: Final = Rejection(503, "Service unavailable: too many sessions", ErrorCode.INTERNAL_ERROR, LATER)
@@ -216,6 +221,8 @@ class HttpServer:
         on_room: Callable[[HttpSession], None] = lambda _: None,
         durable: Durability | None = None,
         protected: ResourceServer | None = None,
+        revisions: tuple[Revision, ...] = HANDSHAKE_REVISIONS,
+        param_headers: Callable[[str], tuple[ParamHeader, ...]] = lambda _: (),
     ) -> None:
         """Begin without sessions.
 
@@ -232,6 +239,8 @@ class HttpServer:
             durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
             protected: What its clients have to be authorized by. Its metadata is served, and its challenges are sent;
                 who sends a request is decided before, and said in its head.
+            revisions: Those that the engines of ``connect`` speak. One endpoint serves both eras.
+            param_headers: Returns which arguments of a tool header fields have to repeat.
 
         Raises:
             ValueError: If options name one path twice, or sessions are to be durable that cannot be resumed.
@@ -246,6 +255,10 @@ class HttpServer:
         self._on_given_up = on_given_up
         self._on_room = on_room
         self._durable = durable
+        self._revisions = revisions
+        self._eras = frozenset(revision.era for revision in revisions)
+        self._serves_stateless = Era.STATELESS in self._eras
+        self._param_headers = param_headers
         self._short = min(SLACK, limits.message_bytes)
 
         self._sessions: dict[int, HttpSession] = {}
@@ -276,9 +289,10 @@ class HttpServer:
     def _all_endpoints(self, protected: ResourceServer | None) -> dict[str, Endpoint]:
         options, longest = self._options, self._limits.message_bytes
         methods: tuple[str, ...] = ("POST",)
-        if options.sessions:
+        if options.sessions and Era.HANDSHAKE in self._eras:
             methods = ("POST", "GET", "DELETE") if options.listening else ("POST", "DELETE")
-        found = [(options.path, Endpoint(Checks(MCP_CHECKS, methods, options, longest), self._admit_mcp, self._mcp))]
+        mcp = Checks(MCP_CHECKS, methods, options, longest, self._serves_stateless)
+        found = [(options.path, Endpoint(mcp, self._admit_mcp, self._mcp))]
         if options.health is not None:
             health = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
             found.append((options.health, Endpoint(health, lambda _: None, _health)))
@@ -529,6 +543,8 @@ class HttpServer:
             last_event_id=last_event_id,
             size=size,
         )
+        if self._serves_stateless or head.method == "OPTIONS":
+            exchange.keep_fields(head.headers)
         rejection = self._admit(exchange, admission)
         if rejection is not None:
             exchange.reject(rejection)
@@ -582,7 +598,8 @@ class HttpServer:
         if exchange.lookup is _WAITING:
             return
         if exchange.request.method == "OPTIONS":
-            exchange.respond(204, preflight_headers(self._endpoints[exchange.request.path].checks))
+            checks = self._endpoints[exchange.request.path].checks
+            exchange.respond(204, preflight_headers(checks, exchange.fields))
         else:
             self._serve(exchange, exchange.take_body())
 
@@ -595,14 +612,14 @@ class HttpServer:
             self._endpoints[exchange.request.path].serve(exchange, body)
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
-        """Act on a client that is gone in the middle. What it asked for goes on (HTTP-24)."""
+        """Act on a client that is gone in the middle. In a session, what it asked for goes on (HTTP-24, SHTTP-06)."""
         session, stream = exchange.session, exchange.stream
         if session is not None:
             self.streams.detach(session, exchange)
             self._touched[session] = None  # requests of ours that went by the exchange may have failed
         self._forget_exchange(exchange)
-        if session is not None and session.is_legacy and stream is not None:
-            # The channel of a session of 2024-11-05 broke, which is its end.
+        if session is not None and (session.is_stateless or (session.is_legacy and stream is not None)):
+            # A stateless request ends with its exchange, and a session of 2024-11-05 with its channel.
             session.connection.connection_lost(cause, self.streams.now)
             self._flush(session)
 
@@ -634,6 +651,9 @@ class HttpServer:
     def _admit_mcp(self, exchange: Exchange) -> Rejection | None:
         """Require that the session is open and belongs to the caller (SESS-04, SESS-05, SESS-09)."""
         id, request = exchange.session_id, exchange.request
+        if self._serves_stateless and not exchange.is_complete and exchange.version_is_open:
+            # The body tells whether the session means anything.
+            return OVERLOADED if self._ledger.is_nearly_full else None
         if id is None or not self._options.sessions:
             if request.method != "POST":
                 return SESSION_REQUIRED
@@ -669,6 +689,13 @@ class HttpServer:
 
     def _mcp(self, exchange: Exchange, body: bytes) -> None:
         """Act on a request: a message, the wish to listen, or the end of a session."""
+        if self._serves_stateless and exchange.request.method == "POST":
+            message = jsonrpc.parse(body)
+            if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
+                self._post_alone(exchange, body, message)
+                return
+            if exchange.session is None and not self._find_session(exchange, body):
+                return
         session = exchange.session
         if session is None:
             # Only a POST needs none.
@@ -688,6 +715,15 @@ class HttpServer:
         else:
             exchange.respond(204, session_headers(session, exchange))
             self.end(session)
+
+    def _find_session(self, exchange: Exchange, body: bytes) -> bool:
+        """Look the session up that a whole request names; return whether to go on with it now."""
+        rejection = self._admit_mcp(exchange)
+        if rejection is not None:
+            exchange.reject(rejection)
+        elif exchange.lookup is _WAITING:
+            exchange.add_to_body(body)
+        return exchange.response is _UNDECIDED and exchange.lookup is not _WAITING
 
     def _post_first(self, exchange: Exchange, body: bytes) -> None:
         """Act on a message without a session: one begins with it."""
@@ -769,6 +805,93 @@ class HttpServer:
             exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
         else:
             exchange.reject(Rejection(400, str(fault), fault.code))
+
+    # The stateless era: a request brings all that is to be known, and nothing of it is left after the answer. The first
+    # fault decides (ERA-13); here are those of the body and of the header fields, up to ``Mcp-Name``.
+
+    def _post_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
+        """Act on a message of the stateless era."""
+        version, exchange.fields, fields = exchange.request.version, (), exchange.fields
+        headers = () if version is None else (version,)
+        if isinstance(message, jsonrpc.Notification):
+            # Nothing that it says could be about another exchange (P7), and its fields may be missing (SHTTP-04).
+            if version is None or any(version == revision.name for revision in self._revisions):
+                exchange.respond(202, ())
+            else:
+                self._answer_alone(exchange, unsupported_version(version, self._revisions), None)
+            return
+        if not isinstance(message, jsonrpc.Request):
+            reason, code = "Invalid request: a POST is one request or notification", ErrorCode.INVALID_REQUEST
+            if isinstance(message, jsonrpc.Malformed):
+                reason, code = message.reason, message.code
+            exchange.reject(Rejection(400, reason, code), _id_to_answer(message))
+            return
+        try:
+            read_envelope(message.params, self._revisions, header=headers)
+            check_mirrors(message, fields)
+        except RequestError as fault:
+            self._answer_alone(exchange, fault, message.id)
+            return
+        rejection = self._admit_alone(exchange, message)
+        if rejection is not None:
+            exchange.reject(rejection, message.id)
+        else:
+            self._run_alone(exchange, body, message, fields)
+
+    def _admit_alone(self, exchange: Exchange, request: jsonrpc.Request) -> Rejection | None:
+        """Return why a request cannot run now, or ``None``."""
+        if self.is_closing:
+            return CLOSING
+        if len(self._sessions) - len(self._named) >= self._limits.exchanges:
+            # Requests whose clients are gone count, too.
+            return TOO_MANY_REQUESTS
+        if request.method == _LISTEN:
+            if not accepts_events(exchange.request):
+                return NO_EVENTS
+            exchange.answers = "sse"
+        return None
+
+    def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request, fields: Headers) -> None:
+        """Give a request to an engine that lives for it alone."""
+        connection = self._connect(exchange.principal)
+        connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal)
+        events = []
+        while (event := connection.next_event()) is not None:
+            events.append(event)
+        request = next((event for event in events if isinstance(event, RequestReceived)), None)
+        fault = None if request is None else self._fault_in_params(message, fields)
+        if request is None or fault is not None:
+            if request is not None and fault is not None:
+                connection.send_error(request.id, fault)
+            self._answer_now(exchange, connection)
+            return
+        session = self._open(connection, exchange.principal)
+        session.is_stateless = True
+        self._enter(session, exchange)
+        self._begun.append((session, self.streams.open(session, exchange)))
+        for event in events:
+            self._note(session, event)
+
+    def _fault_in_params(self, message: jsonrpc.Request, fields: Headers) -> RequestError | None:
+        """Return what is wrong with the ``Mcp-Param-*`` fields of a request, or ``None`` (HDR-09)."""
+        if message.method != "tools/call":
+            return None
+        try:
+            check_param_fields(self._param_headers(message.params["name"]), message.params.get("arguments"), fields)
+        except RequestError as fault:
+            return fault
+        return None
+
+    def _answer_now(self, exchange: Exchange, connection: ServerConnection) -> None:
+        """Answer a request that the engine has answered: no handler has seen it (SHTTP-08, SHTTP-09)."""
+        answer: Any = connection.next_message(via=_ALONE)
+        connection.abort()
+        code = jsonrpc.error_code_in(answer.text)
+        exchange.respond(_STATUSES.get(code, 200), (JSON,), answer.text)
+
+    def _answer_alone(self, exchange: Exchange, fault: RequestError, id: int | str | None) -> None:
+        """Refuse a request that no engine has seen."""
+        exchange.respond(400, (JSON,), jsonrpc.encode_error(id, fault.code, fault.message, fault.data))
 
     # The transport of 2024-11-05, for clients that know no other: one path to listen, one to POST to (FALL-05).
     # A session begins when its client listens and ends with that. All output goes there, answers too (FALL-01).
@@ -1065,6 +1188,19 @@ class HttpServer:
             self._timers.clear((_ENGINE, session.key, 0))
         else:
             self._timers.set((_ENGINE, session.key, 0), due)
+
+
+_ALONE: Final = LISTENING + 1
+"""What the engine of a stateless request calls the exchange: the first stream of its session."""
+
+_LISTEN: Final = "subscriptions/listen"
+
+_STATUSES: Final[Mapping[int | None, int]] = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.METHOD_NOT_FOUND: 404,
+    ErrorCode.HEADER_MISMATCH: 400,
+}
+"""By code: the status of an answer that an engine gave to a stateless request. Others have 200."""
 
 
 def _nothing() -> None:

@@ -12,10 +12,11 @@ from mcpio.engine.ledger import Held
 from mcpio.engine.outbox import BACKLOG
 from mcpio.engine.server import ServerConnection
 from mcpio.events import IncomingId
-from mcpio.http.checks import ParsedRequest, Rejection, rejection_body
+from mcpio.http.checks import REQUESTED_HEADERS, ParsedRequest, Rejection, rejection_body
 from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseItem
 from mcpio.http.options import Answers
 from mcpio.http.server.replay import EventQueue, ReplayBuffer
+from mcpio.http.stateless import HANDSHAKE_NAMES
 
 __all__ = [
     "EXCHANGE_COST",
@@ -87,6 +88,7 @@ class HttpSession:
         "held",
         "id",
         "is_legacy",
+        "is_stateless",
         "journal",
         "key",
         "next_stream",
@@ -105,6 +107,8 @@ class HttpSession:
     """The id that its client uses; ``None`` until it was assigned, and for a request without a session."""
     is_legacy: bool
     """Whether it speaks the transport of 2024-11-05, where all output goes to one listening stream."""
+    is_stateless: bool
+    """Whether it is one request of the stateless era, and ends with the exchange that brought it (SHTTP-06)."""
     key: int
     """The name that the server uses: never used twice."""
     principal: Hashable
@@ -141,7 +145,7 @@ class HttpSession:
         self.key = key
         self.connection = connection
         self.id = None
-        self.is_legacy = False
+        self.is_legacy = self.is_stateless = False
         self.principal = principal
         self.streams = {}
         self.next_stream = LISTENING + 1
@@ -264,6 +268,7 @@ class Exchange:
         "answers",
         "body",
         "cost",
+        "fields",
         "gate",
         "id",
         "is_complete",
@@ -294,6 +299,8 @@ class Exchange:
     """Which forms of response the client takes."""
     cost: int
     """Bytes that it takes beside its bodies."""
+    fields: Headers
+    """The header fields that repeat parts of the body, or that a preflight request asks by; only while it is read."""
     body: bytes | bytearray
     """The part of the body that has come."""
     session: HttpSession | None
@@ -341,6 +348,7 @@ class Exchange:
         self.principal = principal
         self.answers = answers
         self.cost = EXCHANGE_COST + size
+        self.fields = ()
         self.body = b""
         self.session = None
         self.stream = None
@@ -351,6 +359,19 @@ class Exchange:
         self.lookup = Lookup.NONE
 
     # The request
+
+    def keep_fields(self, headers: Headers) -> None:
+        """Keep the header fields that are checked with the body, or that a preflight request asks by."""
+        if self.request.method == "OPTIONS":
+            self.fields = tuple(field for field in headers if field[0] == REQUESTED_HEADERS)
+        elif self.version_is_open:
+            self.fields = tuple(field for field in headers if field[0].startswith(b"mcp-"))
+        self.cost += sum(len(value) for _, value in self.fields)
+
+    @property
+    def version_is_open(self) -> bool:
+        """Whether it is a POST whose header fields do not tell that it is of a revision with sessions."""
+        return self.request.method == "POST" and self.request.version not in HANDSHAKE_NAMES
 
     def take_body(self) -> bytes:
         """Return the body, and forget it."""

@@ -16,7 +16,8 @@ from mcpio.auth.scopes import format_scopes
 from mcpio.engine.limits import Limits
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.timers import Timers
-from mcpio.errors import NoBackChannel
+from mcpio.errors import ErrorCode, NoBackChannel
+from mcpio.framing import jsonrpc
 from mcpio.framing.sse import encode_comment, encode_event
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Headers, header_fields
@@ -89,8 +90,10 @@ class Streams:
 
     def expect_answer(self, session: HttpSession, stream: Stream) -> None:
         """Start the timer after which the response becomes a stream, answered or not (``sse_after``)."""
-        limit, exchange = self._options.sse_after, stream.exchange
-        if limit is not None and exchange is not None and exchange.answers == "auto" and not exchange.items:
+        exchange = stream.exchange
+        # A stream that cannot be resumed gains nothing by beginning early, and takes the status from a late refusal.
+        limit = self._options.keep_alive if session.is_stateless else self._options.sse_after
+        if limit is not None and exchange is not None and exchange.answers != "json" and not exchange.items:
             stream.has_timer = True
             self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
 
@@ -164,14 +167,15 @@ class Streams:
     def _answer(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
         """Decide how the response begins, as soon as the first message is there."""
         while (message := self._take(session, stream)) is not None:
-            if message.last and exchange.answers != "sse":
+            status = _status(session, message)
+            if message.last and (exchange.answers != "sse" or status != _OK):
                 is_known = exchange.session_id is not None or session.id is None
                 headers = _JSON_ONLY if is_known else _json_in(session, exchange)
                 if stream.refused and stream.refused.keys() >= stream.requests:
                     scopes = frozenset[str]().union(*stream.refused.values())
                     exchange.respond(403, (*headers, *self._challenge(scopes)), message.text)
                 else:
-                    exchange.respond(200, headers, message.text)
+                    exchange.respond(status, headers, message.text)
                 self.close(session, stream)
                 return
             if exchange.answers != "json":
@@ -560,6 +564,18 @@ class Streams:
         window = self._options.resume_within
         if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
             self._timers.set((_SENT, session.key, 0), self.now + window)
+
+
+def _status(session: HttpSession, message: Outgoing) -> int:
+    """Return the status of a JSON response. A handler's error has 200, but for one (SHTTP-08)."""
+    if not session.is_stateless or not message.last:
+        return _OK
+    is_lacking = jsonrpc.error_code_in(message.text) == ErrorCode.MISSING_CLIENT_CAPABILITY
+    return _BAD_REQUEST if is_lacking else _OK
+
+
+_OK: Final = 200
+_BAD_REQUEST: Final = 400
 
 
 def _json_in(session: HttpSession, exchange: Exchange) -> Headers:
