@@ -14,14 +14,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
-from mcpio.types import (
-    PromptListChangedNotification,
-    ResourceListChangedNotification,
-    ResourceUpdatedNotification,
-    SubscriptionFilter,
-    ToolListChangedNotification,
-    ToolsCapability,
-)
+from mcpio.types import ToolsCapability
 
 ALL = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
@@ -35,35 +28,51 @@ def notes(**options: Any) -> Server:
     return server
 
 
+def run(exchange: Exchange) -> None:
+    """Let everything happen that can."""
+    exchange.client.runtime.run()  # type: ignore[attr-defined]  # a ManualRuntime
+
+
 def listening(server: Server, **wanted: Any) -> Exchange:
-    """Begin to listen."""
+    """Begin to listen: ``said[0]`` is the acknowledgement."""
     runtime = ManualRuntime()
     exchange = StatelessClient(server, runtime).begin("subscriptions/listen", {"notifications": wanted})
     runtime.run()
     return exchange
 
 
+def honoured(exchange: Exchange) -> Any:
+    """Return what was acknowledged."""
+    assert exchange.said[0]["method"] == "notifications/subscriptions/acknowledged"
+    return exchange.said[0]["params"]["notifications"]
+
+
+def told(exchange: Exchange) -> list[str]:
+    """Return what was told after the acknowledgement: the URI of a resource, or the kind of a list."""
+    return [said["params"].get("uri") or said["method"].split("/")[1] for said in exchange.said[1:]]
+
+
 @pytest.mark.req("SUB-02")
 def test_acknowledgement_comes_first() -> None:
     server = notes()
     listen = listening(server, **ALL, resourceSubscriptions=["notes://a", "notes://b", "notes://a"])
-    assert listen.said == [SubscriptionFilter(True, True, True, ("notes://a", "notes://b"))]
+    assert honoured(listen) == {**ALL, "resourceSubscriptions": ["notes://a", "notes://b"]}
 
 
 @pytest.mark.req("SUB-03")
 def test_only_what_the_server_has_is_honoured() -> None:
     server = Server("tools")
     server.tool(lambda: None, name="tool")
-    assert listening(server, **ALL, resourceSubscriptions=["a:b"]).said == [SubscriptionFilter(True)]
-    assert listening(server, toolsListChanged=False).said == [SubscriptionFilter()]
+    assert honoured(listening(server, **ALL, resourceSubscriptions=["a:b"])) == {"toolsListChanged": True}
+    assert honoured(listening(server, toolsListChanged=False)) == {}
     fixed = Server("fixed", capabilities=attrs.evolve(server.capabilities, tools=ToolsCapability()))
     fixed.tool(lambda: None, name="tool")
-    assert listening(fixed, **ALL).said == [SubscriptionFilter()]
+    assert honoured(listening(fixed, **ALL)) == {}
 
 
 def test_resources_that_do_not_exist_are_not_honoured() -> None:
     listen = listening(notes(), resourceSubscriptions=["notes://a", "other://b"])
-    assert listen.said[0].resource_subscriptions == ("notes://a",)
+    assert honoured(listen) == {"resourceSubscriptions": ["notes://a"]}
 
 
 @pytest.mark.req("SUB-03", "SUB-13")
@@ -80,14 +89,10 @@ def test_changes_that_were_asked_for_are_told() -> None:
     assert server.notify_resource_updated("notes://a") == 1
     assert server.notify_resource_updated("notes://b") == 0
     assert server.notify_resource_updated("notes://c", within="notes://a") == 1
-    tool, prompt, resource = (
-        ToolListChangedNotification(),
-        PromptListChangedNotification(),
-        ResourceListChangedNotification(),
-    )
-    assert everything.said[1:] == [tool, prompt, resource]
-    assert tools.said[1:] == [tool]
-    assert one.said[1:] == [ResourceUpdatedNotification("notes://a"), ResourceUpdatedNotification("notes://c")]
+    assert told(everything) == ["tools", "prompts", "resources"]
+    assert told(tools) == ["tools"]
+    assert told(one) == ["notes://a", "notes://c"]
+    assert {said["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for said in one.said} == {1}
 
 
 @pytest.mark.req("SUB-07")
@@ -97,7 +102,7 @@ def test_cancelled_listen_is_told_nothing_more() -> None:
     held = listen.connection.held
     assert held.subscriptions > 0
     listen.cancel()
-    listen.session.driver.runtime.run()  # type: ignore[attr-defined]  # a ManualRuntime
+    run(listen)
     server.tool(lambda: None, name="another")
     assert server.notify_resource_updated("notes://a") == 0
     assert (len(listen.said), held.subscriptions) == (1, 0)
@@ -111,9 +116,21 @@ def test_broken_connection_costs_only_itself() -> None:
         listening(server, resourceSubscriptions=["notes://a"]),
         listening(server, resourceSubscriptions=["notes://a"]),
     )
-    broken.connection.is_broken = True
+    broken.connection.abort()
     assert server.notify_resource_updated("notes://a") == 1
-    assert (len(broken.said), len(open_.said)) == (1, 2)
+    assert (told(broken), told(open_)) == ([], ["notes://a"])
+
+
+@pytest.mark.req("SUB-08")
+def test_server_that_closes_ends_its_subscriptions_gracefully() -> None:
+    server = notes()
+    listen = listening(server, toolsListChanged=True)
+    listen.close()
+    ended = Wait(listen.client.runtime, listen.result())  # type: ignore[arg-type]  # a ManualRuntime
+    assert ended.result["resultType"] == "complete"
+    assert ended.result["_meta"]["io.modelcontextprotocol/subscriptionId"] == 1
+    run(listen)
+    assert server.audience._by_topic == {}
 
 
 LIMITS = [

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from mcpio.app.runtime import OneShot, Runtime
+import attrs
+
+from mcpio.app.runtime import Runtime
 from mcpio.app.server import Server
-from mcpio.codec import codec
-from mcpio.engine.server import ServerConnection
-from mcpio.errors import NoBackChannel, RequestError
-from mcpio.events import CancelReceived, IncomingId, RequestContext, RequestReceived
-from mcpio.methods import METHODS
-from mcpio.revisions import REV_2026_07_28, Era
+from mcpio.engine.envelope import write_envelope
+from mcpio.errors import RequestError
+from mcpio.framing import json
+from mcpio.revisions import REV_2026_07_28, REVISIONS
 from mcpio.types import (
     ClientCapabilities,
-    CustomRequest,
     ElicitationCapability,
     Implementation,
     RootsCapability,
     SamplingCapability,
 )
+from mcpio.types.logging import LoggingLevel
 
 __all__ = ["EVERYTHING", "StatelessClient", "accept"]
 
@@ -48,8 +48,9 @@ class StatelessClient:
         capabilities: ClientCapabilities = EVERYTHING,
         principal: Any = None,
         via: Any = None,
-        log_level: str | None = None,
+        log_level: LoggingLevel | None = None,
     ) -> None:
+        server.options = attrs.evolve(server.options, revisions=REVISIONS)
         self.server = server
         self.runtime = runtime
         self.reports: list[str] = []
@@ -71,24 +72,10 @@ class StatelessClient:
 
     def begin(self, method: str, params: Mapping[str, Any]) -> Exchange:
         """Send one request."""
+        envelope = write_envelope(REV_2026_07_28, self.capabilities, Implementation("client", "1"), self.log_level)
         number = next(self._ids)
-        context = RequestContext(
-            Era.STATELESS,
-            REV_2026_07_28,
-            self.capabilities,
-            Implementation("client", "1"),
-            self.log_level,
-            self.principal,
-            self.via,
-        )
-        raw = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        row = METHODS.get(method)
-        if row is not None and row.exists_in(REV_2026_07_28):
-            typed = codec(REV_2026_07_28).decode(params, row.params_type)
-        else:
-            typed = CustomRequest(method, params)
-        event = RequestReceived(IncomingId(number), typed, context, raw, reused_id=False)
-        return Exchange(self, event)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": envelope}}
+        return Exchange(self, number, message)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, answers: Any = None, state: str | None = None
@@ -116,69 +103,68 @@ class StatelessClient:
 
 
 class Exchange:
-    """One request that runs. ``said`` are the notifications that belong to it, and what was acknowledged."""
+    """One request on a connection of its own. ``said`` are the notifications that belong to it."""
 
-    def __init__(self, client: StatelessClient, event: RequestReceived) -> None:
+    def __init__(self, client: StatelessClient, number: int, message: Mapping[str, Any]) -> None:
         self.said: list[Any] = []
         self._client = client
-        self._event = event
+        self._number = number
         self._answer = client.runtime.one_shot()
-        self.connection = _Connection(client.server, self._answer, self.said)
-        self.session = client.server.session(self.connection, _Driver(client))
-        self.session.driving.handle(event)
+        self.connection = client.server.connection(principal=client.principal)
+        self.session = client.server.session(self.connection, _Driver(self))
+        self._feed(message)
 
     async def result(self) -> dict[str, Any]:
         """Wait for the result and return it as it goes on the wire. Raises the error that is sent in its place."""
         found = await self._answer.wait()
-        if isinstance(found, RequestError):
-            raise found
-        # Results of extensions are objects already.
-        result = {"resultType": "complete", **found} if isinstance(found, dict) else codec(REV_2026_07_28).encode(found)
+        if "error" in found:
+            error = found["error"]
+            raise RequestError(error["code"], error["message"], error.get("data"))
+        result: dict[str, Any] = found["result"]
         self._client.rounds.append(result)
         return result
 
     def cancel(self) -> None:
         """Cancel the request."""
-        self.session.driving.handle(CancelReceived(self._event.id, None, {}))
+        params = {"requestId": self._number}
+        self._feed({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
+    def close(self) -> None:
+        """Have the server close the connection."""
+        self.connection.close(0.0)
+        self.session.driving.process()
+        self.write()
 
-class _Connection(ServerConnection):
-    """Keeps the one answer of an exchange, in place of the wire."""
+    def write(self) -> None:
+        """Take what the server has sent."""
+        while (sent := self.connection.next_message()) is not None:
+            message = json.loads(sent.text)
+            if "method" in message:
+                self.said.append(message)
+            else:
+                self._answer.set(message)
 
-    def __init__(self, server: Server, answer: OneShot, said: list[Any]) -> None:
-        super().__init__(server.info, server.capabilities)
-        self._given = answer
-        self._said = said
-        self.is_broken = False
+    @property
+    def client(self) -> StatelessClient:
+        """Whose request it is."""
+        return self._client
 
-    def send_result(self, id: IncomingId, result: Any, **_: Any) -> None:
-        self._given.set(result)
-
-    def send_error(self, id: IncomingId, error: RequestError) -> None:
-        self._given.set(error)
-
-    def acknowledge(self, id: IncomingId, honoured: Any) -> None:
-        self._said.append(honoured)
-
-    def send_notification(self, notification: Any, **_: Any) -> None:
-        if self.is_broken:
-            raise NoBackChannel("the connection is closed")
-        self._said.append(notification)
-
-    def is_pending(self, id: Any) -> bool:
-        return True
+    def _feed(self, message: Mapping[str, Any]) -> None:
+        self.connection.receive_message(json.dumps(message), 0.0, via=self._client.via)
+        self.session.driving.process()
+        self.write()
 
 
 class _Driver:
-    def __init__(self, client: StatelessClient) -> None:
-        self._client = client
-        self.runtime = client.runtime
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.runtime = exchange.client.runtime
 
     def now(self) -> float:
         return 0.0
 
     def wake(self) -> None:
-        pass
+        self._exchange.write()
 
     def close(self, grace: float) -> None:
         raise AssertionError("nothing closes an exchange here")
@@ -187,4 +173,4 @@ class _Driver:
         raise AssertionError("nothing waits for the end here")
 
     def report(self, message: str, error: BaseException | None) -> None:
-        self._client.reports.append(message if error is None else f"{message}: {error!r}")
+        self._exchange.client.reports.append(message if error is None else f"{message}: {error!r}")

@@ -860,6 +860,7 @@ def test_low_level_handler_can_ask_too(stateless: World) -> None:
         answer = await ctx.elicit("Name?", Name)
         return CallToolResult((TextContent(filled(answer).name),))
 
+    stateless.server.tool(lambda: None, name="declares_tools")
     stateless.server.handlers["tools/call"] = call
     assert stateless.call(ADA) == "Ada"
 
