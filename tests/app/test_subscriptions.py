@@ -112,13 +112,11 @@ def test_cancelled_listen_is_told_nothing_more() -> None:
 
 def test_broken_connection_costs_only_itself() -> None:
     server = notes()
-    broken, open_ = (
-        listening(server, resourceSubscriptions=["notes://a"]),
-        listening(server, resourceSubscriptions=["notes://a"]),
-    )
+    broken, unreachable, open_ = (listening(server, resourceSubscriptions=["notes://a"]) for _ in range(3))
     broken.connection.abort()
+    unreachable.connection.can_reach = lambda _: False
     assert server.notify_resource_updated("notes://a") == 1
-    assert (told(broken), told(open_)) == ([], ["notes://a"])
+    assert (told(broken), told(unreachable), told(open_)) == ([], [], ["notes://a"])
 
 
 @pytest.mark.req("SUB-08")

@@ -100,6 +100,22 @@ def test_more_than_was_asked_for_is_refused(honoured: Any) -> None:
         connection.acknowledge(event.id, SubscriptionFilter())
 
 
+def test_updates_need_a_resource_that_was_subscribed_to() -> None:
+    connection = server()
+    lists = one(connection, stateless("subscriptions/listen", 1, notifications={"toolsListChanged": True}))
+    one_resource = one(
+        connection, stateless("subscriptions/listen", 2, notifications={"resourceSubscriptions": ["a:b"]})
+    )
+    for event in (lists, one_resource):
+        connection.acknowledge(event.id, event.request.notifications)
+    sent(connection)
+    with pytest.raises(LocalProtocolError, match="does not honour notifications/resources/updated"):
+        connection.send_notification(ResourceUpdatedNotification("a:b"), related_to=lists.id)
+    # What lies within a resource is for the caller to know.
+    connection.send_notification(ResourceUpdatedNotification("a:b/c"), related_to=one_resource.id)
+    assert [message["params"]["uri"] for message in sent(connection)] == ["a:b/c"]
+
+
 @pytest.mark.req("SUB-03", "SUB-06", "PAT-02")
 def test_only_what_is_honoured_is_sent() -> None:
     connection = server()
@@ -112,7 +128,6 @@ def test_only_what_is_honoured_is_sent() -> None:
     for wrong in (
         PromptListChangedNotification(),
         ResourceListChangedNotification(),
-        ResourceUpdatedNotification("c:d"),
         LoggingMessageNotification("error", "x"),
     ):
         with pytest.raises(LocalProtocolError, match="does not honour notifications/"):

@@ -34,6 +34,8 @@ class Subscription:
 
     def hear(self, notification: Any) -> bool:
         """Send a notification; return whether that was possible. What the client has not read yet is not sent twice."""
+        if not self._connection.is_pending(self._id):
+            return False  # it has ended, and its handler is about to stop
         try:
             self._connection.send_notification(notification, related_to=self._id)
         except (LocalProtocolError, NoBackChannel):

@@ -26,6 +26,7 @@ _FLAGS: Final = {
     "notifications/prompts/list_changed": "promptsListChanged",
     "notifications/resources/list_changed": "resourcesListChanged",
 }
+_UPDATED: Final = "notifications/resources/updated"
 _RESOURCES: Final = "resourceSubscriptions"
 
 
@@ -84,7 +85,8 @@ class Listening:
             if method.name in _FLAGS:
                 honoured = self.honoured.get(_FLAGS[method.name]) is True
             else:
-                honoured = params.get("uri") in (self.honoured.get(_RESOURCES) or ())
+                # The resource may lie within one that was subscribed to, which the caller knows.
+                honoured = method.name == _UPDATED and bool(self.honoured.get(_RESOURCES))
             if not honoured:
                 raise LocalProtocolError(f"the subscription {request.id!r} does not honour {method.name}")
         return self._stamped(request, params)
