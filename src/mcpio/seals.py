@@ -32,6 +32,7 @@ class AeadSealer:
     __slots__ = ("_first", "_keys")
 
     conceals: Final = True
+    """The client cannot read what is sealed."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         ring = check_keys(keys)

@@ -50,6 +50,7 @@ class Changed:
     """
 
     kind: ChangeKind
+    """What changed."""
     uri: str | None = None
     """The resource that was updated; ``None`` for lists."""
     within: tuple[str, ...] = ()

@@ -53,6 +53,7 @@ class HmacSealer:
     __slots__ = ("_first", "_keys")
 
     conceals: Final = False
+    """The client can read what is sealed."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         ring = check_keys(keys)
