@@ -50,7 +50,7 @@ class StatelessClient:
         via: Any = None,
         log_level: LoggingLevel | None = None,
     ) -> None:
-        server.options = attrs.evolve(server.options, revisions=REVISIONS)
+        server.options = attrs.evolve(server.options, revisions=REVISIONS, identify=False)
         self.server = server
         self.runtime = runtime
         self.reports: list[str] = []

@@ -178,6 +178,7 @@ def name(text: str) -> dict[str, Any]:
 @pytest.mark.req("XTASK-01")
 def test_extension_is_declared_once_a_tool_may_be_a_task_and_stateless_clients_are_served() -> None:
     world, all_eras = World(), Options(revisions=REVISIONS)
+    world.server.options = Options()
     assert _extensions(world.server) is None
     world.server.options = all_eras
     assert _extensions(world.server) == {TASKS_EXTENSION: {}}
