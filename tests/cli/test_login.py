@@ -178,3 +178,18 @@ def test_unreadable_store_is_reported(
     FileCredentials().swap("http://127.0.0.1:1/mcp default", Secret("nonsense"), None)
     assert main(["auth", "show", "http://127.0.0.1:1/mcp"]) == Exit.USAGE
     assert "not a stored Credentials" in capsys.readouterr().err
+
+
+@pytest.mark.req("AUTH-41")
+def test_processes_that_share_a_store_present_no_refresh_token_twice(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        await shell("login", "--no-browser", site.url)
+        site.server.expire_tokens()
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(shell, "call", site.url, "x")
+        assert site.server.reused == []
+        assert sum("refresh_token=" in request for request in site.token_requests) == 1
+
+    run(play)
