@@ -13,7 +13,9 @@ import trio
 
 from mcpio import Context, Server, ToolError
 from mcpio.app import Accepted
+from mcpio.engine.options import Options
 from mcpio.errors import CapabilityMissing
+from mcpio.revisions import REVISIONS
 from mcpio.trio import serve_http
 from mcpio.types import (
     AudioContent,
@@ -48,7 +50,9 @@ PNG = base64.b64decode(
 WAV = bytes.fromhex("524946462600000057415645666d74201000000001000100401f0000803e000002001000646174610200000000 00")
 """One sample of silence."""
 
-server = Server("everything", "1.0.0", title="What the conformance suite asks for")
+server = Server(
+    "everything", "1.0.0", title="What the conformance suite asks for", options=Options(revisions=REVISIONS)
+)
 
 
 def main() -> None:
@@ -215,6 +219,20 @@ class Person:
 
 
 @attrs.frozen
+class Favorite:
+    """What somebody likes."""
+
+    color: str
+
+
+@attrs.frozen
+class Topic:
+    """What something is about."""
+
+    context: str
+
+
+@attrs.frozen
 class Consent:
     """Whether to go on."""
 
@@ -270,7 +288,7 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
     """Ask twice, the second time with what the first answer says."""
     flow = ctx.flow_id
     name = await ctx.elicit("Step 1: what is your name?", Person, key="step1")
-    color = await ctx.elicit(f"Step 2, after you said {name.action}: your friend's name?", Person, key="step2")
+    color = await ctx.elicit(f"Step 2, after you said {name.action}: your favorite color?", Favorite, key="step2")
     return f"{name.action} and {color.action}, in call {flow}."
 
 
@@ -294,9 +312,9 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
 @server.prompt
 async def test_input_required_result_prompt(ctx: Context) -> str:
     """Ask the user what the prompt is about."""
-    match await ctx.elicit("What is it about?", Person, key="user_context"):
-        case Accepted(Person(name)):
-            return f"Tell me about {name}."
+    match await ctx.elicit("What is it about?", Topic, key="user_context"):
+        case Accepted(Topic(context)):
+            return f"Tell me about {context}."
     return "Tell me something."
 
 
@@ -333,6 +351,19 @@ def test_trigger_prompt_change() -> str:
     server.prompt(test_simple_prompt, name="test_temporary_prompt")
     server.prompts.remove("test_temporary_prompt")
     return "The list of prompts changed twice."
+
+
+REGIONAL = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    "required": ["region"],
+}
+
+
+@server.tool(input_schema=REGIONAL)
+def test_custom_header(region: str) -> str:
+    """Take an argument that a header field repeats, for proxies."""
+    return f"Served in {region}."
 
 
 # Resources
