@@ -391,6 +391,25 @@ async def test_page_may_send_the_fields(serve: Serve) -> None:
         assert "mcp-param" not in answer.headers["access-control-allow-headers"]
 
 
+@pytest.mark.req("SHTTP-05")
+@everywhere
+async def test_subscription_is_a_stream_from_its_acknowledgement_on(serve: Serve) -> None:
+    server = server_of()
+    async with serve(server, HttpOptions()) as wire:
+        exchange = await Post("subscriptions/listen", notifications={"toolsListChanged": True}).to(RawClient(wire))
+        assert (exchange.status, exchange.headers["content-type"], exchange.is_over) == (200, STREAM, False)
+        assert [message["method"] for message in exchange.new_messages()] == [
+            "notifications/subscriptions/acknowledged"
+        ]
+        server.tools.disable("tell")
+        await wire.settle()
+        await wire.pass_time(1)
+        (change,) = exchange.new_messages()
+        assert change["method"] == "notifications/tools/list_changed"
+        assert change["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7
+        await wire.leave(exchange)
+
+
 # At the machine
 
 
@@ -442,6 +461,15 @@ def test_requests_are_limited_in_number() -> None:
     )
     answers = [post_to(site, Post("tools/call", id, name="x")) for id in range(3)]
     assert [answer.status for answer in answers] == [0, 0, 503]
+
+
+def test_handlers_of_clients_that_are_gone_count_as_requests() -> None:
+    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=1), engine=TWO_ERAS)
+    exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
+    site.reset(exchange)
+    assert post_to(site, Post(name="x")).status == 503
+    site.answer(event)
+    assert post_to(site, Post(name="x")).status == 0
 
 
 def test_closing_server_answers_what_runs() -> None:
