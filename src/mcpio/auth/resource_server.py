@@ -287,7 +287,7 @@ class Guard:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 
     def _token(self, headers: Headers, target: str) -> tuple[Secret, str, bool, str | None] | Refused:
-        if "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
+        if "?" in target and "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
         names = {each.header for each in self.server.verify}
         found = [(name.lower(), value) for name, value in headers if name.lower() in names]

@@ -14,7 +14,7 @@ from mcpio.engine.limits import seconds
 from mcpio.http.model import Denied, RequestHead
 from mcpio.trio._net.listening import SocketPeer
 
-__all__ = ["FindPrincipal", "HttpTimeouts", "principal_of"]
+__all__ = ["FindPrincipal", "HttpTimeouts", "begin_lookup", "end_lookup", "principal_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,11 +43,28 @@ FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denie
 """Returns the principal of a request, or ``Denied``."""
 
 
-async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
-    """Return the principal of a request. A failure is reported, and the request is denied with status 500."""
+def begin_lookup(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable | Awaitable[Hashable | Denied]:
+    """Return the principal of a request, or what ``end_lookup`` awaits for it. A failure is reported, and denied."""
     try:
-        found = find(head, peer)
-        return (await found) if isawaitable(found) else found
+        return find(head, peer)
     except Exception as error:
-        report("the principal of a request could not be found", error)
-        return Denied(500, "Internal error")
+        return _failed(error)
+
+
+async def end_lookup(found: Awaitable[Hashable | Denied]) -> Hashable:
+    """Await the principal of a request. A failure is reported, and the request is denied with status 500."""
+    try:
+        return await found
+    except Exception as error:
+        return _failed(error)
+
+
+async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
+    """Return the principal of a request, whether that takes a wait or not."""
+    found = begin_lookup(find, head, peer)
+    return (await end_lookup(found)) if isawaitable(found) else found
+
+
+def _failed(error: Exception) -> Denied:
+    report("the principal of a request could not be found", error)
+    return Denied(500, "Internal error")

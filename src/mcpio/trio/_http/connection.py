@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from mcpio._drivers import report
@@ -19,7 +19,7 @@ from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.http.server.lifecycle import LINGER, Action, Input, Lifecycle, State
 from mcpio.trio._fd_streams import RECEIVE_SIZE
-from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, principal_of
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, begin_lookup, end_lookup
 from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserEvent, ParserMark
 from mcpio.trio._http.responses import ResponseWriter, plain_text
 from mcpio.trio._net.listening import SocketPeer
@@ -196,9 +196,12 @@ class HttpConnection:
         """Find out whose a request is, and whether it asks for WebSocket, before the machine gets it."""
         item = RequestHead(None, head.method, head.target, head.headers, self._principal)
         if self._find_principal is not None:
-            self._step(Input.SEND_LOOKUP)
-            self._arm()
-            item = attrs.evolve(item, principal=await principal_of(self._find_principal, item, self.peer))
+            principal = begin_lookup(self._find_principal, item, self.peer)
+            if isawaitable(principal):
+                self._step(Input.SEND_LOOKUP)
+                self._arm()
+                principal = await end_lookup(principal)
+            item = RequestHead(None, head.method, head.target, head.headers, principal)
         if self._websockets is not None:
             answer = self._websockets.answer(item, is_current=head.is_current)
             if answer is not None:
