@@ -13,6 +13,7 @@ __all__ = [
     "REV_2025_06_18",
     "REV_2025_11_25",
     "REV_2026_07_28",
+    "STATELESS_REVISIONS",
     "Era",
     "Revision",
 ]
@@ -86,6 +87,9 @@ REVISIONS = (REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV
 
 HANDSHAKE_REVISIONS = REVISIONS[:4]
 """The revisions that ``initialize`` can negotiate, oldest first."""
+
+STATELESS_REVISIONS = REVISIONS[4:]
+"""The revisions without a handshake, oldest first."""
 
 LATEST_HANDSHAKE = REV_2025_11_25
 """The revision that a client asks for by default (LIFE-03)."""

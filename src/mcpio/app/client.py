@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -39,9 +39,11 @@ from mcpio.events import (
     Peer,
     RequestReceived,
     ResponseReceived,
+    SubscriptionAcknowledged,
+    SubscriptionNotified,
 )
 from mcpio.methods import Kind, official_name
-from mcpio.revisions import Era
+from mcpio.revisions import STATELESS_REVISIONS, Era
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -55,13 +57,14 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 if TYPE_CHECKING:
     from mcpio.app.caching import CachingLayer, ResultCache
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache
-    from mcpio.app.listening import HandshakeSource, Listening, SessionChanges
+    from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
     from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
     from mcpio.revisions import Revision
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
+    from mcpio.types.discovery import DiscoverResult
     from mcpio.types.elicitation import ElicitationCompleteNotification
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
@@ -116,6 +119,9 @@ class ClientOptions(TypedDict, total=False):
     retry: Backoff | None
     """When to retry read-only requests, and those with ``retry=True``: inside of all ``middleware``.
     ``mcpio.app.Retry`` has more options."""
+    era: Literal["auto", "stateless", "handshake"] | None
+    """Whether to find out if the server needs a handshake, or to speak one era only. Without it, ``options`` decide;
+    with it, their revisions are completed with those of the era."""
     rounds: int | None
     """How often a request is sent again with answers to what a stateless server asks, 10 by default; then the call
     raises TooManyRounds."""
@@ -203,7 +209,18 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         tasks=declared.tasks or _tasks_capability(options.get("tasks"), given),
     )
     info = checked("info", options.get("info"), Implementation) or Implementation("mcpio", "0")
-    return ClientConnection(info, capabilities, options=options.get("options"))
+    return ClientConnection(info, capabilities, options=_engine_options(options))
+
+
+def _engine_options(options: ClientOptions) -> Options | None:
+    era, given = options.get("era"), options.get("options")
+    if era is None:
+        return given
+    chosen_options = chosen("options", given, Options)
+    own = chosen_options.revisions
+    if era != "handshake" and not chosen_options.stateless_revisions:
+        own = (*own, *STATELESS_REVISIONS)
+    return attrs.evolve(chosen_options, revisions=own, era=era)
 
 
 def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
@@ -274,6 +291,7 @@ class Client(Session):
         self._rounds, self._shared_cache = options.get("rounds"), options.get("shared_cache")
         self._cache: CachingLayer | None = None
         self._changes: SessionChanges | None = None
+        self._listening: ManagedListening | None = None
         # What ``_layers`` are made for: the layers of the two eras differ.
         self._settled: Revision | None = None
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
@@ -310,15 +328,36 @@ class Client(Session):
         return peer
 
     async def initialize(self) -> None:
-        """Perform the handshake. Drivers do this. Raises ConnectFailed, with the error as its cause."""
+        """Find out the era of the server, and perform the handshake if it needs one. Drivers do this.
+
+        Raises ConnectFailed, with the error as its cause.
+        """
         waiter = Waiter(self.driver.runtime.one_shot(), None)
-        self.connection.send_initialize(now=self.driver.now(), cookie=waiter)
+        self.connection.negotiate(now=self.driver.now(), cookie=waiter)
         self.driver.wake()
         outcome = await waiter.outcome.wait()
-        if not isinstance(outcome, Negotiated):
-            error: Exception = ConnectFailed(f"the handshake failed: {outcome.error}")
-            error.__cause__ = outcome.error
-            raise error if self._explain is None else await self._explain(error)
+        if isinstance(outcome, Negotiated):
+            self._begin_listening()
+            return
+        failure = outcome.error
+        error: Exception = ConnectFailed(
+            f"the handshake failed: {failure}", era_probe=isinstance(failure, ConnectFailed) and failure.era_probe
+        )
+        error.__cause__ = failure
+        raise error if self._explain is None else await self._explain(error)
+
+    @property
+    def era(self) -> Era | None:
+        """The era that the opening settled, ``None`` before that: with the handshake, or stateless."""
+        return self.connection.era
+
+    async def discover(self, **call: Unpack[CallOptions]) -> DiscoverResult:
+        """Return what a stateless server says of itself now: its revisions, capabilities and instructions.
+
+        Raises LocalProtocolError for a server of the handshake era: it said so in the handshake (``client.server``).
+        """
+        result: DiscoverResult = await self._call(types.DiscoverRequest(), call)
+        return result
 
     # Tools
 
@@ -342,6 +381,8 @@ class Client(Session):
 
             offered: Any = self.server.capabilities
             announced = offered.tools is not None and offered.tools.list_changed is True
+            if self.era is Era.STATELESS:
+                announced = self._listening is not None and self._listening.honoured.tools_list_changed is True
             self._tool_cache = ToolCache(self.driver.runtime, self.tools, announced=announced)
         return await self._tool_cache.tool(name)
 
@@ -426,12 +467,21 @@ class Client(Session):
         return result
 
     async def subscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
-        """Subscribe to changes of a resource: they come to ``on_notification``."""
+        """Subscribe to changes of a resource: they come to ``on_notification``.
+
+        A stateless server is asked by the one ``subscriptions/listen`` of the client, without the options of the call.
+        """
+        if self.era is Era.STATELESS:
+            await self._managed().subscribe(uri)
+            return
         await self._call(types.SubscribeRequest(uri), call)
         self.driving.changes.subscribed.add(uri)
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """End the subscription to a resource."""
+        if self.era is Era.STATELESS:
+            await self._managed().unsubscribe(uri)
+            return
         changes = self.driving.changes
         changes.subscribed.discard(uri)
         if not changes.needs(uri):
@@ -531,16 +581,28 @@ class Client(Session):
             raise
 
     async def ping(self, **call: Unpack[CallOptions]) -> None:
-        """Send a ping and wait for the answer."""
+        """Send a ping and wait for the answer. Raises LocalProtocolError for a stateless server: use ``discover``."""
+        if self.era is Era.STATELESS:
+            raise LocalProtocolError("stateless servers have no ping: await client.discover()")
         await self._call(PingRequest(), call)
 
     async def set_log_level(self, level: LoggingLevel, **call: Unpack[CallOptions]) -> None:
-        """Request log messages of this level and more severe ones: they come to ``on_log`` (LOG-03)."""
+        """Request log messages of this level and more severe ones: they come to ``on_log`` (LOG-03).
+
+        A stateless server hears it with each later request, and sends those of that request only.
+        """
+        if self.era is Era.STATELESS:
+            self.connection.log_level = level
+            return
         await self._call(types.SetLevelRequest(level), call)
 
     def notify_roots_changed(self) -> None:
-        """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does."""
-        self.notify(types.RootsListChangedNotification())
+        """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does.
+
+        Does nothing for a stateless server, which asks for them whenever it needs them.
+        """
+        if self.era is not Era.STATELESS:
+            self.notify(types.RootsListChangedNotification())
 
     def set_roots(self, roots: Collection[Root] | RootsProvider) -> None:
         """Replace the roots, and tell the server if this client declared that it would.
@@ -664,6 +726,27 @@ class Client(Session):
         if callback is not None:
             self._call_back(f"the callback for {method}", callback, event.notification)
 
+    def _begin_listening(self) -> None:
+        """Have a stateless server report changes of its lists, if the program wants notifications."""
+        if self.era is Era.STATELESS and self._on_notification is not None:
+            self.driver.runtime.spawn(self._managed().start())
+
+    def _managed(self) -> ManagedListening:
+        """Return the listening for ``on_notification`` and for subscriptions at a stateless server."""
+        if self._listening is None:
+            from mcpio.app.listening import ManagedListening
+
+            self._listening = ManagedListening(self, has_callback=self._on_notification is not None)
+        return self._listening
+
+    def _handle_subscription(self, event: SubscriptionAcknowledged | SubscriptionNotified) -> None:
+        source = event.cookie.outcome
+        if isinstance(event, SubscriptionAcknowledged):
+            source.acknowledge(event.honoured)
+            return
+        self._note_change(event.notification, event.raw["method"])
+        source.hear(event.notification)
+
     def _note_change(self, notification: Any, method: str) -> None:
         """Drop what is known of a list or resource that changed."""
         if method == "notifications/tools/list_changed":
@@ -710,11 +793,24 @@ class ClientDriving(SessionDriving):
             session._changes = SessionChanges()
         return session._changes
 
-    def source_of_changes(self, listening: Listening) -> HandshakeSource:
-        """Return the source of what a program listens to."""
-        from mcpio.app.listening import HandshakeSource
+    def source_of_changes(self, listening: Listening) -> Source:
+        """Return the source of what a program listens to, in the era of the server."""
+        from mcpio.app.listening import HandshakeSource, StatelessSource
 
-        return HandshakeSource(self._session, listening)
+        kind = StatelessSource if self._session.era is Era.STATELESS else HandshakeSource
+        return kind(self._session, listening)
+
+    def deliver(self, change: Any) -> None:
+        """Call the program's callback for notifications."""
+        session = self._session
+        if session._on_notification is not None:
+            session._call_back("the callback for changes", session._on_notification, change)
+
+    def miss_changes(self) -> None:
+        """Forget what may have changed while nothing listened."""
+        self.forget_tools()
+        if self._session._cache is not None:
+            self._session._cache.clear()
 
     def lose_session(self) -> None:
         """Forget what belonged to a session that was lost: the next server may be another process."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
+from mcpio.app.session import Waiter
 from mcpio.engine.table import Phase
-from mcpio.errors import McpError, RequestError
+from mcpio.errors import ErrorCode, McpError, RemoteProtocolError, RequestCancelled, RequestError, RequestTimeout
+from mcpio.events import RequestFailed, ResponseReceived
 from mcpio.methods import declares
 from mcpio.types.prompts import PromptListChangedNotification
 from mcpio.types.resources import (
@@ -19,21 +21,23 @@ from mcpio.types.resources import (
     SubscribeRequest,
     UnsubscribeRequest,
 )
-from mcpio.types.subscriptions import SubscriptionFilter
+from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest
 from mcpio.types.tools import ToolListChangedNotification
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver, OneShot, Spawned
     from mcpio.engine.client import ClientConnection
-    from mcpio.events import Peer
+    from mcpio.events import OutgoingId, Peer
 
 __all__ = [
     "MOST_CHANGES",
     "Change",
     "HandshakeSource",
     "Listening",
+    "ManagedListening",
     "Missed",
     "SessionChanges",
+    "StatelessSource",
     "wanted_changes",
 ]
 
@@ -111,6 +115,12 @@ class ListeningDriving(Protocol):
 
     def source_of_changes(self, listening: Listening) -> Source:
         """Return where the changes for a listening come from."""
+
+    def deliver(self, change: Change) -> None:
+        """Call the client's callback for notifications."""
+
+    def miss_changes(self) -> None:
+        """Forget what may have changed while nothing listened."""
 
 
 class Source(Protocol):
@@ -341,6 +351,155 @@ class SessionChanges:
         """Record that the session was lost."""
         for source in tuple(self._sources):
             source.lose()
+
+
+class StatelessSource:
+    """Changes as the answer to one ``subscriptions/listen``: the request runs as long as the subscription."""
+
+    def __init__(self, client: ListeningClient, listening: Listening) -> None:
+        self._client = client
+        self._listening = listening
+        self._id: OutgoingId | None = None
+        self._opened: OneShot = client.driver.runtime.one_shot()
+        self._is_open = False
+
+    async def open(self) -> SubscriptionFilter:
+        """Send the request and wait for its acknowledgement, as long as for an answer. Raises McpError."""
+        client, runtime = self._client, self._client.driver.runtime
+        request = SubscriptionsListenRequest(self._listening.wanted)
+        # The outcome of the request comes to ``set``.
+        cookie = Waiter(self, None)
+        self._id = client.connection.send_request(request, now=client.driver.now(), timeout=None, cookie=cookie)
+        client.driver.wake()
+        limit = client.connection.options.request_timeout.total
+        timer = None
+        if limit is not None:
+            late = RequestTimeout("subscriptions/listen", limit)
+            timer = runtime.call_later(limit, lambda: self._opened.set(late))
+        try:
+            outcome: Any = await self._opened.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if isinstance(outcome, Exception):
+            raise outcome
+        honoured: SubscriptionFilter = outcome
+        return honoured
+
+    def acknowledge(self, honoured: SubscriptionFilter) -> None:
+        """Take the server's acknowledgement (SUB-02)."""
+        self._is_open = True
+        self._opened.set(honoured)
+
+    def hear(self, notification: Any) -> None:
+        """Take a notification of this subscription."""
+        self._listening.hear(notification)
+
+    def set(self, event: Any) -> None:
+        """Take the outcome of the request: the end of the subscription (SUB-08)."""
+        self._id = None
+        if not self._is_open:
+            unexpected = RemoteProtocolError("subscriptions/listen ended before it was acknowledged")
+            self._opened.set(event.error if isinstance(event, RequestFailed) else unexpected)
+        elif isinstance(event, ResponseReceived) or isinstance(event.error, RequestCancelled):
+            # Servers on channels may say either first (SUB-08).
+            self._listening.end("graceful")
+        else:
+            self._listening.lose()
+
+    def close(self) -> None:
+        """Cancel the request, which ends the subscription (SUB-07)."""
+        if self._id is not None:
+            id, self._id = self._id, None
+            self._client.connection.cancel_request(id, "no longer interested")
+            self._client.driver.wake()
+
+    def wait(self) -> Any:
+        """Not to be waited for: it is the one-shot of a request whose outcome is ``set``."""
+        raise TypeError("the outcome of a subscription is not waited for")
+
+
+class ManagedListening:
+    """The listening of a stateless client for its own ``on_notification`` and its subscriptions to resources.
+
+    One request at a time carries all of it. When the wishes change, a new one is opened before the old one is closed,
+    so nothing is missed.
+    """
+
+    def __init__(self, client: ListeningClient, *, has_callback: bool) -> None:
+        """``has_callback``: the program wants to know of changes of lists too."""
+        self._client = client
+        offered = client.server.capabilities
+        lists: dict[str, Any] = {
+            member: True for member, capability in _MEMBERS.values() if has_callback and declares(offered, capability)
+        }
+        self._lists = SubscriptionFilter(**lists)
+        self._uris: dict[str, None] = {}
+        self._current: Listening | None = None
+        self._turns: list[OneShot] = []
+        self._is_busy = False
+
+    @property
+    def honoured(self) -> SubscriptionFilter:
+        """What the server reports now."""
+        return SubscriptionFilter() if self._current is None else self._current.honoured
+
+    async def start(self) -> None:
+        """Begin to listen to the lists, if any. A failure is reported."""
+        try:
+            await self._renew()
+        except McpError as error:
+            self._client.driver.report("the server does not report changes", error)
+
+    async def subscribe(self, uri: str) -> None:
+        """Listen to a resource too. Raises RequestError if the server does not honour it, and other McpErrors."""
+        self._uris[uri] = None
+        try:
+            await self._renew()
+        except BaseException:
+            self._uris.pop(uri, None)
+            raise
+        if uri not in (self.honoured.resource_subscriptions or ()):
+            del self._uris[uri]
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"the server does not report changes of {uri:.200}")
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Listen to a resource no longer."""
+        if uri in self._uris:
+            del self._uris[uri]
+            await self._renew()
+
+    async def _renew(self) -> None:
+        """Replace the request by one for what is wanted now. One task at a time does so."""
+        while self._is_busy:
+            turn = self._client.driver.runtime.one_shot()
+            self._turns.append(turn)
+            await turn.wait()
+        self._is_busy = True
+        try:
+            newer = None
+            wanted = attrs.evolve(self._lists, resource_subscriptions=tuple(self._uris) or None)
+            if wanted != SubscriptionFilter():
+                newer = _Forwarded(self._client, wanted, keep=True)
+                await newer.__aenter__()
+            older, self._current = self._current, newer
+            if older is not None:
+                older.close()
+        finally:
+            self._is_busy = False
+            turns, self._turns = self._turns, []
+            for turn in turns:
+                turn.set(None)
+
+
+class _Forwarded(Listening):
+    """Changes that go to the client's callback for notifications."""
+
+    def hear(self, change: Change) -> None:
+        if isinstance(change, Missed):
+            self._client.driving.miss_changes()
+        else:
+            self._client.driving.deliver(change)
 
 
 SOONEST: Final = 0.1

@@ -64,6 +64,8 @@ from mcpio.events import (
     RequestFailed,
     RequestReceived,
     ResponseReceived,
+    SubscriptionAcknowledged,
+    SubscriptionNotified,
 )
 from mcpio.methods import Kind
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
@@ -292,6 +294,9 @@ class Session(TaskCalls):
     @abstractmethod
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         """Handle a notification of the peer."""
+
+    def _handle_subscription(self, event: SubscriptionAcknowledged | SubscriptionNotified) -> None:
+        """Handle what belongs to a subscription; only clients have any."""
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         """Report an enforced end, and stop all that waits or runs."""
@@ -630,6 +635,8 @@ _HANDLED_BY: Final[dict[type, str]] = {
     Answered: "_handle_engine_answer",
     ProtocolViolated: "_handle_peer_fault",
     NoiseReceived: "_handle_peer_fault",
+    SubscriptionAcknowledged: "_handle_subscription",
+    SubscriptionNotified: "_handle_subscription",
     ConnectionClosed: "_handle_end",
 }
 """The method of ``Session`` for each event that is neither a request nor an outcome. Others need no action."""
