@@ -170,6 +170,7 @@ class HttpActor(ABC):
         """Set the client that handles events, and what replaces its lost sessions."""
         self._client = client
         self._driving = client.driving
+        self._machine.param_headers = client.driving.param_headers
         self._reconnector = reconnector
         self._driving.reconnect_by(reconnector)
 

@@ -60,8 +60,10 @@ if TYPE_CHECKING:
     from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
     from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+    from mcpio.app.tool_headers import ToolHeaders
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
+    from mcpio.http.param_headers import ParamHeader
     from mcpio.revisions import Revision
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.discovery import DiscoverResult
@@ -291,6 +293,7 @@ class Client(Session):
         self._rounds, self._shared_cache = options.get("rounds"), options.get("shared_cache")
         self._cache: CachingLayer | None = None
         self._changes: SessionChanges | None = None
+        self._tool_headers: ToolHeaders | None = None
         self._listening: ManagedListening | None = None
         # What ``_layers`` are made for: the layers of the two eras differ.
         self._settled: Revision | None = None
@@ -677,7 +680,13 @@ class Client(Session):
 
         self._cache = CachingLayer(self._shared_cache)
         rounds = RoundsLayer(ROUNDS if self._rounds is None else self._rounds)
-        self._layers = (*self._middleware, rounds, *self._retry, self._cache)
+        headers: tuple[Middleware, ...] = ()
+        if self.connection.over_http:
+            from mcpio.app.tool_headers import ToolHeaders
+
+            self._tool_headers = ToolHeaders()
+            headers = (self._tool_headers,)
+        self._layers = (*self._middleware, rounds, *self._retry, *headers, self._cache)
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         if not call:
@@ -782,6 +791,11 @@ class ClientDriving(SessionDriving):
     def new_scope(self, event: RequestReceived) -> Any:
         """Return what the handler of a request sees of it."""
         return self._session._new_scope(self._session, event)
+
+    def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
+        """Return the arguments of a tool that HTTP header fields repeat, as far as they are known."""
+        headers = self._session._tool_headers
+        return () if headers is None else headers.of(name)
 
     @property
     def changes(self) -> SessionChanges:

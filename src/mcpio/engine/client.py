@@ -65,7 +65,11 @@ class ClientConnection(Connection):
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
     """
 
-    __slots__ = ("_opening",)
+    __slots__ = ("_opening", "over_http")
+
+    over_http: bool
+    """Whether header fields repeat what messages say, and the end of a stream cancels its request: set by the transport
+    before the opening."""
 
     role = Role.CLIENT
     _capabilities_type = ClientCapabilities
@@ -83,6 +87,7 @@ class ClientConnection(Connection):
         declared = ClientCapabilities() if capabilities is None else capabilities
         super().__init__(info, declared, options=options, can_reach=can_reach)
         self._opening: _Opening | None = None
+        self.over_http = False
 
     @property
     def era(self) -> Era | None:
@@ -151,7 +156,9 @@ class ClientConnection(Connection):
         options = self._options
         self._handshake = self._stateless_session(revision)
         self._step(Input.SEND_DISCOVER)
-        limit = Timeout(options.probe_timeout) if self._may_initialize else opening.timeout
+        # Over HTTP silence says nothing of the era (ERA-07).
+        falls_back = self._may_initialize and not self.over_http
+        limit = Timeout(options.probe_timeout) if falls_back else opening.timeout
         id, method = self._outgoing.next_id, METHODS["server/discover"]
         opening.id = id
         request, text = self._new_request(id, method.name, method, {}, opening.cookie, None, progress=False)
@@ -283,7 +290,7 @@ class ClientConnection(Connection):
         """Act on the outcome of a probe."""
         options = self._options
         revisions = options.revisions if self._may_initialize else options.stateless_revisions
-        verdict = judge(outcome, revisions, again=opening.again, over_http=self.can_reach is not None)
+        verdict = judge(outcome, revisions, again=opening.again, over_http=self.over_http)
         match verdict:
             case SettleStateless():
                 self._opening = None

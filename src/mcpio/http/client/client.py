@@ -15,6 +15,7 @@ from mcpio.engine.outbox import BACKLOG, Outgoing
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, UnexpectedResponse
 from mcpio.events import Event, Negotiated, OutgoingId, RequestFailed, ResponseReceived
+from mcpio.framing import jsonrpc
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost, TransportEvent
 from mcpio.http.client.exchange import (
@@ -28,9 +29,11 @@ from mcpio.http.client.exchange import (
     media_type,
     takes_any_event_type,
 )
+from mcpio.http.client.mirrored import ParamHeaders, mirrored
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
     from mcpio.auth.authorizer import Authorizer
@@ -110,6 +113,9 @@ class HttpClient:
         """
         self.connection = connection
         self.authorizer = authorizer
+        connection.over_http = True
+        self.param_headers: ParamHeaders = lambda _: ()
+        self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
         self._location = location
         self._options = options or HttpClientOptions()
         if authorizer is not None and any(name.lower() == "authorization" for name in self._options.headers):
@@ -122,6 +128,7 @@ class HttpClient:
         self._asked: dict[OutgoingId, ClientExchange] = {}
         self._owing: list[ClientExchange] = []
         self._telling: ClientExchange | None = None
+        self._opening: ClientExchange | None = None
         self._hearing: ClientExchange | None = None
         self._is_legacy = False
         self._before_endpoint: tuple[ClientExchange, McpError] | None = None
@@ -156,7 +163,10 @@ class HttpClient:
             self._make_authorized(self.authorizer)
         self._see_what_is_owed()
         while (message := self.connection.next_message()) is not None:
-            (self._asks if message.asked else self._tells).append(message)
+            if message.asked:
+                self._asks.append(message)
+            elif not self._is_cancellation(message):
+                self._tells.append(message)
         if self._exchanges.target:
             self._send_what_may_go()
         # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
@@ -262,7 +272,7 @@ class HttpClient:
             self._stage = Stage.OPEN
             self._was_open = True
             self._opened_at = self._exchanges.now
-            if self._options.listen and not self._is_legacy:
+            if self._options.listen and not self._is_legacy and not self._is_stateless:
                 self._listen(first=True)
         while self._asks and self._may_ask:
             self._post(self._asks.popleft())
@@ -273,19 +283,36 @@ class HttpClient:
 
     @property
     def _may_ask(self) -> bool:
+        if self._stage is Stage.OPENING and self._opening is not None:
+            # A probe that was answered leads to another one, or to ``initialize``.
+            return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.asked))
         if self._stage in _UNOPENED:
             return self._stage is Stage.NEW
-        return self._hearing not in self._exchanges and len(self._exchanges) < self._options.max_requests
+        running = len(self._exchanges) - (self._exchanges.subscriptions if self._is_stateless else 0)
+        return self._hearing not in self._exchanges and running < self._options.max_requests
+
+    @property
+    def _is_stateless(self) -> bool:
+        revision = self.connection.revision
+        return revision is not None and revision.era is Era.STATELESS
+
+    def _is_cancellation(self, message: Outgoing) -> bool:
+        """Return whether a message cancels a stateless request: over HTTP the end of its stream does (PAT-06)."""
+        if not self._is_stateless and self.connection.phase is not Phase.DISCOVERING:
+            return False
+        told = jsonrpc.parse(message.text)
+        return isinstance(told, jsonrpc.Notification) and told.method == "notifications/cancelled"
 
     def _post(self, message: Outgoing) -> None:
         if not message.asked:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
         elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
-            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
+            copied = mirrored(message.text, self.param_headers) if self._mirrors else None
+            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked, mirrored=copied)
             call.is_handshake = self._stage in _UNOPENED
-            if self._stage is Stage.NEW:
-                self._stage = Stage.OPENING
+            if call.is_handshake:
+                self._stage, self._opening = Stage.OPENING, call
             self._asked.update(dict.fromkeys(message.asked, call))
             self._request(call)
 
@@ -300,12 +327,14 @@ class HttpClient:
     def _request(self, call: ClientExchange) -> None:
         """Send the request of an exchange: for the first time, or again for a redirect or with another token."""
         revision = None if call.is_handshake else self.connection.revision
+        repeated = call.mirrored
         # No person is asked for the sake of streams that are taken up again, or a session that is opened again.
         reopens = self._was_open and self._stage in _UNOPENED
         background = reopens or call.purpose in (Purpose.LISTEN, Purpose.RESUME, Purpose.END)
-        named = None if revision is None else revision.name
+        named = repeated.revision if repeated is not None else None if revision is None else revision.name
+        session_id = self._session_id if repeated is None else None
         url = self._location.at(call.target).url
-        if not self._exchanges.make(call, self._session_id, named, url=url, background=background):
+        if not self._exchanges.make(call, session_id, named, url=url, background=background):
             if call.purpose is Purpose.END:
                 # The end of a session is not worth a login.
                 self._exchanges.forget(call)
@@ -361,7 +390,7 @@ class HttpClient:
             self._hearing = None
             self._exchanges.timers.clear(call.number)
         encoding = header(head, b"content-encoding") or "identity"
-        opens = call.is_handshake and call.purpose is Purpose.ASK and not self._is_legacy
+        opens = call.is_handshake and call.purpose is Purpose.ASK and not self._is_legacy and not call.is_probe
         if opens and head.status == 200 and not self._take_session_id(call, head):
             return
         if call is self._telling and 200 <= head.status < 300:
@@ -418,7 +447,10 @@ class HttpClient:
             self._fruitless = 0
             if self._is_deaf:
                 self._listen()
-        if not call.owed:
+        if not call.owed and call.mirrored is not None and isinstance(event, RequestFailed):
+            # The end of the stream is what tells the server that nothing waits for the answer (PAT-06).
+            self._exchanges.cut(call)
+        elif not call.owed:
             self._exchanges.end_soon(call, STRAGGLE)
 
     # Responses, when they are whole
@@ -450,16 +482,24 @@ class HttpClient:
     def _reject(self, call: ClientExchange, head: ResponseHead) -> None:
         """Act on an error status."""
         is_temporary = head.status >= 500 or head.status == 429
-        if call.holds_answer(head):
+        if call.is_probe and is_temporary:
+            # Even with an answer in it, this says nothing of the era (ERA-07).
+            self._fail(call, call.unexpected(head))
+        elif call.holds_answer(head):
             self.connection.receive_message(call.text_received, self._exchanges.now)
             self._owing.append(call)
-        elif call.is_handshake and head.status in FALLBACK and self._options.fall_back and not self._is_legacy:
+        elif self._may_fall_back(call, head):
             self._fall_back(call, call.refusal(head))
         elif call.purpose is Purpose.RESUME or (call.purpose is Purpose.LISTEN and call.was_open):
             self._resume(call, call.unexpected(head), is_worth_it=is_temporary)
         elif call.purpose is not Purpose.LISTEN:
             # A server need not offer listening (HTTP-27).
             self._fail(call, call.refusal(head))
+
+    def _may_fall_back(self, call: ClientExchange, head: ResponseHead) -> bool:
+        """Return whether an error status may mean the transport of 2024-11-05."""
+        is_first = call.is_handshake and not call.is_probe and not self._is_legacy
+        return is_first and head.status in FALLBACK and self._options.fall_back
 
     def _follow(self, call: ClientExchange, head: ResponseHead) -> None:
         """Follow a redirect, within the origin (HTTP-38)."""
@@ -487,7 +527,8 @@ class HttpClient:
             self.connection.fail_request(id, error, self._exchanges.now)
         if call.purpose is Purpose.LEGACY:
             self._lose_legacy(call, error)
-        elif call.is_handshake:
+        elif call.is_handshake and (not call.is_probe or self.connection.phase is Phase.DISCOVERING):
+            # The engine has judged what a probe failed with, unless that was a loss.
             self.connection.connection_lost(error, self._exchanges.now)
 
     # Sessions

@@ -25,6 +25,7 @@ from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset
 
 if TYPE_CHECKING:
     from mcpio.auth.authorizer import Authorizer
+    from mcpio.http.client.mirrored import Mirrored
     from mcpio.profiles import Profile
 
 __all__ = [
@@ -78,6 +79,7 @@ class ClientExchange:
         "denied",
         "head",
         "is_handshake",
+        "mirrored",
         "number",
         "owed",
         "parser",
@@ -100,6 +102,8 @@ class ClientExchange:
     """The last event that was seen of the stream that it resumes."""
     is_handshake: bool
     """Whether it carries ``initialize``, before which nothing else may go out."""
+    mirrored: Mirrored | None
+    """What its header fields repeat of its message; ``None`` for a message of the handshake era."""
     session_id: str | None
     """The session that it names."""
     began: float
@@ -122,6 +126,7 @@ class ClientExchange:
         text: bytes = b"",
         asked: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
+        mirrored: Mirrored | None = None,
     ) -> None:
         self.number: int = number
         self.purpose: Purpose = purpose
@@ -130,6 +135,7 @@ class ClientExchange:
         self.asked = asked
         self.owed = len(asked)
         self.resumes = resumes
+        self.mirrored = mirrored
         self.is_handshake = self.was_open = False
         self.redirects: int = 0
         self.tries = 0
@@ -154,6 +160,8 @@ class ClientExchange:
         elif self.purpose.method == "GET":
             fields.append((b"accept", b"text/event-stream"))
             fields.append((b"cache-control", b"no-store"))
+        if self.mirrored is not None:
+            fields += self.mirrored.fields
         if self.session_id is not None:
             fields.append((b"mcp-session-id", self.session_id.encode()))
         if self.resumes is not None:
@@ -164,8 +172,11 @@ class ClientExchange:
     def last_id(self) -> str | None:
         """The id of the last event of the stream, of this attempt or an earlier one; ``None`` if it cannot be resumed.
 
-        An empty id resets the earlier ones, and an id that no header field can hold cannot be sent.
+        An empty id resets the earlier ones, and an id that no header field can hold cannot be sent. In the stateless
+        era nothing is resumed (SHTTP-07).
         """
+        if self.mirrored is not None:
+            return None
         found = None if self.parser is None else self.parser.last_id
         if found is None:
             return self.resumes
@@ -179,6 +190,16 @@ class ClientExchange:
             return (self.purpose.name,)
         names = (message.params.get(name) for name in ("name", "uri"))
         return (message.method, *(name for name in names if isinstance(name, str)))
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it finds out the era of the server (ERA-07)."""
+        return self.is_handshake and self.mirrored is not None
+
+    @property
+    def is_subscription(self) -> bool:
+        """Whether it stays open until something no longer listens."""
+        return self.mirrored is not None and self.mirrored.method == "subscriptions/listen"
 
     # The response
 
@@ -281,6 +302,11 @@ class ClientExchanges:
         """Return how many are open."""
         return len(self._open)
 
+    @property
+    def subscriptions(self) -> int:
+        """How many of the open ones are subscriptions, which stay open as long as something listens."""
+        return sum(exchange.is_subscription for exchange in self._open.values())
+
     def __contains__(self, exchange: ClientExchange | None) -> bool:
         """Return whether an exchange is open."""
         return exchange is not None and exchange.number in self._open
@@ -290,10 +316,19 @@ class ClientExchanges:
         return self._open.get(number) if isinstance(number, int) else None
 
     def new(
-        self, purpose: Purpose, *, text: bytes = b"", asked: tuple[OutgoingId, ...] = (), resumes: str | None = None
+        self,
+        purpose: Purpose,
+        *,
+        text: bytes = b"",
+        asked: tuple[OutgoingId, ...] = (),
+        resumes: str | None = None,
+        mirrored: Mirrored | None = None,
     ) -> ClientExchange:
         """Return an exchange whose request was not sent."""
-        exchange = ClientExchange(self._next, purpose, self.target, text=text, asked=asked, resumes=resumes)
+        target = self.target
+        exchange = ClientExchange(
+            self._next, purpose, target, text=text, asked=asked, resumes=resumes, mirrored=mirrored
+        )
         self._next += 1
         return exchange
 

@@ -1,0 +1,57 @@
+"""The header fields of stateless requests, which repeat what stands in the body (HDR-01, HDR-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from mcpio.framing import jsonrpc
+from mcpio.framing.headers import encode_field
+from mcpio.http.model import Headers
+from mcpio.http.param_headers import ParamHeader, param_fields
+from mcpio.types.meta import META_PROTOCOL_VERSION
+
+__all__ = ["Mirrored", "ParamHeaders", "mirrored"]
+
+ParamHeaders: TypeAlias = Callable[[str], tuple[ParamHeader, ...]]
+"""Returns the annotated arguments of a tool, as far as they are known."""
+
+_NAMED_BY: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""By method: the member of the params that ``Mcp-Name`` repeats."""
+
+
+@attrs.frozen
+class Mirrored:
+    """What the header fields say of a message that carries its own context."""
+
+    method: str
+    revision: str
+    fields: Headers
+
+
+def mirrored(text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
+    """Return what the header fields of a message repeat; ``None`` for a message of the handshake era."""
+    message = jsonrpc.parse(text)
+    if not isinstance(message, jsonrpc.Request):
+        return None
+    params: Mapping[str, Any] = message.params or {}
+    meta = params.get("_meta")
+    revision = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
+    if not isinstance(revision, str):
+        return None
+    fields = [(b"mcp-method", encode_field(message.method).encode())]
+    name = params.get(_NAMED_BY.get(message.method, ""))
+    if isinstance(name, str):
+        fields.append((b"mcp-name", encode_field(name).encode()))
+        if message.method == "tools/call":
+            fields += param_fields(param_headers(name), params.get("arguments"))
+    return Mirrored(message.method, revision, fields)
