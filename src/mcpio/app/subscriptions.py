@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.app.changes import Audience, resource_topic
@@ -44,13 +44,13 @@ class Subscription:
         return True
 
 
-async def serve_listen(
+def serve_listen(
     scope: Any,
     request: SubscriptionsListenRequest,
     audience: Audience,
     limits: Limits,
     is_offered: Callable[[str], bool],
-) -> SubscriptionsListenResult:
+) -> Coroutine[Any, Any, SubscriptionsListenResult]:
     """Serve a listen request until the client, the connection or the server ends it.
 
     ``is_offered`` says whether there is a resource with a URI. Raises RequestError beyond ``Limits.subscriptions`` or
@@ -65,13 +65,18 @@ async def serve_listen(
     subscription, topics = Subscription(scope), _topics_of(honoured)
     audience.add(subscription, topics)
     connection.held.subscriptions += size
-    try:
-        # Nothing sets it: the request ends by being cancelled, or with its connection.
-        await scope.driving.runtime.one_shot().wait()
-    finally:
-        audience.remove(subscription, topics)
-        connection.held.subscriptions -= size
-    return SubscriptionsListenResult()
+
+    async def until_cancelled() -> SubscriptionsListenResult:
+        try:
+            # Nothing sets it: the request ends by being cancelled, or with its connection.
+            await scope.driving.runtime.one_shot().wait()
+        finally:
+            audience.remove(subscription, topics)
+            connection.held.subscriptions -= size
+        return SubscriptionsListenResult()
+
+    # What follows on the same connection finds the subscription made.
+    return until_cancelled()
 
 
 def honoured_of(
