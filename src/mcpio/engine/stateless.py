@@ -30,7 +30,7 @@ from mcpio.types.meta import (
     TASKS_EXTENSION,
 )
 
-__all__ = ["StatelessServer", "fault_in_input_required", "stateless_server"]
+__all__ = ["StatelessServer", "stateless_server"]
 
 _COMPLETE: Final = "complete"
 _TASK: Final = "task"
@@ -203,7 +203,7 @@ class StatelessServer:
             raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
         _check_may_ask(request)
         members = encode(self.codec, result)
-        fault = fault_in_input_required(members, self.codec.revision, request.context.capabilities)
+        fault = _fault_in_input_required(members, self.codec.revision, request.context.capabilities)
         if fault is not None:
             raise LocalProtocolError(f"the result of {request.name}: {fault}")
         return members
@@ -243,12 +243,10 @@ def _shared(
     return StatelessServer(info.value, capabilities.value, options)
 
 
-def fault_in_input_required(
-    members: Mapping[str, Any], revision: Revision, client: Capabilities | None = None
-) -> str | None:
+def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, client: Capabilities) -> str | None:
     """Return the fault in an ``InputRequiredResult``, or ``None`` (MRTR-02 to MRTR-04).
 
-    With ``client``, it must not ask for what these capabilities lack.
+    It must not ask for what the capabilities of the client lack.
     """
     if members.get("inputRequests") is None and members.get("requestState") is None:
         return "inputRequests or requestState must be there"
@@ -256,8 +254,6 @@ def fault_in_input_required(
         method = METHODS.get(asked["method"])
         if method is None or not method.embedded:
             return f"inputRequests.{key:.100}: {asked['method']!r:.100} is nothing to ask a client for"
-        if client is None:
-            continue
         if not declares(client, method.capability):
             return f"inputRequests.{key:.100}: the client did not declare {'.'.join(method.capability)}"
         fault = why_not_asked(method.name, asked.get("params") or {}, revision, client)
