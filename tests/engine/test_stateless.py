@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from stateless import BOTH, CLIENT, HELLO, INFO, LEVEL, ME, MODERN, VERSION, meta, server_of, stateless, tool_call
+from weighing import weight
 from wires import INITIALIZED, feed, note, one, request, result, sent
 
 from mcpio.engine.server import ServerConnection
@@ -17,6 +18,7 @@ from mcpio.events import (
     Answered,
     CancelReceived,
     IgnoreReason,
+    IncomingId,
     MessageIgnored,
     Negotiated,
     ProtocolViolated,
@@ -498,6 +500,26 @@ def test_task_marks_and_requests_mean_nothing() -> None:
     mark = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
     event = one(connection, stateless("tools/call", 1, more=mark, name="x", task={"ttl": 5}))
     assert answer(connection, event, CallToolResult(()))["_meta"] == ME
+
+
+def test_stateless_request_weighs_at_most_a_kib_while_it_runs_and_nothing_after() -> None:
+    connection = server_of(MODERN)
+    shared = {id(connection._admission), id(connection._stateless)}
+
+    def exchange(number: int) -> IncomingId:
+        event: Any = one(connection, tool_call(number, {"roots": {}}, {CLIENT: {"name": "c", "version": "1"}}), number)
+        return IncomingId(event.id)
+
+    connection.send_result(exchange(0), CallToolResult(()))
+    sent(connection)
+    idle = weight(connection, set(shared))
+    for running in (1, 64):
+        ids = [exchange(1000 + number) for number in range(running)]
+        assert weight(connection, set(shared)) - idle <= running * 1024
+        for id_ in ids:
+            connection.send_result(id_, CallToolResult(()))
+        sent(connection)
+    assert weight(connection, set(shared)) <= idle + 8  # the next id may be a larger integer
 
 
 # State as a value

@@ -1296,7 +1296,7 @@ class Connection:
 
     def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError | None:
         """Return why a request cannot run now, or ``None``: its id is in use, or too many run."""
-        if self._incoming.is_running(message.id if via is None else (via, message.id)):
+        if self._incoming.is_running(message.id, via):
             return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
         limit = self._channel.limits.incoming_requests
         if len(self._incoming) < limit:

@@ -343,7 +343,6 @@ class IncomingRequest:
         "context",
         "dialogue",
         "id",
-        "key",
         "method",
         "name",
         "progress",
@@ -359,8 +358,6 @@ class IncomingRequest:
     """The context in which it came: its answer is checked against this, not against the connection."""
     dialogue: IncomingDialogue
     """Writes the answer."""
-    key: Hashable
-    """Its id at the peer, within the exchange where the transport has exchanges (P7)."""
     size: int
     """How many bytes it takes while it runs."""
 
@@ -385,7 +382,6 @@ class IncomingRequest:
         self.method: Method | None = method
         self.token: int | str | None = token
         self.via: Hashable = via
-        self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
         self.task: str | None = None  # the task of ours or the peer's that it belongs to
         self.wants_task: bool = False  # whether it asks to become one, so that a CreateTaskResult may answer it
@@ -394,7 +390,7 @@ class IncomingRequest:
 class IncomingRequests:
     """The incoming requests, under our own keys."""
 
-    __slots__ = ("_by_key", "_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
+    __slots__ = ("_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
 
     running: dict[int, IncomingRequest] | None
     """Those that run, by our keys; ``None`` where nothing does. Only to be read: ``add`` and ``finish`` change it."""
@@ -407,9 +403,9 @@ class IncomingRequests:
         """``held`` counts how many bytes the running ones take."""
         self._held = held
         self.running = None
-        self._by_key: dict[Hashable, IncomingRequest] | None = None
-        # Those that came by an exchange: the same id may have come by several.
-        self._by_wire_id: dict[int | str, dict[int, IncomingRequest]] | None = None
+        # By the peer's id. Several exchanges may have brought the same one (P7); then there is a dict of them by
+        # exchange. A request that is alone with its id needs none, which keeps an HTTP exchange small.
+        self._by_wire_id: dict[int | str, IncomingRequest | dict[Hashable, IncomingRequest]] | None = None
         self.finished = None
         # The exceptions among the latest, one bit for each remainder of an id: nearly every request is answered, so
         # this is nearly always 0.
@@ -431,59 +427,59 @@ class IncomingRequests:
         """Return the running request of that key."""
         return None if self.running is None else self.running.get(id)
 
-    def is_running(self, key: Hashable) -> bool:
-        """Return whether a request of that ``key`` runs: the peer's id, within the exchange where there are any."""
-        return self._by_key is not None and key in self._by_key
+    def is_running(self, wire_id: int | str, via: Hashable) -> bool:
+        """Return whether a request of that id of the peer's runs, within the exchange where there are any (P7)."""
+        found = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
+        if found is None:
+            return False
+        return via in found if isinstance(found, dict) else found.via == via
 
     def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
         """Return the running requests that a cancellation of ``wire_id`` may mean.
 
         One that comes by the exchange of its request means just that one.
         """
-        if self._by_key is None:
+        found = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
+        if found is None:
             return []
-        exact = self._by_key.get(wire_id if via is None else (via, wire_id))
+        namesakes = found if isinstance(found, dict) else {found.via: found}
+        exact = namesakes.get(via)
         if exact is not None:
             return [exact]
-        return [] if self._by_wire_id is None else list(self._by_wire_id.get(wire_id, {}).values())
+        return [each for each in namesakes.values() if each.via is not None]
 
     def add(self, request: IncomingRequest) -> None:
         """Begin a request under ``next_id``."""
-        if self.running is None or self._by_key is None:
-            self.running, self._by_key = {}, {}
+        if self.running is None or self._by_wire_id is None:
+            self.running, self._by_wire_id = {}, {}
         self._held.requests += request.size
         self.running[request.id] = request
-        self._by_key[request.key] = request
         self.next = int(request.id) + 1
-        if request.via is not None:
-            if self._by_wire_id is None:
-                self._by_wire_id = {}
-            self._by_wire_id.setdefault(request.wire_id, {})[request.id] = request
+        found = self._by_wire_id.setdefault(request.wire_id, request)
+        if isinstance(found, dict):
+            found[request.via] = request
+        elif found is not request:
+            self._by_wire_id[request.wire_id] = {found.via: found, request.via: request}
 
     def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
         """End a running request."""
-        if self.running is None or self._by_key is None:
+        if self.running is None or self._by_wire_id is None:
             return
         self._held.requests -= request.size
-        del self.running[request.id], self._by_key[request.key]
+        del self.running[request.id]
+        found = self._by_wire_id[request.wire_id]
+        if isinstance(found, dict):
+            del found[request.via]
+        if found is request or not found:
+            del self._by_wire_id[request.wire_id]
         if not self.running:
-            self.running = self._by_key = None
-        if request.via is not None:
-            self._leave_exchange(request)
-        else:
+            self.running = self._by_wire_id = None
+        if request.via is None:
             self._remember(request.wire_id)
         if (self._unanswered or cause in _UNANSWERED) and self._in_reach(request.id):
             # While a request runs, its bit may be an older one's.
             bit = 1 << request.id % _REMEMBERED
             self._unanswered = self._unanswered | bit if cause in _UNANSWERED else self._unanswered & ~bit
-
-    def _leave_exchange(self, request: IncomingRequest) -> None:
-        exchanges = self._by_wire_id or {}
-        namesakes = exchanges.get(request.wire_id, {})
-        namesakes.pop(request.id, None)
-        if not namesakes:
-            exchanges.pop(request.wire_id, None)
-            self._by_wire_id = exchanges or None
 
     def _remember(self, wire_id: int | str) -> None:
         if isinstance(wire_id, int):
