@@ -1,7 +1,7 @@
 """Does what each scenario of the official conformance suite asks of a client: ``python client.py [--asyncio] URL``.
 
-The suite names the scenario in the environment variable ``MCP_CONFORMANCE_SCENARIO``. The client runs on Trio, or on
-asyncio.
+The suite names the scenario in the environment variable ``MCP_CONFORMANCE_SCENARIO``, and in
+``MCP_CONFORMANCE_PROTOCOL_VERSION`` the revision, from which the era follows. The client runs on Trio, or on asyncio.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import trio
@@ -31,22 +32,34 @@ from mcpio.auth import (
     WorkloadIdentity,
     load_signer,
 )
-from mcpio.errors import ConnectFailed, McpError
-from mcpio.types import ElicitFormRequest, ElicitResult, ElicitURLRequest
+from mcpio.errors import ConnectFailed, ErrorCode, McpError, RequestError
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types import (
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitURLRequest,
+)
 
-DEADLINE = 30.0
+DEADLINE = 50.0
 """Seconds for a whole scenario: nobody else ends a client that hangs."""
 
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 """What the suite tells about a scenario, such as the client that is registered."""
 
+ERA: Final = "stateless" if os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") == REV_2026_07_28.name else "handshake"
+"""The era that the scenario's server speaks."""
+
 
 async def main(open_http: Callable[..., Any], url: str) -> None:
     """Hold the conversation of one scenario."""
     name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-    options: dict[str, Any] = {"elicitation": accept_defaults}
+    options: dict[str, Any] = {"era": ERA, "elicitation": accept_defaults}
+    if name == "request-metadata":
+        options |= {"sampling": refuse_sampling, "roots": []}
     if name.startswith("auth/"):
-        options = {"auth": authorization(name), "credentials": MemoryCredentials(), "ask_user": visit}
+        options = {"era": ERA, "auth": authorization(name), "credentials": MemoryCredentials(), "ask_user": visit}
     scenario = SCENARIOS.get(name, use_protected if name.startswith("auth/") else list_tools)
     try:
         async with open_http(url, **options) as client:
@@ -70,8 +83,15 @@ async def on_asyncio(url: str) -> None:
 
 
 def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
-    """Accept a form as it stands: what it has defaults for is filled in with them."""
-    return ElicitResult("accept", {})
+    """Accept a form as it stands, filled in with its defaults, or confirm where it asks for that."""
+    assert isinstance(request, ElicitFormRequest)
+    confirms = "confirmed" in request.requested_schema.properties
+    return ElicitResult("accept", {"confirmed": True} if confirms else {})
+
+
+def refuse_sampling(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+    """Refuse to sample: these servers only look whether the client can be asked."""
+    raise RequestError(ErrorCode.INVALID_REQUEST, "Nobody samples here")
 
 
 def authorization(name: str) -> Any:
@@ -149,12 +169,53 @@ async def echo_schema(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": schema})
 
 
+async def ask_again(client: Client) -> None:
+    """Ask once more what the server offers: this one declares nothing else to be asked for."""
+    await client.discover()
+
+
+async def use_everything(client: Client) -> None:
+    """Make a request of each method that the server has."""
+    async for tool in client.tools():
+        await client.call_tool(tool.name, {})
+    async for resource in client.resources():
+        await client.read_resource(resource.uri)
+    async for prompt in client.prompts():
+        await client.get_prompt(prompt.name, {})
+
+
+async def make_calls(client: Client) -> None:
+    """Make the calls that the suite lists."""
+    await client.list_tools()
+    for call in CONTEXT["toolCalls"]:
+        await client.call_tool(call["name"], call["arguments"])
+
+
+async def call_usable(client: Client) -> None:
+    """Call each tool that the client lets its user see, with a text for each argument. It warns of those left out."""
+    logging.getLogger("mcpio").addHandler(logging.NullHandler())
+    async for tool in client.tools():
+        await client.call_tool(tool.name, dict.fromkeys(tool.input_schema.get("properties", {}), "text"))
+
+
+async def answer_rounds(client: Client) -> None:
+    """Call the tools that ask before they answer, and between them one that does not."""
+    await client.list_tools()
+    for name in ("test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"):
+        await client.call_tool(name, {})
+
+
 SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "initialize": do_nothing,
     "tools_call": call_tool,
     "elicitation-sep1034-client-defaults": be_asked,
     "sse-retry": come_back,
     "json-schema-2020-12-preservation": echo_schema,
+    "request-metadata": ask_again,
+    "http-standard-headers": use_everything,
+    "http-custom-headers": make_calls,
+    "http-invalid-tool-headers": call_usable,
+    "sep-2322-client-request-state": answer_rounds,
 }
 """What to do, by the name of the scenario; else, list the tools."""
 
