@@ -333,6 +333,7 @@ class AuthorizationRequired(McpError):
         super().__init__(message)
         self.status = status
         self.challenges: tuple[str, ...] = tuple(challenges)
+        """Values of the ``WWW-Authenticate`` fields of the response."""
 
 
 class NoBackChannel(McpError):
@@ -380,9 +381,12 @@ class Refusal(McpError):
             raise ValueError(f"retry_after= takes a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
         self.code: int = int(code)
+        """The code, from 1001 to 1089."""
         self.message = message
         self.http_status: int | None = known.http_status if known is not None else None
+        """The HTTP status that says most nearly the same."""
         self.severity: RefusalSeverity = known.severity if known is not None else "error"
+        """How bad it is."""
         self.retryable: bool = retryable if retryable is not None else known is not None and known.retryable
         self.retry_after = retry_after
         self.hint = hint
@@ -415,6 +419,7 @@ class InsufficientScope(Refusal):
         from mcpio.refusals import RefusalCode
 
         self.scopes: frozenset[str] = frozenset(scopes)
+        """All scopes that the request needs."""
         text = " ".join(sorted(self.scopes))
         message = f"The token has too few scopes: this needs {text}"
         super().__init__(RefusalCode.AUTHZ_FORBIDDEN, message, data={"scope": text})

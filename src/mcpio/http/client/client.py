@@ -115,6 +115,7 @@ class HttpClient:
         self.authorizer = authorizer
         connection.over_http = True
         self.param_headers: ParamHeaders = lambda _: ()
+        """Returns which arguments of a tool header fields have to repeat."""
         self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
         self._location = location
         self._options = options or HttpClientOptions()
