@@ -388,6 +388,7 @@ class Refusal(McpError):
         self.severity: RefusalSeverity = known.severity if known is not None else "error"
         """How bad it is."""
         self.retryable: bool = retryable if retryable is not None else known is not None and known.retryable
+        """Whether the same request may succeed later."""
         self.retry_after = retry_after
         self.hint = hint
         self.data = data
