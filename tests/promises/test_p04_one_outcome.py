@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
@@ -27,27 +28,39 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.testing import Pair, at_random, cut_at, pair
 from mcpio.types import (
     CallToolRequest,
     CallToolResult,
     ClientCapabilities,
+    DiscoverRequest,
     Implementation,
     ListRootsRequest,
     ListRootsResult,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
+    ToolListChangedNotification,
     ToolsCapability,
 )
 
 CLIENT, SERVER = Role.CLIENT, Role.SERVER
 
 
-def _engines() -> tuple[ClientConnection, ServerConnection]:
+H, S = REV_2025_11_25, REV_2026_07_28
+TOOLS = SubscriptionFilter(tools_list_changed=True)
+
+
+def _engines(ours: Any = (H,), theirs: Any = (H,)) -> tuple[ClientConnection, ServerConnection]:
+    client, server = (Options(revisions=revisions) for revisions in (ours, theirs))
+    offers = ServerCapabilities(tools=ToolsCapability(list_changed=True))
     return (
-        ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability())),
-        ServerConnection(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability())),
+        ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability()), options=client),
+        ServerConnection(Implementation("s", "1"), offers, options=server),
     )
 
 
@@ -79,17 +92,74 @@ class Outcomes(RuleBasedStateMachine):
 
     link: Pair
 
-    @initialize(seed=st.integers(0, 99))
-    def start(self, seed: int) -> None:
-        client, server = _engines()
-        self.link = pair(client, server, chunk=at_random(seed))
-        client.send_initialize(now=0.0, cookie="0")
-        self.asked: dict[Role, list[str]] = {CLIENT: ["0"], SERVER: []}
+    @initialize(
+        seed=st.integers(0, 99),
+        opening=st.sampled_from(["send_initialize", "negotiate", "adopt", "nothing"]),
+        ours=st.sampled_from([(H,), (S,), (H, S)]),
+        theirs=st.sampled_from([(H, S), (H, S), (H,), (S,)]),
+        settled=st.booleans(),
+    )
+    def start(self, seed: int, opening: str, ours: Any, theirs: Any, settled: bool) -> None:
+        self.link = pair(*_engines(ours, theirs), chunk=at_random(seed))
+        self.asked: dict[Role, list[str]] = {CLIENT: [], SERVER: []}
         self.count = 0
+        if opening != "nothing":
+            self.open(opening)
+        if settled:
+            self.link.run()
 
     def side(self, is_client: bool) -> tuple[Connection, list[Event]]:
         link = self.link
         return (link.client, link.client_events) if is_client else (link.server, link.server_events)
+
+    @rule(opening=st.sampled_from(["send_initialize", "negotiate", "adopt"]))
+    def open(self, opening: str) -> None:
+        client, self.count = self.link.client, self.count + 1
+        try:
+            if opening == "adopt":
+                client.adopt(S)
+                return
+            getattr(client, opening)(now=self.link.now, cookie=f"{self.count}")
+        except (LocalProtocolError, NoBackChannel):
+            return
+        self.asked[CLIENT].append(f"{self.count}")
+
+    @rule(
+        request=st.sampled_from([SubscriptionsListenRequest(TOOLS), DiscoverRequest()]),
+        timeout=st.sampled_from([None, 5.0]),
+        arrives=st.booleans(),
+    )
+    def ask_statelessly(self, request: Any, timeout: float | None, arrives: bool) -> None:
+        client, self.count = self.link.client, self.count + 1
+        try:
+            client.send_request(request, now=self.link.now, timeout=timeout, cookie=f"{self.count}")
+        except (LocalProtocolError, NoBackChannel):
+            return
+        self.asked[CLIENT].append(f"{self.count}")
+        if arrives:
+            self.link.run()
+
+    @rule(which=st.integers(0, 3), how=st.sampled_from(["acknowledge", "acknowledge", "notify", "end"]))
+    def serve_listener(self, which: int, how: str) -> None:
+        server, events = self.side(is_client=False)
+        # A subscription that the client ended may still be served: nothing of it is sent.
+        received = [
+            event.id
+            for event in events
+            if isinstance(event, RequestReceived) and isinstance(event.request, SubscriptionsListenRequest)
+        ]
+        if which >= len(received):
+            return
+        id: IncomingId = received[-1 - which]
+        try:
+            if how == "acknowledge":
+                self.link.server.acknowledge(id, TOOLS)
+            elif how == "notify":
+                server.send_notification(ToolListChangedNotification(), related_to=id)
+            else:
+                server.send_result(id, SubscriptionsListenResult())
+        except (LocalProtocolError, NoBackChannel):
+            return
 
     @rule(
         is_client=st.booleans(),
@@ -179,7 +249,7 @@ class Outcomes(RuleBasedStateMachine):
 
 
 TestOutcomes = Outcomes.TestCase
-TestOutcomes.settings = settings(max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestOutcomes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 # One conversation, broken at each byte
