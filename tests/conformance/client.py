@@ -82,7 +82,7 @@ async def on_asyncio(url: str) -> None:
         await main(mcpio.asyncio.open_http, url)
 
 
-def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
+async def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
     """Accept a form as it stands, filled in with its defaults, or confirm where it asks for that."""
     assert isinstance(request, ElicitFormRequest)
     confirms = "confirmed" in request.requested_schema.properties
