@@ -9,9 +9,11 @@ import pytest
 import mcpio.errors
 from mcpio.errors import (
     AuthorizationRequired,
+    CapabilityMissing,
     ConnectFailed,
     ConnectionLost,
     ErrorCode,
+    InsufficientScope,
     InvalidMessage,
     LocalProtocolError,
     McpError,
@@ -40,8 +42,10 @@ ONE_OF_EACH = [
     SamplingRejected(),
     URLElicitationRequired([VISIT]),
     AuthorizationRequired("log in", status=403, challenges=["Bearer"]),
+    CapabilityMissing("the client takes no forms", ("elicitation", "form")),
     ConnectFailed("no such program"),
     ConnectionLost("closed by the peer"),
+    InsufficientScope(["files:write", "files:read"]),
     InvalidMessage("params.items[0].size", "expected a number", "2025-11-25"),
     LocalProtocolError("not now"),
     MessageTooLarge(2000, 1000),
@@ -203,6 +207,9 @@ def test_the_codes_of_the_protocol() -> None:
         "INTERNAL_ERROR": -32603,
         "RESOURCE_NOT_FOUND": -32002,
         "URL_ELICITATION_REQUIRED": -32042,
+        "HEADER_MISMATCH": -32020,
+        "MISSING_CLIENT_CAPABILITY": -32021,
+        "UNSUPPORTED_VERSION": -32022,
         "USER_REJECTED": -1,
     }
 

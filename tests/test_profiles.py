@@ -11,7 +11,6 @@ from mcpio.errors import ErrorCode
 from mcpio.methods import METHODS, Kind
 from mcpio.profiles import DIALECTS, Alias, Dialect, ErlmcpCode, ErlmcpExperimentalCode, Profile
 from mcpio.refusals import LAST_REFUSAL
-from mcpio.revisions import REV_2026_07_28
 from mcpio.types import ClientCapabilities, ServerCapabilities
 
 
@@ -53,7 +52,7 @@ def test_options_name_profiles() -> None:
     assert (Options().profiles, Options().emit_profile) == (frozenset(), None)
     assert Options(profiles=frozenset(Profile)).profiles == set(Profile)
     with pytest.raises(ValueError, match="revisions must be one or more of"):
-        Options(revisions=(REV_2026_07_28,), profiles=frozenset(Profile))
+        Options(revisions=(), profiles=frozenset(Profile))
 
 
 def test_e1_the_codes_by_their_ranges() -> None:

@@ -197,7 +197,7 @@ GREETINGS: dict[str, tuple[bytes, type[McpError], str]] = {
     "a revision of nobody": (
         line(id=1, result={**WELCOME, "protocolVersion": "1999-01-01"}),
         ConnectFailed,
-        "the server speaks revision '1999-01-01', this client 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25",
+        "the server speaks revision '1999-01-01', this client 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
     ),
     "a revision that is a number": (
         line(id=1, result={**WELCOME, "protocolVersion": 5}),

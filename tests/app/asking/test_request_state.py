@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -132,7 +133,10 @@ def test_all_keys_of_a_ring_open_and_the_first_seals(sealer: Callable[[list[byte
 def test_only_encryption_conceals() -> None:
     assert [RequestStates(sealer=make([KEY])).conceals for make in MAKERS] == [False, True]
     assert not RequestStates().conceals
-    assert "1f" not in sealed(RequestStates(sealer=AeadSealer([KEY])), event())
+    hidden = sealed(RequestStates(sealer=AeadSealer([KEY])), event())
+    readable = sealed(RequestStates(sealer=HmacSealer([KEY])), event())
+    assert b"tools/call" in b64decode(readable.split(".")[2] + "==", altchars=b"-_")
+    assert b"tools/call" not in b64decode(hidden.split(".")[2] + "==", altchars=b"-_")
 
 
 def test_encrypted_state_differs_each_time() -> None:
