@@ -68,6 +68,7 @@ class FileCredentials:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path: Path = Path(path) if path is not None else state_directory() / "credentials"
+        """The directory."""
         self._locks: dict[str, IO[bytes]] = {}
         self._mutex = threading.Lock()
 
