@@ -53,7 +53,8 @@ class ServersConfig(Mapping[str, ServerEntry]):
         """``entries`` is the value of ``mcpServers``. See ``parse`` for the other arguments."""
         self._entries = entries
         self._variables = variables
-        self.source = source or "the configuration"
+        self.source: str = source or "the configuration"
+        """Where they come from, for messages."""
 
     @classmethod
     def parse(

@@ -81,7 +81,7 @@ class _Protocol(SubprocessStreamProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=65536, loop=loop)
-        self.exited = asyncio.Event()
+        self.exited: asyncio.Event = asyncio.Event()
 
     def process_exited(self) -> None:
         super().process_exited()
@@ -95,7 +95,7 @@ class ChildProcess:
         self,
         argv: tuple[str, ...],
         transport: asyncio.SubprocessTransport,
-        protocol: _Protocol,
+        protocol: Any,
         machine: Shutdown,
         sink: Callable[[str], object] | None,
     ) -> None:
