@@ -186,4 +186,4 @@ class TwoEras(RuleBasedStateMachine):
 
 
 TestTwoEras = TwoEras.TestCase
-TestTwoEras.settings = settings(max_examples=20, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])
+TestTwoEras.settings = settings(max_examples=80, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
