@@ -105,10 +105,11 @@ def test_calls_of_the_other_era_say_what_to_do_instead() -> None:
 class Played:
     """A client of a stateless server that the test plays."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, over_http: bool = False, **options: Any) -> None:
         options.setdefault("options", Options(revisions=REVISIONS))
         self.runtime = ManualRuntime()
         self.connection = client_connection(**options)
+        self.connection.over_http = over_http
         self.reports: list[str] = []
         self.client = Client(self.connection, self, **options)
         self._opening = Wait(self.runtime, self.client.initialize(), self.run)
@@ -397,3 +398,36 @@ def test_lost_session_empties_the_cache() -> None:
     played.answer(played.sent()[0], TOOLS)
     played.client.driving.lose_session()
     assert played.start(played.client.list_tools()).state == "waits"
+
+
+@pytest.mark.req("HDR-05")
+def test_client_over_http_knows_what_header_fields_repeat() -> None:
+    played = Played(over_http=True)
+    assert played.client.driving.param_headers("t") == ()
+    listing = played.start(played.client.list_tools())
+    (request,) = played.sent()
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    played.answer(request, {**TOOLS, "tools": [{"name": "t", "inputSchema": schema}]})
+    assert listing.state == "returned"
+    assert [header.name for header in played.client.driving.param_headers("t")] == ["Region"]
+    assert Played().client.driving.param_headers("t") == ()
+
+
+def test_client_of_the_handshake_era_has_no_cache_to_empty() -> None:
+    link = Link(server_that_asks())
+    link.client.driving.miss_changes()
+    assert link.do(link.client.list_tools()).tools
+
+
+def test_outcome_of_a_subscription_is_not_waited_for() -> None:
+    played = Played()
+    listening, entering, request = played.listen(tools=True)
+    played.acknowledge(request, toolsListChanged=True)
+    assert entering.state == "returned"
+    source: Any = listening._source
+    with pytest.raises(TypeError, match="is not waited for"):
+        source.wait()
+    # After its end, a loss changes nothing.
+    listening.end("graceful")
+    listening.lose()
+    assert listening.ended == "graceful"

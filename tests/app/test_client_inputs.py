@@ -339,3 +339,14 @@ def test_url_question_needs_no_id() -> None:
     )
     asked.do()
     assert asked.sent[1].input_responses == {"a": {"action": "accept"}}
+
+
+def test_plain_callback_that_is_cancelled_from_inside_ends_the_call() -> None:
+    asked: Asked
+
+    def stop(scope: Any, request: Any) -> ElicitResult:
+        raise asked.runtime.cancellation
+
+    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=stop)
+    with pytest.raises(RequestCancelled, match="its callback was cancelled from inside"):
+        asked.do()

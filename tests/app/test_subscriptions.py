@@ -10,11 +10,13 @@ from statelessly import Exchange, StatelessClient
 from waits import Wait
 
 from mcpio.app.server import Server
+from mcpio.engine.envelope import write_envelope
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import RequestError
+from mcpio.revisions import REV_2026_07_28
 from mcpio.testing import ManualRuntime
-from mcpio.types import ToolsCapability
+from mcpio.types import ClientCapabilities, Implementation, ToolsCapability
 
 ALL = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
@@ -150,3 +152,21 @@ def test_subscriptions_are_limited(limits: Limits, reason: str) -> None:
     assert reason in wait.error.data["reason"]
     assert listen.said == []
     assert listening(server, resourceSubscriptions=uris[:1]).said
+
+
+@pytest.mark.req("ERA-10")
+def test_stateless_request_leaves_a_session_on_its_connection_its_broadcasts() -> None:
+    server, runtime = notes(), ManualRuntime()
+    client = StatelessClient(server, runtime)
+    exchange = client.begin("tools/list", {})
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    exchange._feed({"jsonrpc": "2.0", "id": 50, "method": "initialize", "params": params})
+    exchange._feed({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    envelope = write_envelope(REV_2026_07_28, ClientCapabilities(), Implementation("c", "1"), None)
+    exchange._feed({"jsonrpc": "2.0", "id": 51, "method": "tools/list", "params": {"_meta": envelope}})
+    runtime.run()
+    server.tool(lambda: None, name="another")
+    runtime.run()
+    exchange.session.driving.process()
+    exchange.write()
+    assert [said["method"] for said in exchange.said if "method" in said] == ["notifications/tools/list_changed"]

@@ -90,3 +90,10 @@ def test_other_errors_are_raised(request_: Any, error: RequestError) -> None:
     with pytest.raises(RequestError):
         layers.ask(request_)
     assert len(layers.sent) == 1
+
+
+def test_headers_of_some_tools_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpio.app.tool_headers.MOST_TOOLS", 1)
+    layers = Layers(ListToolsResult((tool("a", "Region"), tool("b", "Region"))))
+    layers.ask(ListToolsRequest())
+    assert [layers.layer.of(name) for name in ("a", "b")] == [(REGION,), ()]

@@ -491,3 +491,11 @@ def test_malformed_notification_of_a_subscription_is_a_violation() -> None:
     id = talk.ask(LISTEN, timeout=None)["id"]
     (event,) = talk.feed(on(id, "resources/updated", uri=5))
     assert isinstance(event, ProtocolViolated)
+
+
+def test_cancelled_discovery_ends_the_opening() -> None:
+    talk = Talk()
+    sent = talk.negotiate()
+    talk.connection.cancel_request(sent["id"])
+    assert kinds(list(talk.connection.events())) == [RequestFailed, ConnectionClosed]
+    assert talk.answer(sent["id"], DISCOVERED) == []

@@ -18,8 +18,17 @@ from mcpio.observe.redaction import Redactor
 from mcpio.observe.replayer import Replay, replay
 from mcpio.observe.tap import add_tap
 from mcpio.profiles import Profile
-from mcpio.revisions import REV_2025_11_25
-from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, RootsCapability
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    CustomNotification,
+    DiscoverResult,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
 
 
 def recording() -> list[str]:
@@ -303,3 +312,45 @@ def test_held_time_is_replayed() -> None:
         replay([recording()[0], '{"at": 0, "do": "hold"}'])
     with pytest.raises(LocalProtocolError, match="only a client stops the time"):
         replay([recording()[0], '{"at": 0, "do": "release"}'])
+
+
+def test_openings_of_stateless_clients_are_replayed() -> None:
+    discovered = DiscoverResult(("2026-07-28",), ServerCapabilities(ToolsCapability()))
+    for known in (None, discovered):
+        lines: list[str] = []
+        connection = ClientConnection(INFO, options=Options(revisions=REVISIONS))
+        add_tap(connection, Recorder(lines.append), now=0.0)
+        connection.adopt(REV_2026_07_28, known)
+        played = Replay(lines)
+        list(played)
+        assert (played.connection.phase, played.connection.revision) == (Phase.OPERATING, REV_2026_07_28)
+    lines = []
+    connection = ClientConnection(INFO, options=Options(revisions=REVISIONS))
+    add_tap(connection, Recorder(lines.append), now=0.0)
+    connection.negotiate(0.0)
+    connection.data_to_send()
+    sent = [text for step in Replay(lines) for text in step.sent]
+    assert sent[0] is not None
+    assert b"server/discover" in sent[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ({"do": "negotiate", "timeout": None, "cookie": None}, "only a client negotiates"),
+        ({"do": "adopt", "revision": "2026-07-28", "discovered": None}, "only a client adopts a revision"),
+    ],
+)
+def test_servers_do_not_open(call: dict[str, Any], fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=fault):
+        replay([recording()[0], json.dumps({"at": 0, **call})])
+
+
+def test_clients_acknowledge_nothing() -> None:
+    lines: list[str] = []
+    connection = ClientConnection(INFO)
+    add_tap(connection, Recorder(lines.append), now=0.0)
+    connection.send_initialize(0.0)
+    call = {"at": 0, "do": "acknowledge", "id": 1, "honoured": {}}
+    with pytest.raises(LocalProtocolError, match="only a server acknowledges"):
+        replay([lines[0], json.dumps(call)])

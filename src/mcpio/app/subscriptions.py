@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine, Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcpio.app.changes import Audience, resource_topic
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
@@ -69,11 +69,10 @@ def serve_listen(
     async def until_cancelled() -> SubscriptionsListenResult:
         try:
             # Nothing sets it: the request ends by being cancelled, or with its connection.
-            await scope.driving.runtime.one_shot().wait()
+            return cast("SubscriptionsListenResult", await scope.driving.runtime.one_shot().wait())
         finally:
             audience.remove(subscription, topics)
             connection.held.subscriptions -= size
-        return SubscriptionsListenResult()
 
     # What follows on the same connection finds the subscription made.
     return until_cancelled()

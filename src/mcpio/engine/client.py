@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, assert_never
 
 from mcpio.codec import codec
 from mcpio.engine.connection import Connection
@@ -318,6 +318,8 @@ class ClientConnection(Connection):
                     requested = options.stateless_revisions[0].name
                     self._events.append(VersionMismatched(requested, ", ".join(verdict.supported)[:QUOTE]))
                 self._finish(Input.SEND_ABORT, reason, verdict.error)
+            case _:
+                assert_never(verdict)
 
     # Messages of the stateless era
 
@@ -356,20 +358,18 @@ class ClientConnection(Connection):
 
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
         opening = self._opening
-        if opening is not None and opening.id is not None and message.id == opening.id:
-            probe = self._request_of(message.id)
-            if probe is not None:
-                strange: list[str] = []
-                try:
-                    result = probe.dialogue.read_result(probe, message.result, strange)
-                except InvalidMessage as error:
-                    self._fail(probe, RequestInput.RECV_ERROR, error, message.raw)
-                else:
-                    self._outgoing.finish(probe, RequestInput.RECV_RESULT)
-                    if strange:
-                        self._report_odd("the result of server/discover", strange, message.raw, via)
-                    self._judge(result, probe, opening, message.raw)
-                return
+        if opening is not None and (probe := self._request_of(message.id)) is not None and probe.id == opening.id:
+            strange: list[str] = []
+            try:
+                result = probe.dialogue.read_result(probe, message.result, strange)
+            except InvalidMessage as error:
+                self._fail(probe, RequestInput.RECV_ERROR, error, message.raw)
+            else:
+                self._outgoing.finish(probe, RequestInput.RECV_RESULT)
+                if strange:
+                    self._report_odd("the result of server/discover", strange, message.raw, via)
+                self._judge(result, probe, opening, message.raw)
+            return
         request = self._initialize_of(message.id)
         if request is None:
             super()._receive_result(message, via)

@@ -12,6 +12,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestCancelled
 from mcpio.events import ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
+from mcpio.http.client.mirrored import mirrored
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.param_headers import ParamHeader
 from mcpio.revisions import REVISIONS, Era
@@ -223,3 +224,8 @@ def test_subscriptions_do_not_count_as_requests() -> None:
     assert talk.connection.is_pending(waiting)
     assert any(isinstance(event, ResponseReceived) for event in talk.events)
     assert listening.headers["mcp-method"] == "subscriptions/listen"
+
+
+def test_request_without_a_revision_has_no_header_fields() -> None:
+    assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{}}}', lambda _: ()) is None
+    assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', lambda _: ()) is None
