@@ -61,6 +61,9 @@ NEEDS = (
     Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),
 )
 
+OPTIONAL = ("uvloop", "uvicorn", "hypercorn")
+"""The packages that ``@pytest.mark.needs`` may name, for single tests of a file whose other tests need nothing."""
+
 collect_ignore_glob = [needs.tests for needs in NEEDS if needs.missing()]
 
 
@@ -69,6 +72,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for needs in NEEDS:
         if needs.missing():
             terminalreporter.write_line(f"left out: tests/{needs.tests}, for want of {', '.join(needs.missing())}")
+    for package in OPTIONAL:
+        if find_spec(package) is None:
+            terminalreporter.write_line(f"left out: tests marked needs({package!r}), for want of it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked with a package that is not here."""
+    named = {item: {name for mark in item.iter_markers("needs") for name in mark.args} for item in items}
+    unknown = set().union(*named.values()) - set(OPTIONAL)
+    if unknown:
+        raise pytest.UsageError(f"OPTIONAL in tests/conftest.py does not list {', '.join(sorted(unknown))}")
+    missing = {package for package in OPTIONAL if find_spec(package) is None}
+    config.hook.pytest_deselected(items=[item for item in items if named[item] & missing])
+    items[:] = [item for item in items if not named[item] & missing]
 
 
 def pytest_collection_finish() -> None:

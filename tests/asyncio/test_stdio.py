@@ -94,12 +94,12 @@ def opened(*messages: dict[str, Any]) -> bytes:
     return lines(HELLO, {"method": "notifications/initialized"}, *messages)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(
+    params=[pytest.param(PLAIN, id="asyncio"), pytest.param(UVLOOP, id="uvloop", marks=pytest.mark.needs("uvloop"))]
+)
 def source(request: pytest.FixtureRequest) -> str:
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-        return UVLOOP
-    return PLAIN
+    text: str = request.param
+    return text
 
 
 # Our server

@@ -60,9 +60,10 @@ def test_handlers_run_on_the_loop_that_was_asked_for_and_the_log_tells_of_the_ot
     trio.run(play)
 
 
-@pytest.mark.parametrize("web_server", ["uvicorn", "hypercorn"])
+@pytest.mark.parametrize(
+    "web_server", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("uvicorn", "hypercorn")]
+)
 def test_http_is_served_by_the_web_server_that_is_installed(path: str, tmp_path: Path, web_server: str) -> None:
-    pytest.importorskip(web_server)
     hidden = {"uvicorn": "hypercorn", "hypercorn": "uvicorn"}[web_server]
     hide = (
         "import importlib.util as util, sys\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -14,7 +15,9 @@ def test_every_name_is_there() -> None:
     for name in mcpio.trio.__all__:
         vars(mcpio.trio).pop(name, None)
         assert name in dir(mcpio.trio)
-        assert getattr(mcpio.trio, name).__name__ == name
+        value = getattr(mcpio.trio, name)
+        if inspect.isclass(value) or inspect.isfunction(value):  # not an alias of a type
+            assert value.__name__ == name
         assert name in vars(mcpio.trio)
 
 

@@ -81,9 +81,9 @@ async def serve(
     """
     check_in_trio("servers")
     check_options(beginning, ServerSetupOptions.__annotations__)
-    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
     adapter = adapter_for(transport)
     try:
+        check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, trio.current_time(), **beginning)
             connection: Any = setup.connection
