@@ -124,7 +124,7 @@ def test_unknown_call_option_raises() -> None:
     ):
         link.do(link.client.ping(timout=5))  # type: ignore[call-arg]  # the mistake
     with pytest.raises(TypeError, match=r"unknown option 'a'; .* Arguments go in one mapping: {'a': \.\.\.}$"):
-        link.do(link.client.call_tool("add", a=1, timeout=5))  # type: ignore[call-arg]  # as above
+        link.do(link.client.call_tool("add", a=1, timeout=5))  # type: ignore[call-overload]  # as above
 
 
 def test_a_call_that_takes_too_long() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
@@ -52,7 +52,7 @@ from mcpio.types.lifecycle import (
     RootsCapability,
     SamplingCapability,
 )
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
+from mcpio.types.tools import CONVERSIONS, CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpio.app.caching import CachingLayer, ResultCache
@@ -389,15 +389,52 @@ class Client(Session):
             self._tool_cache = ToolCache(self.driver.runtime, self.tools, announced=announced)
         return await self._tool_cache.tool(name)
 
+    @overload
     async def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
+        returns: None = None,
         task: bool | float | None = None,
         **call: Unpack[CallOptions],
-    ) -> CallToolResult:
+    ) -> CallToolResult: ...
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        task: bool | float | None = None,
+        **call: Unpack[CallOptions],
+    ) -> T: ...
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: object,
+        task: bool | float | None = None,
+        **call: Unpack[CallOptions],
+    ) -> Any: ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        task: bool | float | None = None,
+        **call: Unpack[CallOptions],
+    ) -> Any:
         """Call a tool. A failure of the tool itself is a result with ``is_error``.
+
+        With ``returns=City`` the value is returned as that type, and a failure raises ToolError: see
+        ``CallToolResult.into``.
 
         With ``task=True`` the call runs as a task, and this waits for its result; a number is the time in seconds that
         the server is asked to keep the task. By default only a tool that must be a task is called as one (TASK-06).
@@ -429,8 +466,7 @@ class Client(Session):
             result = await call_as_task(self, request, task, call, refusal)
         if checks is not None and tool is not None:
             checks.check(tool, result)
-        answered: CallToolResult = result
-        return answered
+        return result if returns is None else result.into(returns)
 
     def _offers_tasks(self) -> bool:
         offered: Any = self.server.capabilities
@@ -865,6 +901,15 @@ def _outcome(event: Any) -> Any:
 
 
 _CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
+
+
+def _result_into(result: CallToolResult, kind: Any) -> Any:
+    from mcpio.app.typed_results import result_into
+
+    return result_into(result, kind)
+
+
+CONVERSIONS.append(_result_into)
 
 
 def _no_option(name: str) -> TypeError:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from attrs import field
 
@@ -26,6 +26,12 @@ __all__ = [
     "ToolExecution",
     "ToolListChangedNotification",
 ]
+
+
+T = TypeVar("T")
+
+CONVERSIONS: Final[list[Callable[[CallToolResult, Any], Any]]] = []
+"""Makes values of results: the application layer, which knows how, adds itself."""
 
 
 def _fault_in_root(schema: Mapping[str, Any]) -> str | None:
@@ -159,6 +165,21 @@ class CallToolResult(FinalResult):
         from mcpio.types.content import text_of
 
         return text_of(self.content)
+
+    def into(self, kind: type[T]) -> T:
+        """Return the structured content as a value of a type, such as ``City``, ``list[City]`` or ``int``.
+
+        The types are those of a tool's arguments. A value that is no object comes as the member ``result`` of one.
+        Without structured content, as before 2025-06-18, the one text block is read as JSON, and is itself the value
+        where ``kind`` is ``str``.
+
+        Raises ToolError with the text of a failure, InvalidMessage with the place of what does not fit, TypeError for a
+        type that JSON cannot express, and RuntimeError before ``mcpio.app.Client`` was imported.
+        """
+        if not CONVERSIONS:
+            raise RuntimeError("a result is made into types by the application layer: import mcpio.app.Client")
+        found: T = CONVERSIONS[0](self, kind)
+        return found
 
 
 @payload

@@ -76,6 +76,8 @@ class ToolOptions(RegistrationOptions, total=False):
     """Replaces the schema of the parameters' annotations. Arguments are checked against both."""
     output_schema: Mapping[str, Any] | None
     """Replaces the schema of the result's annotation. Results are checked against it."""
+    returns: Any
+    """The type of the results, in place of the function's return annotation."""
     structured: bool
     """Whether an annotated result is sent as structured content too. True by default."""
     task_support: TaskSupport | None
@@ -118,8 +120,7 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
         text = f"the tool name {name!r} may be refused: use 1 to 128 of the characters A-Z a-z 0-9 _ - ."
         warnings.warn(text, stacklevel=level)
     takes, gives = options.get("input_schema"), options.get("output_schema")
-    is_structured = gives is None and options.get("structured", True)
-    annotation = binder.return_annotation if is_structured else Any
+    annotation = _result_annotation(binder, options)
     encoder = result_encoder(annotation, where=f"{binder.name}(), the result")
     shown = Tool(
         name,
@@ -148,6 +149,17 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
         immediate_response=options.get("immediate_response"),
         becomes_task=options.get("becomes_task", False),
     )
+
+
+def _result_annotation(binder: Binder, options: ToolOptions) -> Any:
+    """Return the type of the results; ``Any`` if they have no type to convert by."""
+    is_structured = options.get("output_schema") is None and options.get("structured", True)
+    returns = options.get("returns")
+    if returns is None:
+        return binder.return_annotation if is_structured else Any
+    if not is_structured:
+        raise TypeError(f"{binder.name}(): returns= is the type of structured results; leave the other option out")
+    return returns
 
 
 def _param_headers(tool: Tool, endpoint: RegisteredFunction) -> tuple[ParamHeader, ...]:
