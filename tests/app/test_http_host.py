@@ -186,7 +186,7 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
     bad, good = RawClient(wire), RawClient(wire)
     done(bad.initialize())
     done(good.initialize())
-    served = wire.host._sessions[1][0]
+    served = wire.host._sessions[1].session
 
     inner = served._handle
 
@@ -280,7 +280,7 @@ def test_a_handler_stops_when_its_request_is_cancelled() -> None:
 def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
     hosted = Hosted(slow_server(10))
     exchange = hosted.call("slow")
-    served, _ = hosted.wire.host._sessions[1]
+    served = hosted.wire.host._sessions[1].session
     task: Any = served._running[IncomingId(1)][1]
     task._coroutine.close()  # as event loops do with what is left
     hosted.wire.host.fail_abandoned()

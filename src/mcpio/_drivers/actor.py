@@ -194,7 +194,8 @@ class Actor(ABC):
     def _flush(self) -> None:
         """Do what a turn does after the events. Each look at the connection is taken once, since each costs."""
         connection, adapter = self.connection, self._adapter
-        if connection.wants_write:
+        had_output = connection.wants_write
+        if had_output:
             adapter.send_now(connection)
         self._driving.settle()
         # What went out may have been the end, or have made room for a request that was put aside.
@@ -205,7 +206,7 @@ class Actor(ABC):
             self._due.set()
         elif connection.wants_read:
             self._may_read.set()
-        if connection.wants_write or adapter.unsent:
+        if adapter.unsent or (had_output and connection.wants_write):
             self._may_write.set()
         self._deadlines.arm(self, connection.next_deadline())
         if connection.phase is Phase.CLOSED:
@@ -238,7 +239,7 @@ class Actor(ABC):
                 self._lose(error)
             self._turn()
             self._is_fresh = True
-            if connection.input_ended and self._end_timeout is not None:
+            if self._end_timeout is not None and connection.input_ended:
                 # A peer that is gone looks like one that waits for its answers.
                 self._end_timer = self.runtime.call_later(self._end_timeout, partial(self._close, 0))
             if self._unwritable is not None and not self.connection.wants_read:
@@ -347,13 +348,13 @@ def handle_events(session: SessionDriving, connection: Connection, now: Callable
         try:
             if (event := next_event()) is None:
                 return False
+            if count == 1:
+                began = now()  # Most turns have one event, and do not ask for the time at all.
             session.handle(event)
         except Exception as error:
             report("a session failed", error)
             # The rest of its events say how its requests ended, and that it is over.
             connection.abort(error)
-        if not count:
-            began = now()  # Most turns have one event, and do not ask for the time at all.
-        elif not count & 7 and now() - began > WORK_PER_TURN:
+        if count and not count & 7 and now() - began > WORK_PER_TURN:
             break
     return True

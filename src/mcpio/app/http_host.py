@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
 from mcpio.engine.table import Phase
@@ -19,7 +19,7 @@ from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
-    from mcpio.app.server_session import ServerSession
+    from mcpio.app.server_session import ServerDriving, ServerSession
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
     from mcpio.auth.resource_server import ResourceServer
@@ -104,7 +104,7 @@ class HttpHost:
         self._on_ready = on_ready
         self._on_deadline = on_deadline
         self._on_connection = on_connection
-        self._sessions: dict[int, tuple[ServerSession, HostedSession]] = {}
+        self._sessions: dict[int, Hosted] = {}
         self._is_draining = False
         self._deadline: float | None = None
 
@@ -152,9 +152,9 @@ class HttpHost:
 
     def fail_abandoned(self) -> None:
         """Answer requests whose handlers were cut off with an error that says so (P4)."""
-        for served, hosted in tuple(self._sessions.values()):
-            served.driving.fail_abandoned()
-            hosted.wake()
+        for hosted in tuple(self._sessions.values()):
+            hosted.driving.fail_abandoned()
+            hosted.driver.wake()
 
     def touch(self, session: HttpSession) -> None:
         """Act on what was done to the connection of a session: now, or in the drain that is under way."""
@@ -177,7 +177,7 @@ class HttpHost:
                         elif event.__class__ is SessionClosed:
                             self._close(session)
                         elif session.key in sessions:  # otherwise it could not be begun, and was reported
-                            sessions[session.key][0].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
+                            sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
                     except Exception as error:
                         self.report("a session failed", error)
                         session.connection.abort(error)
@@ -198,7 +198,7 @@ class HttpHost:
         """Resume handlers whose results wait for their client to read."""
         found = self._sessions.get(session.key)
         if found is not None:
-            found[0].driving.note_room()
+            found.driving.note_room()
 
     # Sessions that outlive the process
 
@@ -208,7 +208,7 @@ class HttpHost:
 
         check_unanswered(unanswered)
         return DurableHooks(
-            save=lambda session: self._sessions[session.key][0].snapshot(),
+            save=lambda session: self._sessions[session.key].session.snapshot(),
             restore=self._restore,
             # Limited, so that a client which names a damaged session again and again cannot flood the log.
             report=partial(self.server.fault_reports.report, self),
@@ -266,14 +266,22 @@ class HttpHost:
     def _open(self, session: HttpSession, event: Any) -> None:
         hosted = HostedSession(self, session)
         opened = self.server.session(session.connection, hosted, self.state)
-        self._sessions[session.key] = (opened, hosted)
+        self._sessions[session.key] = Hosted(opened, opened.driving, hosted)
         if event.saved is not None:
             self._resume(session, opened, event.saved)
 
     def _close(self, session: HttpSession) -> None:
         found = self._sessions.pop(session.key, None)
         if found is not None:
-            found[1].end()
+            found.driver.end()
+
+
+class Hosted(NamedTuple):
+    """A session that is open, by its sides."""
+
+    session: ServerSession
+    driving: ServerDriving
+    driver: HostedSession
 
 
 class HostedSession:

@@ -373,7 +373,8 @@ class ServerDriving(SessionDriving):
     def settle(self) -> None:
         """Update the accounts of held memory: see ``Server.ledger``."""
         session = self._session
-        self.note_room()
+        if session._room is not None:
+            self.note_room()
         # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
         size = 0 if session.connection.closed else session.connection.held.total
         session.server.ledger.settle(session, size, session._end_overloaded)

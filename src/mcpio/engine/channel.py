@@ -5,7 +5,7 @@ A ``Channel`` never calls back. Its ``Connection`` asks it what came in and whet
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sized
 from typing import Final
 
 from mcpio.engine.inbox import Inbox
@@ -116,8 +116,8 @@ class Channel:
             inbox.add_message(text, via, principal)
         return True
 
-    def wants_read(self, *, awaits_answers: bool) -> bool:
-        """Return whether to read from the channel now."""
+    def wants_read(self, unanswered: Sized) -> bool:
+        """Return whether to read from the channel now. ``unanswered`` are the requests of this side."""
         inbox = self.inbox
         if inbox.ended or self.life is _CLOSED:
             return False
@@ -126,7 +126,7 @@ class Channel:
             return not inbox.deferred_bytes
         # If both sides stopped reading while both wait for answers, neither would ever go on; and a cancellation may be
         # what frees a peer whose requests take too much. So read on: requests that come meanwhile are put aside.
-        needs_more = awaits_answers or self.held.requests > self.limits.peer_bytes // 2
+        needs_more = len(unanswered) > 0 or self.held.requests > self.limits.peer_bytes // 2
         return needs_more and inbox.deferred_bytes <= self.limits.queued_bytes
 
     def is_full(self) -> bool:

@@ -692,7 +692,7 @@ class Connection:
     @property
     def wants_read(self) -> bool:
         """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
-        return self._channel.wants_read(awaits_answers=len(self._outgoing) > 0)
+        return self._channel.wants_read(self._outgoing)
 
     @property
     def input_ended(self) -> bool:
@@ -713,7 +713,7 @@ class Connection:
     @property
     def has_events(self) -> bool:
         """Whether ``next_event`` has events to give without being fed; requests that were put aside count."""
-        return bool(self._events or self._ready) or self.has_room_for_deferred
+        return bool(self._events or self._ready) or self._channel.has_room_for_deferred
 
     @property
     def has_room(self) -> bool:

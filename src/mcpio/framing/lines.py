@@ -130,8 +130,10 @@ class LineFramer:
     @property
     def buffered(self) -> int:
         """The bytes held: complete lines and the unfinished one."""
-        queued = sum(len(item) for item in self._queue or () if not isinstance(item, Overlong))
-        return len(self._ready) - self._pos + queued + self._partial
+        held = len(self._ready) - self._pos + self._partial
+        if self._queue is not None:
+            held += sum(len(item) for item in self._queue if not isinstance(item, Overlong))
+        return held
 
     @property
     def unfinished(self) -> bytes:

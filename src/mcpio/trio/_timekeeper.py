@@ -60,8 +60,8 @@ class Timekeeper:
         """Set the deadline of ``timed``, in place of an earlier one; ``None`` for none."""
         key = id(timed)
         if deadline is None:
-            self._timers.clear(key)
-            self._timed.pop(key, None)
+            if self._timed.pop(key, None) is not None:
+                self._timers.clear(key)
         elif self._timers.get(key) != deadline:
             self._timers.set(key, deadline)
             self._timed[key] = timed

@@ -66,7 +66,7 @@ class StreamAdapter:
 
     def send_now(self, connection: Connection) -> None:
         """Write what finds room. There is no checkpoint, so no cancellation can tear a message."""
-        if self._send_nowait is not None and not self._sending and not self.unsent:
+        if self._send_nowait is not None and not (self._sending or self._rest or self._ends):
             self._pull(connection)
             self._try_to_send()
             connection.set_unwritten(len(self._rest))
@@ -100,7 +100,7 @@ class StreamAdapter:
     def _pull(self, connection: Connection) -> None:
         chunks = connection.data_to_send()
         self._ends = bool(chunks) and chunks[-1] is None
-        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
+        self._rest = b"".join(filter(None, chunks))
 
     def _try_to_send(self) -> None:
         if self._rest and self._send_nowait is not None:

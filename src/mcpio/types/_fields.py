@@ -418,6 +418,8 @@ def _kinds_check(cls: type[Payload]) -> Callable[[Payload], None]:
     names: dict[str, Any] = {"check": _check_kinds, "cls": cls}
     conditions = ["self.__class__ is cls"]  # a subclass inherits this function until its first object is made
     for place, member in enumerate(members(cls)):
+        if member.annotation == "Any":
+            continue
         value, default = f"self.{member.attribute}", f"default{place}"
         names[default] = member.default
         exact = _exact_kind(member)

@@ -133,7 +133,7 @@ def test_a_session_goes_on_in_the_next_process(make: Any) -> None:
         client = in_next(store, client)
         assert (await client.call("echo", text="again")).json["result"]["content"][0]["text"] == "again"
         (session,) = client.wire.host.machine.sessions  # type: ignore[attr-defined]  # a wire in memory
-        served = client.wire.host._sessions[session.key][0]  # type: ignore[attr-defined]  # as above
+        served = client.wire.host._sessions[session.key].session  # type: ignore[attr-defined]  # as above
         assert served.subscriptions == ("memo://note",)
 
     play(case())
