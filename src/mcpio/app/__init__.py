@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcpio.app.contracts import Middleware as Middleware
     from mcpio.app.contracts import ProgressCallback as ProgressCallback
     from mcpio.app.contracts import RunningTask as RunningTask
+    from mcpio.app.depends import Depends as Depends
     from mcpio.app.elicitation import Accepted as Accepted
     from mcpio.app.elicitation import Cancelled as Cancelled
     from mcpio.app.elicitation import Declined as Declined
@@ -130,6 +131,7 @@ else:
             "client_tools": "CheckResults",
             "context": "AskOptions Context RequestScope",
             "contracts": "CallNext Handler Middleware ProgressCallback RunningTask",
+            "depends": "Depends",
             "elicitation": (
                 "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address"
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from mcpio.app.contracts import Middleware
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
+    from mcpio.app.registry.dependencies import Injector
     from mcpio.app.request_state import RequestStates
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session_snapshot import SavedSession
@@ -229,6 +230,7 @@ class Server:
         self.middlewares = ()
         for layer in middleware:
             self.middleware(layer)
+        self._injector: Injector | None = None
         self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
         self.undelivered = 0
@@ -288,11 +290,11 @@ class Server:
         def register(function: F) -> F:
             if template.variables:
                 family = make_template(template, function, options, context=Context)
-                self._keep_scopes(family.endpoint)
+                self._adopt(family.endpoint)
                 self.resources.templates.add(uri, family)
             else:
                 entry = make_resource(uri, function, options, context=Context)
-                self._keep_scopes(entry.endpoint)
+                self._adopt(entry.endpoint)
                 self.resources.static.add(uri, entry)
             return function
 
@@ -331,6 +333,7 @@ class Server:
 
         def register(function: F) -> F:
             endpoint = RegisteredFunction(function, blocking=blocking, context=Context)
+            self._adopt(endpoint)
             if prompt is not None:
                 self.completions.add_to_prompt(prompt, argument, endpoint)
             else:
@@ -367,6 +370,7 @@ class Server:
         tools = Tools(lambda: None, mask_errors=self.tools.masks_errors)
         for function in functions:
             tool = make_tool(function, {}, context=Context, level=4)
+            self._adopt(tool.endpoint)
             tools.add(tool.description.name, tool)
         return tools
 
@@ -374,11 +378,29 @@ class Server:
         tool = make_tool(function, options, context=Context, level=level + 1)
         if tool.description.execution is not None and self.tasks is None:
             self._keep_tasks()
-        self._keep_scopes(tool.endpoint)
+        self._adopt(tool.endpoint)
         self.tools.add(tool.description.name, tool)
         return function
 
-    def _keep_scopes(self, endpoint: RegisteredFunction) -> None:
+    def overrides(self, functions: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
+        """Context manager that replaces functions of dependencies, for tests: ``{open_session: fake_session}``.
+
+        Requests that begin in its block get the others, which may have dependencies of their own. Entering it raises
+        ValueError for a function that no handler depends on, and TypeError for what cannot replace one.
+        """
+        return self._injects().replacing(functions)
+
+    def _injects(self) -> Injector:
+        if self._injector is None:
+            from mcpio.app.registry.dependencies import Injector
+
+            self._injector = Injector(Context)
+        return self._injector
+
+    def _adopt(self, endpoint: RegisteredFunction) -> None:
+        """Prepare what calls of a function need. Raises TypeError if it depends on what cannot be made."""
+        if endpoint.binder.dependencies:
+            self._injects().inject(endpoint)
         if endpoint.scopes is not None and self.scope_rules is None:
             self.scope_rules = ScopeRules(self)
 
@@ -419,7 +441,7 @@ class Server:
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options, context=Context)
-        self._keep_scopes(prompt.endpoint)
+        self._adopt(prompt.endpoint)
         self.prompts.add(prompt.description.name, prompt)
         return function
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import attrs
 import pytest
@@ -15,6 +15,7 @@ from questions import SAMPLE, said
 from statelessly import EVERYTHING, StatelessClient, accept
 
 from mcpio.app.context import Context
+from mcpio.app.depends import Depends
 from mcpio.app.elicitation import Accepted, Declined, ElicitAnswer
 from mcpio.app.request_state import RequestStates
 from mcpio.app.runtime import Runtime
@@ -906,3 +907,22 @@ def test_form_capability_is_declared_by_plain_elicitation() -> None:
         assert (await StatelessClient(server, runtime, capabilities=plain).call("work"))["inputRequests"]
 
     under_trio(main)
+
+
+def test_dependencies_are_made_anew_with_each_pass(stateless: World) -> None:
+    log = []
+
+    async def database() -> AsyncIterator[str]:
+        log.append("open")
+        try:
+            yield "db"
+        finally:
+            log.append("close")
+
+    async def work(ctx: Context, db: Any) -> str:
+        return f"{filled(await ctx.elicit('Name?', Name)).name} {db}"
+
+    work.__annotations__["db"] = Annotated[str, Depends(database)]
+    stateless.server.tool(work)
+    assert stateless.call(ADA) == "Ada db"
+    assert log == ["open", "close"] * 2

@@ -22,12 +22,14 @@ class RegisteredFunction:
     ``blocking``.
     """
 
-    __slots__ = ("_blocking", "binder", "function", "hides", "scopes")
+    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes")
 
     scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
     """What the token of a request must allow: scopes, or a function of the typed request that returns them."""
     hides: bool
     """Whether what it serves is listed only for clients that have the scopes."""
+    injection: Callable[[HandlerScope, dict[str, Any]], Any] | None
+    """Calls it with its dependencies too; ``None`` for a function without any."""
 
     def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
         if not callable(function):
@@ -41,6 +43,7 @@ class RegisteredFunction:
         self._blocking = blocking
         self.scopes = None
         self.hides = False
+        self.injection = None
 
     @property
     def name(self) -> str:
@@ -52,6 +55,8 @@ class RegisteredFunction:
 
     def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
         """Call the function with bound arguments. Returns its result, or an awaitable of it."""
+        if self.injection is not None:
+            return self.injection(scope, keywords)
         if self.binder.context_parameter is not None:
             keywords[self.binder.context_parameter] = scope.driving.for_thread() if self._blocking else scope
         if self._blocking:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from mcpio.app.depends import Depends
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.docstring import parse_docstring
 from mcpio.app.schema.faults import Fault, expected
@@ -17,7 +19,9 @@ from mcpio.app.schema.records import NO_DEFAULT, Field, evaluate
 if TYPE_CHECKING:
     from mcpio.app.schema.converters import Converter
 
-__all__ = ["Binder", "Parameter"]
+__all__ = ["Binder", "Parameter", "injected_parameters", "name_of"]
+
+_NONE: Final[Mapping[str, Callable[..., Any]]] = types.MappingProxyType({})
 
 
 class Parameter:
@@ -39,8 +43,8 @@ class Binder:
     """The signature of a function, and arguments bound to it.
 
     ``context`` is the class of the parameter that callers do not see; ``context_parameter`` is its name, or ``None``,
-    for the caller of the function to fill in. ``namespace`` adds names for annotations that are strings, such as local
-    classes.
+    for the caller of the function to fill in. So are the parameters in ``dependencies``, each with the function that
+    gives its value. ``namespace`` adds names for annotations that are strings, such as local classes.
 
     ``input_schema`` is the JSON Schema of the arguments (TOOL-05), ``parameters`` are the same one by one,
     ``description`` is the docstring before its first section, ``summary`` its first paragraph, and
@@ -51,6 +55,7 @@ class Binder:
     __slots__ = (
         "_members",
         "context_parameter",
+        "dependencies",
         "description",
         "input_schema",
         "name",
@@ -66,17 +71,20 @@ class Binder:
         context: type | None = None,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name: str = _name_of(function)
+        self.name: str = name_of(function)
         source = _Source(function, self.name, namespace or {})
         documented = parse_docstring(source.documentation)
         self.summary: str | None = documented.summary
         self.description: str | None = documented.description
         self.context_parameter: str | None = None
+        self.dependencies: Mapping[str, Callable[..., Any]] = _NONE
         fields = []
         extra: Any = NO_DEFAULT
         for parameter in source.parameters():
             if context is not None and source.is_context(parameter.annotation, context):
                 self._take_context(parameter.name)
+            elif (depends := source.dependency(parameter)) is not None:
+                self.dependencies = {**self.dependencies, parameter.name: depends}
             elif parameter.kind is parameter.VAR_KEYWORD:
                 extra = source.annotation(parameter)
             else:
@@ -134,6 +142,30 @@ class Binder:
         self.context_parameter = name
 
 
+def injected_parameters(
+    function: Callable[..., Any], context: type
+) -> tuple[str | None, Mapping[str, Callable[..., Any]]]:
+    """Return the parameter of a dependency's function that takes the context, and its own dependencies.
+
+    Raises TypeError if another parameter has no default: nothing could be given for it.
+    """
+    name = name_of(function)
+    source = _Source(function, name, {})
+    context_parameter: str | None = None
+    dependencies: dict[str, Callable[..., Any]] = {}
+    for parameter in source.parameters():
+        if source.is_context(parameter.annotation, context):
+            context_parameter = parameter.name
+        elif (depends := source.dependency(parameter)) is not None:
+            dependencies[parameter.name] = depends
+        elif parameter.default is NO_DEFAULT and parameter.kind is not parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"{name}(), parameter {parameter.name!r}: a dependency takes a Context and other dependencies, "
+                f"Annotated[<type>, Depends(<function>)]; give any other parameter a default"
+            )
+    return context_parameter, dependencies
+
+
 def _from_text(converter: Converter | None, name: str, value: Any) -> Any:
     if converter is None or not isinstance(value, str) or converter.kinds is None or str in converter.kinds:
         return value
@@ -170,6 +202,8 @@ class _Source:
             place = f"{self._name}(), parameter {parameter.name!r}"
             if type(parameter.default).__name__ == "FieldInfo":
                 raise TypeError(f"{place}: the default is a Field(); write Annotated[<type>, Field(...)] = <default>")
+            if type(parameter.default).__name__ in ("Depends", "Dependant", "_Depends"):
+                raise TypeError(f"{place}: the default is a Depends(); write Annotated[<type>, Depends(<function>)]")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{place}: arguments are given by name; remove the '/' after it")
             if parameter.kind is parameter.VAR_POSITIONAL:
@@ -180,6 +214,17 @@ class _Source:
 
     def annotation(self, parameter: inspect.Parameter) -> Any:
         return self._evaluated(parameter.annotation, f"{self._name}(), parameter {parameter.name!r}")
+
+    def dependency(self, parameter: inspect.Parameter) -> Callable[..., Any] | None:
+        """Return the function that gives a parameter its value; ``None`` for what callers give."""
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            annotation = self.annotation(parameter)
+        annotation = getattr(annotation, "__value__", annotation)  # of ``type Database = Annotated[...]``
+        for mark in getattr(annotation, "__metadata__", ()):
+            if isinstance(mark, Depends):
+                return mark.function
+        return None
 
     def return_annotation(self) -> Any:
         annotation = self._signature.return_annotation
@@ -198,7 +243,9 @@ class _Source:
     def _evaluated(self, annotation: Any, place: str) -> Any:
         if annotation is NO_DEFAULT:
             return annotation
-        names = getattr(self._function, "__globals__", {})
+        names = getattr(self._function, "__globals__", None)
+        if names is None:  # a class: the annotations of its constructor
+            names = vars(sys.modules[self._function.__module__])
         try:
             return evaluate({"it": annotation}, names, self._namespace)["it"]
         except Exception as error:  # an annotation may be any expression
@@ -211,12 +258,15 @@ class _Source:
 def _innermost(function: Callable[..., Any]) -> Any:
     """Return the function itself: without partial(), wrappers, and the object whose ``__call__`` it is."""
     found = _without_partial(function)
+    if isinstance(found, type):
+        return found
     if not inspect.isroutine(found):
         found = type(found).__call__
     return inspect.unwrap(found)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function for error messages."""
     found = _without_partial(function)
     return str(getattr(found, "__qualname__", None) or type(found).__qualname__)
 
