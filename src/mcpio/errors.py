@@ -326,11 +326,14 @@ class AuthorizationRequired(McpError):
     """The server wants credentials that this client does not have.
 
     ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
-    which name the credentials and where to get them.
+    which name the credentials and where to get them. ``nonce`` is its ``DPoP-Nonce``, for the next proof (RFC 9449).
     """
 
-    def __init__(self, message: str, *, status: int = 401, challenges: Iterable[str] = ()) -> None:
+    def __init__(
+        self, message: str, *, status: int = 401, challenges: Iterable[str] = (), nonce: str | None = None
+    ) -> None:
         super().__init__(message)
+        self.nonce = nonce
         self.status = status
         self.challenges: tuple[str, ...] = tuple(challenges)
         """Values of the ``WWW-Authenticate`` fields of the response."""

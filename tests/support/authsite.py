@@ -92,18 +92,18 @@ def encoded(response: Response) -> bytes:
     return "\r\n".join(lines).encode() + response.body
 
 
-def run(play: Callable[[AuthSite], Awaitable[None]], **server: Any) -> None:
+def run(play: Callable[[AuthSite], Awaitable[None]], *, clock: Any = None, **server: Any) -> None:
     """Run a test with a site."""
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(20 if clock is None else 3600):
             async with trio.open_nursery() as nursery:
                 site = AuthSite(nursery, **server)
                 await site.listen(nursery)
                 await play(site)
                 nursery.cancel_scope.cancel()
 
-    trio.run(main)
+    trio.run(main, clock=clock)
 
 
 __all__ += ["Secret", "encoded", "get"]

@@ -16,7 +16,7 @@ from mcpio._drivers.actor import Deadlines
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.http_pool import HttpClientTimeouts, HttpPool
 from mcpio._drivers.http_proxy import Proxy, find_proxy
-from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup
+from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, with_key
 from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions
@@ -89,7 +89,7 @@ class HttpSetup:
         location = Location.parse(url)
         proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
         if isinstance(of_login.get("auth"), ApiKey):
-            transport["http"] = _with_key(chosen("http", transport.get("http"), HttpClientOptions), of_login["auth"])
+            transport["http"] = with_key(chosen("http", transport.get("http"), HttpClientOptions), of_login["auth"])
         login = LoginSetup.check(
             url,
             of_login,
@@ -107,13 +107,6 @@ class HttpSetup:
         actor.attach(client, SessionReconnector(client, self.transport.get("on_session_lost")))
         self.session.resume(client)
         return client
-
-
-def _with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
-    """Return the options with the key among the header fields."""
-    if any(name.lower() == key.header.lower() for name in options.headers):
-        raise ValueError(f"headers: {key.header} and auth= exclude each other: only one of them can be sent")
-    return attrs.evolve(options, headers={**options.headers, key.header: key.key.reveal()})
 
 
 def _session_id(setup: SessionSetup) -> str | None:

@@ -15,13 +15,14 @@ import attrs
 
 from mcpio._checks import check_options
 from mcpio._drivers import report
+from mcpio._drivers.actor import Flag
 from mcpio._drivers.credential_files import CredentialStore, FileCredentials
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.fetch import fetch
 from mcpio._drivers.redirect import RedirectReceiver
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth
-from mcpio.auth.authorizer import Authorizer, CredentialsNotSaved
+from mcpio.auth.authorizer import Authorizer, CredentialsNotSaved, Verdict
 from mcpio.auth.credentials import Credentials, MemoryCredentials
 from mcpio.auth.effects import (
     AskUser,
@@ -31,6 +32,7 @@ from mcpio.auth.effects import (
     Fetch,
     Flow,
     FlowContext,
+    Headers,
     LoadCredentials,
     LockCredentials,
     NeedAssertion,
@@ -48,8 +50,20 @@ from mcpio.auth.reach import Reach
 from mcpio.auth.secret import Secret
 from mcpio.auth.storage import load_credentials, save_credentials
 from mcpio.auth.urls import host_of
+from mcpio.errors import AuthorizationRequired, ConnectFailed
+from mcpio.http.client.options import HttpClientOptions
 
-__all__ = ["Auth", "LoginDriver", "LoginOptions", "LoginSetup", "SingleFlow", "ask_at_terminal", "ask_without_browser"]
+__all__ = [
+    "Auth",
+    "AuthorizedOpening",
+    "LoginDriver",
+    "LoginOptions",
+    "LoginSetup",
+    "SingleFlow",
+    "ask_at_terminal",
+    "ask_without_browser",
+    "with_key",
+]
 
 T = TypeVar("T")
 
@@ -117,6 +131,13 @@ class LoginSetup:
             epoch=runtime.wall_clock() - now,
             interaction=interaction,
         )
+
+
+def with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
+    """Return the options with the key among the header fields. Raises ValueError where that field is given already."""
+    if any(name.lower() == key.header.lower() for name in options.headers):
+        raise ValueError(f"headers: {key.header} and auth= exclude each other: only one of them can be sent")
+    return attrs.evolve(options, headers={**options.headers, key.header: key.key.reveal()})
 
 
 class SingleFlow:
@@ -220,7 +241,7 @@ class LoginDriver:
         loop: EventLoop,
         runtime: Runtime,
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        on_answer: Callable[[], None],
+        on_answer: Callable[[], object],
     ) -> None:
         """``start`` starts a task, and ``on_answer`` is called after each answer."""
         self._authorizer = authorizer
@@ -341,6 +362,94 @@ class LoginDriver:
         if url is not None:
             self._authorizer.user_returned(effect.token, url, self._loop.now())
             self._on_answer()
+
+
+class AuthorizedOpening:
+    """Authorizes the opening requests of one client, one at a time: a session over WebSocket has no other request.
+
+    Only the first session is worth a login by a person: nobody watches those that replace a lost one.
+    """
+
+    def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
+        self._setup = setup
+        self._loop = loop
+        self._runtime = runtime
+        self._authorizer = setup.authorizer(runtime, loop.now(), interaction=setup.interaction)
+        self._openings = 0
+        self._was_open = False
+
+    async def open(
+        self,
+        attempt: Callable[[Headers], Awaitable[tuple[T, str | None]]],
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> T:
+        """Return what ``attempt`` returns, which is made with the header fields of a token until none is refused.
+
+        ``attempt`` also returns the nonce for the next proof. It raises ConnectFailed, caused by an
+        AuthorizationRequired where a token is refused. ``start`` starts a task; those that still run when this method
+        returns are to be cancelled.
+
+        Raises ConnectFailed, caused by the AuthorizationError if there is no token to be had.
+        """
+        self._openings += 1
+        call = self._openings
+        answered = self._loop.signal()
+        driver = LoginDriver(self._authorizer, self._setup, self._loop, self._runtime, start, answered.set)
+        try:
+            while True:
+                headers = await self._headers(call, driver, answered)
+                try:
+                    opened, nonce = await attempt(headers)
+                except ConnectFailed as error:
+                    refusal = error.__cause__
+                    if not isinstance(refusal, AuthorizationRequired):
+                        raise
+                    await self._refused(call, refusal, driver, answered)
+                else:
+                    self._authorizer.succeeded(call, nonce=nonce)
+                    self._was_open = True
+                    return opened
+        finally:
+            self._authorizer.drop(call)
+            driver.close()
+
+    async def _headers(self, call: int, driver: LoginDriver, answered: Flag) -> Headers:
+        """Return the header fields of a token, once there is one."""
+        while True:
+            headers = self._authorizer.authorize(
+                call, "open", self._loop.now(), method="GET", background=self._was_open
+            )
+            if headers is not None:
+                return headers
+            await self._wait(driver, answered)
+
+    async def _refused(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
+        """Wait until there is another token. Raises ConnectFailed if there is none to be had."""
+        status, now = refusal.status, self._loop.now()
+        verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=refusal.nonce)
+        if isinstance(verdict, AuthorizationError):
+            raise _no_opening(verdict) from verdict
+        if verdict is Verdict.WAIT:
+            await self._wait(driver, answered)
+
+    async def _wait(self, driver: LoginDriver, answered: Flag) -> None:
+        """Do effects until the one opening that waits is ready. Raises ConnectFailed if it cannot be authorized."""
+        while True:
+            while (effect := self._authorizer.next_effect()) is not None:
+                driver.perform(effect)
+            driver.tell()
+            if (ready := self._authorizer.next_ready()) is not None:
+                break
+            deadline = self._authorizer.next_deadline()
+            with self._loop.scope(None if deadline is None else deadline - self._loop.now()):
+                await answered.wait()
+            self._authorizer.handle_timeout(self._loop.now())
+        if ready.error is not None:
+            raise _no_opening(ready.error) from ready.error
+
+
+def _no_opening(error: AuthorizationError) -> ConnectFailed:
+    return ConnectFailed(f"the connection is not authorized: {error}")
 
 
 async def _awaited(value: Any) -> Any:

@@ -27,6 +27,7 @@ from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 
 if TYPE_CHECKING:
+    from mcpio.auth import OAuth
     from mcpio.trio._drivers import ConnectOptions
 
 __all__ = [
@@ -198,15 +199,22 @@ def _client_context(
     if url.startswith(WEBSOCKET):
         from mcpio.trio import open_websocket
 
-        return open_websocket(url, headers=dict(options.header), **of_client)
-    from mcpio.cli import stored
+        login = _stored_login("http" + url[len("ws") :], options)
+        headers = dict(options.header)
+        return open_websocket(url, headers=headers, auth=login, interaction="never", **of_client)
     from mcpio.http.client.options import HttpClientOptions
     from mcpio.trio import open_http
 
-    has_own = any(name.lower() == "authorization" for name, _ in options.header)
-    login = None if has_own and options.auth is None else stored.login_for(url, options.auth)
     http = HttpClientOptions(headers=dict(options.header))
-    return open_http(url, http=http, auth=login, interaction="never", **of_client)
+    return open_http(url, http=http, auth=_stored_login(url, options), interaction="never", **of_client)
+
+
+def _stored_login(url: str, options: argparse.Namespace) -> OAuth | None:
+    """Return the authorization by stored credentials, unless a header field is given in their place."""
+    from mcpio.cli import stored
+
+    has_own = any(name.lower() == "authorization" for name, _ in options.header)
+    return None if has_own and options.auth is None else stored.login_for(url, options.auth)
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:

@@ -34,6 +34,8 @@ class CompletedHandshake:
     """The argument of ``WebSocket`` for compression; ``None`` for none."""
     rest: bytes
     """The bytes after the server's answer, to be fed to the ``WebSocket``."""
+    nonce: str | None = None
+    """The ``DPoP-Nonce`` of the answer, for the next proof (RFC 9449 section 8.2)."""
 
 
 class ClientOpening:
@@ -60,6 +62,7 @@ class ClientOpening:
         """The bytes of the request."""
         self._status = 0
         self._challenges: list[str] = []
+        self._nonce: str | None = None
         self._body = b""
         self._has_ended = False
         self._outcome: CompletedHandshake | McpError | None = None
@@ -114,6 +117,9 @@ class ClientOpening:
         elif isinstance(event, h11.Response):
             self._status = event.status_code
             self._challenges = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
+            self._nonce = next(
+                (value.decode("latin-1") for name, value in event.headers if name == b"dpop-nonce"), None
+            )
         elif isinstance(event, h11.Data):
             self._body = (self._body + bytes(event.data))[:QUOTE]
             if len(self._body) == QUOTE:
@@ -143,7 +149,13 @@ class ClientOpening:
         if extensions is not None and not (self._compression and read_answer(extensions.decode("latin-1"))):
             return UnexpectedResponse(101, "the server uses an extension that was not offered")
         rest, _ = self._http.trailing_data
-        return CompletedHandshake(subprotocol, None if extensions is None else 15, rest)
+        nonce = fields.get(b"dpop-nonce")
+        return CompletedHandshake(
+            subprotocol,
+            None if extensions is None else 15,
+            rest,
+            None if nonce is None else nonce.decode("latin-1"),
+        )
 
     def _refusal(self) -> McpError:
         """Return the error for a status other than 101."""
@@ -151,7 +163,7 @@ class ClientOpening:
         if status in (401, 403):
             said = "; ".join(self._challenges) or repr(text)[:200]
             message = f"the server refuses the WebSocket with status {status}: {said}"
-            return AuthorizationRequired(message, status=status, challenges=self._challenges)
+            return AuthorizationRequired(message, status=status, challenges=self._challenges, nonce=self._nonce)
         return UnexpectedResponse(status, "no WebSocket in answer to the handshake", text)
 
 
