@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from mcpio.app.awaitables import check_nothing_waits
+from mcpio.app.contracts import HandlerScope
 from mcpio.auth.grant import Grant
 from mcpio.auth.scopes import format_scopes
 from mcpio.errors import InsufficientScope
 
-__all__ = ["ScopeRules", "Scopes", "checked_scopes", "grant_of", "require_scopes"]
+__all__ = ["ScopeRules", "Scopes", "checked_scopes", "grant_of", "hidden_in", "require_scopes"]
 
 Scopes: TypeAlias = "str | Iterable[str] | Callable[[Any], Iterable[str]]"
 """One scope, several, or a plain function that takes the typed request and returns several."""
@@ -74,23 +75,18 @@ class ScopeRules:
         """Let requests of a method need scopes, beside those of the tool, resource or prompt that they name."""
         self._methods[method] = checked_scopes(scopes)
 
-    def check(self, method: str, request: Any, principal: Any) -> None:
-        """Raise InsufficientScope, with all scopes that a request needs, unless its principal has them."""
+    def check(self, method: str, request: Any, principal: Any, scope: Callable[[], HandlerScope]) -> None:
+        """Raise InsufficientScope, with all scopes that a request needs, unless its principal has them.
+
+        ``scope`` makes the scope of the request. What the request may not see needs no scopes: it does not exist.
+        """
         entry = self._entry(method, request)
+        if entry is not None and entry.endpoint.visible is not None and not entry.endpoint.is_visible(scope()):
+            return
         needed = _needed(self._methods.get(method), request)
         if entry is not None:
             needed |= _needed(entry.endpoint.scopes, request)
         require_scopes(principal, needed)
-
-    def hidden(self, registry: Iterable[Any], principal: Any) -> frozenset[int]:
-        """Return the ids of the descriptions that are not listed for a principal."""
-        grant = grant_of(principal)
-        granted = frozenset[str]() if grant is None else grant.scopes
-        return frozenset(
-            id(entry.description)
-            for entry in registry
-            if entry.endpoint.hides and not _needed(entry.endpoint.scopes, None) <= granted
-        )
 
     def _entry(self, method: str, request: Any) -> Any:
         """Return the entry that a request names, ``None`` without one."""
@@ -110,6 +106,18 @@ class ScopeRules:
                 return server.prompts.find(reference.name)
             case _:
                 return None
+
+
+def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:
+    """Return the ids of the descriptions that are not listed for a request, by ``hide=`` or ``visible=``."""
+    grant = grant_of(scope.peer.principal)
+    granted = frozenset[str]() if grant is None else grant.scopes
+    return frozenset(
+        id(entry.description)
+        for entry in registry
+        if (entry.endpoint.hides and not _needed(entry.endpoint.scopes, None) <= granted)
+        or not entry.endpoint.is_visible(scope)
+    )
 
 
 def _needed(scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None, request: Any) -> frozenset[str]:

@@ -11,7 +11,7 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
-from mcpio.app.authorization import ScopeRules
+from mcpio.app.authorization import ScopeRules, hidden_in
 from mcpio.app.awaitables import checked_callback, is_awaitable
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
@@ -192,7 +192,7 @@ class Server:
             changes: The bus that changes of what is offered pass: one that several processes share tells the clients of
                 all of them. The default is a ``LocalChanges``.
             cache: How long clients of the stateless era may keep lists; by default not at all. Lists that depend on
-                scopes are never public.
+                scopes or ``visible=`` are never public.
             options: The revisions, limits and timeouts of its connections.
 
         Raises:
@@ -231,6 +231,8 @@ class Server:
         for layer in middleware:
             self.middleware(layer)
         self._injector: Injector | None = None
+        # Whether what is listed depends on the request.
+        self._is_selective = False
         self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
         self.undelivered = 0
@@ -401,6 +403,7 @@ class Server:
         """Prepare what calls of a function need. Raises TypeError if it depends on what cannot be made."""
         if endpoint.binder.dependencies:
             self._injects().inject(endpoint)
+        self._is_selective = self._is_selective or endpoint.hides or endpoint.visible is not None
         if endpoint.scopes is not None and self.scope_rules is None:
             self.scope_rules = ScopeRules(self)
 
@@ -586,20 +589,18 @@ class Server:
         return self._listed(types.ListPromptsResult, key, page)
 
     def _listed(self, make: Callable[..., T], key: Hashable, page: Page[Any]) -> T:
-        found: T = self._pages.result(make, key, page, private=self.scope_rules is not None)
+        found: T = self._pages.result(make, key, page, private=self._is_selective or self.scope_rules is not None)
         return found
 
     def _hide(self, scope: Context, registry: Registry[Any], page: Page[Any]) -> frozenset[int]:
-        """Leave out of a page what is hidden from the principal of a request; return the ids of what that is."""
-        hidden = frozenset[int]()
-        if self.scope_rules is not None:
-            hidden = self.scope_rules.hidden(registry, scope.peer.principal)
+        """Leave out of a page what a request does not list; return the ids of what that is."""
+        hidden = hidden_in(registry, scope) if self._is_selective else frozenset[int]()
         if hidden:
             page.items = [each for each in page.items if id(each) not in hidden]
         return hidden
 
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
-        if self.resources.find(request.uri) is None:
+        if self.resources.find(request.uri, scope) is None:
             raise not_found(scope, request.uri)
         scope.session.driving.subscribe(request.uri)
         return EmptyResult()
@@ -608,7 +609,7 @@ class Server:
         from mcpio.app.subscriptions import serve_listen
 
         return serve_listen(
-            scope, request, self.audience, self.options.limits, lambda uri: self.resources.find(uri) is not None
+            scope, request, self.audience, self.options.limits, lambda uri: self.resources.find(uri, scope) is not None
         )
 
     def _spread(self, change: Changed) -> None:

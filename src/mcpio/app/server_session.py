@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
@@ -267,7 +268,8 @@ class ServerSession(Session):
         if server.scope_rules is not None:
             # Before the first wait, while the status of an HTTP response can still say so.
             method = official_name(event.request, said)
-            server.scope_rules.check(method, event.request, event.context.principal)
+            new_scope = partial(self._new_scope, self, event)
+            server.scope_rules.check(method, event.request, event.context.principal, new_scope)
         if event.context.era is Era.STATELESS:
             handler = self._served_statelessly(said, handler)
         layers = server.middlewares

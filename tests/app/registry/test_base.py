@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from mcpio.app.context import Context
 from mcpio.app.registry.base import Registry
+from mcpio.app.registry.function import RegisteredFunction
 
 
 class Entry:
     def __init__(self, description: str) -> None:
         self.description = description
         self.enabled = True
+        self.endpoint = RegisteredFunction(lambda: None, blocking=False, context=Context)
 
 
 class Watched:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
+from mcpio.app.registry.function import RegisteredFunction
 
 __all__ = ["Offered", "Registry"]
 
@@ -16,6 +18,10 @@ class Offered(Protocol):
     @property
     def description(self) -> Any:
         """The typed description that list requests return."""
+
+    @property
+    def endpoint(self) -> RegisteredFunction:
+        """Its function, and who may see and call it."""
 
     enabled: bool
     """Whether it is offered at the moment."""
@@ -45,30 +51,34 @@ class Registry(Generic[T]):
         self._numbers[key] = self._next_number
         self._next_number += 1
         if entry.enabled:
-            self._changed()
+            self.changed()
 
     def remove(self, key: str) -> None:
         """Remove an entry. Raises KeyError if there is none."""
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
         if entry.enabled:
-            self._changed()
+            self.changed()
 
     def enable(self, key: str, enabled: bool = True) -> None:
         """Offer an entry again, or stop offering it for now. Raises KeyError if there is none."""
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
-            self._changed()
+            self.changed()
 
     def disable(self, key: str) -> None:
         """Stop offering an entry until ``enable``. Raises KeyError if there is none."""
         self.enable(key, False)
 
-    def find(self, key: str) -> T | None:
-        """Return the entry that is offered under a key, or ``None``."""
+    def find(self, key: str, scope: HandlerScope | None = None) -> T | None:
+        """Return the entry that is offered under a key, or ``None``; with ``scope`` as far as that request may see."""
         entry = self._entries.get(key)
-        return entry if entry is not None and entry.enabled else None
+        if entry is None or not entry.enabled:
+            return None
+        if scope is not None and entry.endpoint.visible is not None and not entry.endpoint.is_visible(scope):
+            return None
+        return entry
 
     def __contains__(self, key: object) -> bool:
         """Whether an entry is offered under a key."""
@@ -86,16 +96,17 @@ class Registry(Generic[T]):
         """Return the number of all entries, disabled ones included: they show that the feature exists."""
         return len(self._entries)
 
+    def changed(self) -> None:
+        """Tell the clients that the list has changed, such as when ``visible=`` gives other answers than before."""
+        self._offered = None
+        self._notify_changed()
+
     def page(self, cursor: str | None, size: int | None) -> Page[Any]:
         """Return the page of descriptions that a list request asks for (PAGE-01)."""
         if self._offered is None:
             self._offered = [(self._numbers[key], entry) for key, entry in self._entries.items() if entry.enabled]
         page = page_of(self._noun, self._offered, cursor, size)
         return Page([entry.description for entry in page.items], page.next_cursor)
-
-    def _changed(self) -> None:
-        self._offered = None
-        self._notify_changed()
 
     def _get(self, key: str) -> T:
         try:

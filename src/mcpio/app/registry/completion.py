@@ -81,7 +81,7 @@ class Completions:
 
         Raises RequestError if the prompt, template or resource does not exist (COMP-05).
         """
-        endpoint = self._completed(request).get(request.argument.name)
+        endpoint = self._completed(scope, request).get(request.argument.name)
         if endpoint is None:
             return types.CompleteResult(types.Completion((), 0, False))
         chosen = {} if request.context is None else dict(request.context.arguments or {})
@@ -89,15 +89,15 @@ class Completions:
         keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
         return when_ready(endpoint.call(scope, keywords), lambda value: _result(value, endpoint.binder.name))
 
-    def _completed(self, request: CompleteRequest) -> dict[str, RegisteredFunction]:
+    def _completed(self, scope: HandlerScope, request: CompleteRequest) -> dict[str, RegisteredFunction]:
         reference = request.ref
         if isinstance(reference, types.PromptReference):
-            prompt = self._prompts.find(reference.name)
+            prompt = self._prompts.find(reference.name, scope)
             if prompt is None:
                 raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {reference.name:.100}")
             return prompt.completions
-        entry = self._resources.templates.find(reference.uri)
-        if entry is None and reference.uri not in self._resources.static:
+        entry = self._resources.templates.find(reference.uri, scope)
+        if entry is None and self._resources.static.find(reference.uri, scope) is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown resource template: {reference.uri:.200}")
         return {} if entry is None else entry.completions
 

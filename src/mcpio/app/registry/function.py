@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from mcpio.app.awaitables import is_of_kind, without_partial
+from mcpio.app.awaitables import check_nothing_waits, is_of_kind, without_partial
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.schema.signature import Binder
 
@@ -22,12 +22,14 @@ class RegisteredFunction:
     ``blocking``.
     """
 
-    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes")
+    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes", "visible")
 
     scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
     """What the token of a request must allow: scopes, or a function of the typed request that returns them."""
     hides: bool
     """Whether what it serves is listed only for clients that have the scopes."""
+    visible: Callable[[Any], bool] | None
+    """Whether what it serves exists for a request, by its scope; ``None`` if it does for all."""
     injection: Callable[[HandlerScope, dict[str, Any]], Any] | None
     """Calls it with its dependencies too; ``None`` for a function without any."""
 
@@ -43,6 +45,7 @@ class RegisteredFunction:
         self._blocking = blocking
         self.scopes = None
         self.hides = False
+        self.visible = None
         self.injection = None
 
     @property
@@ -52,6 +55,18 @@ class RegisteredFunction:
         if not isinstance(name, str) or name == "<lambda>":
             raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
         return name
+
+    def is_visible(self, scope: HandlerScope) -> bool:
+        """Whether what it serves exists for a request. Where ``visible`` fails, it does not; that is reported."""
+        if self.visible is None:
+            return True
+        try:
+            found = self.visible(scope)
+            check_nothing_waits(found)
+        except Exception as error:
+            scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", error)
+            return False
+        return bool(found)
 
     def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
         """Call the function with bound arguments. Returns its result, or an awaitable of it."""

@@ -50,7 +50,7 @@ class Prompts(Registry[FunctionPrompt]):
 
     def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
         """Serve ``prompts/get``. Unknown prompts and invalid arguments are protocol errors (PROM-05)."""
-        prompt = self.find(request.name)
+        prompt = self.find(request.name, scope)
         if prompt is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {request.name:.100}")
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options, chosen
 from mcpio.app.authorization import Scopes, checked_scopes
+from mcpio.app.awaitables import checked_callback
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
@@ -64,7 +65,11 @@ class RegistrationOptions(TypedDict, total=False):
     """What the token of a request must allow: a scope, several, or a plain function of the typed request that returns
     several. A server that has such is served only with authorization."""
     hide: bool
-    """Whether it is listed only for clients whose tokens have the scopes."""
+    """Whether it is listed only for clients whose tokens have the scopes. They may still call it, and are told which
+    scopes that needs."""
+    visible: Callable[[Any], bool] | None
+    """Whether it exists for a request: a plain function of the ``Context``. Where it returns False, it is not listed,
+    and not found either."""
 
 
 class ToolOptions(RegistrationOptions, total=False):
@@ -233,6 +238,7 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
         if endpoint.scopes is None or callable(endpoint.scopes):
             raise ValueError("hide= needs scopes= that do not depend on the request")
         endpoint.hides = True
+    endpoint.visible = checked_callback("visible", options.get("visible"))
     return endpoint
 
 

@@ -93,27 +93,34 @@ class Resources:
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)
 
-    def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
+    def changed(self) -> None:
+        """Tell the clients that the lists have changed: see ``Registry.changed``."""
+        self.static.changed()
+
+    def find(
+        self, uri: str, scope: HandlerScope | None = None
+    ) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
         """Return the entry that reads a URI, and the values of the template's variables; ``None`` without one.
 
         A resource at exactly that URI comes first, then the matching template that was registered first. URIs are
-        compared as they are written (RES-12). A ``file:`` URI with ``..`` is not read (RES-10).
+        compared as they are written (RES-12). A ``file:`` URI with ``..`` is not read (RES-10). With ``scope``, only
+        what that request may see is found.
         """
-        resource = self.static.find(uri)
+        resource = self.static.find(uri, scope)
         if resource is not None:
             return resource, {}
         if _climbs(uri):
             return None
         for entry in self.templates:
             values = entry.template.match(uri)
-            if values is not None:
+            if values is not None and (scope is None or entry.endpoint.is_visible(scope)):
                 return entry, values
         return None
 
     def read(self, scope: HandlerScope, request: ReadResourceRequest) -> Any:
         """Serve ``resources/read``."""
         uri = request.uri
-        found = self.find(uri)
+        found = self.find(uri, scope)
         if found is None:
             raise not_found(scope, uri)
         entry, values = found

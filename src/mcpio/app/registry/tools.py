@@ -139,7 +139,7 @@ class Tools(Registry[FunctionTool]):
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
-        tool = self.find(request.name)
+        tool = self.find(request.name, scope)
         if tool is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
         try:

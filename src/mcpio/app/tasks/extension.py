@@ -84,7 +84,7 @@ class TaskExtension:
 
         ``params.task`` is another revision's, and ignored (XTASK-12).
         """
-        tool = self._tools.find(request.name)
+        tool = self._tools.find(request.name, scope)
         execution = None if tool is None else tool.description.execution
         support = "forbidden" if execution is None else execution.task_support
         if support == "required":

@@ -667,7 +667,7 @@ class ToolTasks(TaskReceiver):
         """Serve ``tools/call``: as a task if the request asks for one, otherwise as usual (TASK-07)."""
         if scope.peer.era is Era.STATELESS:
             return self.extension.call(scope, request)
-        tool = self._tools.find(request.name)
+        tool = self._tools.find(request.name, scope)
         support = "optional" if tool is None else _support(tool)
         if tool is None or not self.wants_task(scope, request):
             if support == "required":
