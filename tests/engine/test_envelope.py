@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.envelope import UNKNOWN, Envelope, read_envelope, unsupported_version, write_envelope
+from mcpio.engine.envelope import (
+    UNKNOWN,
+    Envelope,
+    EnvelopeReader,
+    read_envelope,
+    unsupported_version,
+    write_envelope,
+)
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
 from mcpio.types.lifecycle import ClientCapabilities, Implementation, RootsCapability
@@ -94,3 +101,50 @@ def test_earlier_of_two_faults_is_told(first: int, second: int) -> None:
     if second == 2 and first == 0:
         header = RUNGS[0][1]
     assert fault({"_meta": changed}, header).code == RUNGS[first][2]
+
+
+# The reader
+
+
+def test_same_envelope_is_decoded_once() -> None:
+    reader = EnvelopeReader(REVISIONS)
+    first = reader.read({"_meta": {**GOOD, INFO: {"name": "c", "version": "1"}}})
+    again = {"_meta": {**GOOD, INFO: {"name": "c", "version": "1"}, "progressToken": 1}}
+    assert reader.read(again) is first
+    assert reader.read(again, header=("2026-07-28",)) is first
+    assert reader.read({"_meta": GOOD}) is not first
+
+
+@pytest.mark.req("ENV-04")
+def test_envelope_that_was_read_before_is_checked_as_a_new_one() -> None:
+    reader = EnvelopeReader(REVISIONS)
+    reader.read({"_meta": GOOD})
+    for params, header, code in (
+        ({"_meta": {**GOOD, "progressToken": 1.5}}, None, ErrorCode.INVALID_PARAMS),
+        ({"_meta": GOOD}, ("2025-11-25",), ErrorCode.HEADER_MISMATCH),
+        ({"_meta": GOOD}, (), ErrorCode.HEADER_MISMATCH),
+        ({}, None, ErrorCode.INVALID_PARAMS),
+    ):
+        with pytest.raises(RequestError) as raised:
+            reader.read(params, header=header)
+        assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        {"x": True},
+        {"x": 1},
+        {"x": 1.0},
+        {"x": "y" * 2000},
+        {"x": ["y"] * 200},
+        {"x": [[0]]},
+        {str(n): "" for n in range(200)},
+    ],
+    ids=["bool", "int", "float", "long", "many", "nested", "members"],
+)
+def test_envelope_that_is_large_or_equal_to_others_is_not_kept(extension: Any) -> None:
+    reader = EnvelopeReader(REVISIONS)
+    params = {"_meta": {**GOOD, CAPABILITIES: {"experimental": {"e": extension}}}}
+    assert reader.read(params) is not reader.read(params)
+    assert reader.read(params) == reader.read(params)

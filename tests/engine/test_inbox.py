@@ -65,7 +65,7 @@ def test_overlong_line_keeps_its_place() -> None:
     inbox = Inbox(SMALL)
     inbox.add_data(b"1\n23456")
     assert inbox.pending
-    assert inbox.next() == (b"1", None, KEEP)
+    assert inbox.next() == (b"1", None, KEEP, None)
     assert inbox.pending
     ((overlong, _),) = drained(inbox)
     assert isinstance(overlong, Overlong)
@@ -115,7 +115,7 @@ def test_restarted_inbox_accepts_input() -> None:
     inbox.end()
     inbox.restart()
     inbox.add_data(b"whole\n")
-    assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None, KEEP), None)
+    assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None, KEEP, None), None)
 
 
 def test_channel_of_whole_messages_makes_no_framer() -> None:

@@ -238,6 +238,8 @@ class Server:
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
+        # What was declared last to clients that are told apart, and to others, with what it was made from.
+        self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
         self._sessions: dict[ServerSession, None] = {}
         self.tasks = None
@@ -422,6 +424,7 @@ class Server:
             settle=partial(self.ledger.settle, "tasks"),
         )
         self.handlers.update(self.tasks.handlers)
+        self._known_capabilities.clear()
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)
 
@@ -484,6 +487,15 @@ class Server:
         return self._capabilities(told_apart=False)
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
+        # Each request of a stateless client asks, so nothing is counted anew until something is added or removed.
+        edition = self.tools.edition + self.resources.edition + self.prompts.edition + self.completions.edition
+        known = self._known_capabilities.get(told_apart)
+        if known is None or known[0] != edition or known[1] is not self.options:
+            made = self._new_capabilities(told_apart=told_apart)
+            known = self._known_capabilities[told_apart] = edition, self.options, made
+        return known[2]
+
+    def _new_capabilities(self, *, told_apart: bool) -> ServerCapabilities:
         declared = self._declared
         found = attrs.evolve(
             declared,

@@ -15,6 +15,7 @@ from mcpio.engine.outbox import Outbox
 from mcpio.engine.table import LIFE_TABLE, Input, Life, Role
 from mcpio.engine.timers import CLOSE_TIMER, STALL_TIMER, Timers
 from mcpio.events import CloseReason
+from mcpio.framing import jsonrpc
 
 __all__ = ["Channel"]
 
@@ -101,7 +102,14 @@ class Channel:
             inbox.end()
         return True
 
-    def receive_message(self, text: bytes | str | None, now: float, via: Hashable, principal: Hashable) -> bool:
+    def receive_message(
+        self,
+        text: bytes | str | None,
+        now: float,
+        via: Hashable,
+        principal: Hashable,
+        parsed: jsonrpc.Message | None = None,
+    ) -> bool:
         """Store one whole text, or note the end; return whether the input was still open."""
         if now > self.now:
             self.now = now
@@ -113,7 +121,7 @@ class Channel:
         else:
             self.received_at = self.now
             self.received_bytes += len(text)
-            inbox.add_message(text, via, principal)
+            inbox.add_message(text, via, principal, parsed)
         return True
 
     def wants_read(self, unanswered: Sized) -> bool:

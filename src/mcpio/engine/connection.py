@@ -228,18 +228,25 @@ class Connection:
             self._tell_call("receive_data", data=data)
 
     def receive_message(
-        self, text: bytes | str | None, now: float, *, via: Hashable = None, principal: Hashable = KEEP
+        self,
+        text: bytes | str | None,
+        now: float,
+        *,
+        via: Hashable = None,
+        principal: Hashable = KEEP,
+        parsed: jsonrpc.Message | None = None,
     ) -> None:
         """Feed one whole JSON text of a channel with message boundaries, or ``None`` for its end.
 
         ``via`` names the exchange that brought it, where the transport has exchanges, and comes back on every event
         that the message causes. ``principal`` is who sent it, for transports that authenticate each message: a token
-        may change within a session. By default it is the principal of the connection. Drain the events, write the
+        may change within a session. By default it is the principal of the connection. ``parsed`` is
+        ``jsonrpc.parse(text)``, for transports that had to look into the text already. Drain the events, write the
         messages, re-arm the deadline.
         """
         channel = self._channel
         ended = channel.inbox.ended
-        channel.receive_message(text, now, via, principal)
+        channel.receive_message(text, now, via, principal, parsed)
         if self._observers and not ended:
             self._tell_call("receive_message", text=text, via=via)
 
@@ -1097,7 +1104,7 @@ class Connection:
         inbox = channel.inbox
         item = inbox.next()
         if item is not None:
-            text, via, self._sender = item
+            text, via, self._sender, parsed = item
             if isinstance(text, Overlong):
                 if self._observers:
                     self._tell("message_received", text.head, via)
@@ -1115,7 +1122,7 @@ class Connection:
             ):
                 self._receive_text(text, via)
                 return True
-            message = jsonrpc.parse(text)
+            message = parsed or jsonrpc.parse(text)
             if message.__class__ is jsonrpc.Request:
                 self._receive_request(message, text, via)
             else:

@@ -18,6 +18,7 @@ from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LO
 __all__ = [
     "UNKNOWN",
     "Envelope",
+    "EnvelopeReader",
     "check_progress_token",
     "invalid_params",
     "progress_token",
@@ -71,6 +72,58 @@ def read_envelope(
         raise _invalid_member(META_LOG_LEVEL, meta, "a log level")
     check_progress_token(meta)
     return Envelope(revision, capabilities, info, level)
+
+
+class EnvelopeReader:
+    """Reads envelopes as ``read_envelope`` does, and the same one again without decoding it.
+
+    Most clients send the same one with each request. Nothing is inferred from an earlier request (ENV-04): what an
+    envelope says depends on its raw form alone, and that is equal.
+    """
+
+    __slots__ = ("_last", "_revisions")
+
+    def __init__(self, revisions: tuple[Revision, ...]) -> None:
+        self._revisions = revisions
+        self._last: tuple[Any, Envelope] | None = None  # in its raw form, and decoded
+
+    def read(self, params: Mapping[str, Any], *, header: tuple[str, ...] | None = None) -> Envelope:
+        """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
+        meta: Any = params.get("_meta")
+        raw = {key: meta[key] for key in _MEMBERS if key in meta} if meta.__class__ is dict else None
+        last = self._last
+        if last is not None and last[0] == raw and (header is None or header == (last[1].revision.name,)):
+            check_progress_token(meta)
+            return last[1]
+        envelope = read_envelope(params, self._revisions, header=header)
+        if _may_be_kept(raw):
+            self._last = (raw, envelope)
+        return envelope
+
+
+_MEMBERS: Final = (META_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL)
+
+
+def _may_be_kept(raw: Any) -> bool:
+    """Return whether a value is small, and an equal one is the same JSON.
+
+    Numbers are equal across types, and ``True`` equals 1.
+    """
+    values = [raw]
+    for value in values:  # which grows meanwhile
+        if isinstance(value, dict):
+            values += [*value, *value.values()]
+        elif isinstance(value, list):
+            values += value
+        elif value is not None and not (isinstance(value, str) and len(value) <= _LONGEST_TEXT):
+            return False
+        if len(values) > _MOST_VALUES:
+            return False
+    return True
+
+
+_MOST_VALUES: Final = 100
+_LONGEST_TEXT: Final = 1000
 
 
 def write_envelope(

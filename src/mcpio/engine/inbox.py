@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
+from mcpio.framing import jsonrpc
 from mcpio.framing.lines import LineFramer, Overlong
 
 __all__ = ["KEEP", "QUOTE", "Inbox", "Keep", "head"]
@@ -25,6 +26,10 @@ class Keep(enum.Enum):
 
 KEEP: Final = Keep.KEEP
 """The principal of a message that came without one: that of its connection."""
+
+
+Received: TypeAlias = "tuple[bytes | str | Overlong, Hashable, Hashable, jsonrpc.Message | None]"
+"""A text, its ``via``, its principal, and what it was parsed to, where the transport has done that."""
 
 
 class Deferred(NamedTuple):
@@ -55,7 +60,7 @@ class Inbox:
         # Made with the first bytes: channels with message boundaries, as HTTP, need none.
         self._framer: LineFramer | None = None
         self._limits = limits
-        self._messages: deque[tuple[bytes | str | Overlong, Hashable, Hashable]] | None = None
+        self._messages: deque[Received] | None = None
         self._deferred: deque[Deferred] | None = None
         # How many by each exchange: whether one has any is asked for each stream of a session.
         self._deferred_by: dict[Hashable, int] | None = None
@@ -68,16 +73,18 @@ class Inbox:
             self._framer = self._new_framer()
         self._framer.receive(data)
 
-    def add_message(self, text: bytes | str, via: Hashable, principal: Hashable) -> None:
+    def add_message(
+        self, text: bytes | str, via: Hashable, principal: Hashable, parsed: jsonrpc.Message | None = None
+    ) -> None:
         """Store one whole text of a channel that has message boundaries."""
         if self._messages is None:
             self._messages = deque()
         size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
         if size > self._limits.message_bytes:
             head = text[:200] if isinstance(text, bytes) else text[:200].encode(errors="replace")
-            self._messages.append((Overlong(size, head), via, principal))
+            self._messages.append((Overlong(size, head), via, principal, None))
         else:
-            self._messages.append((text, via, principal))
+            self._messages.append((text, via, principal, parsed))
 
     def end(self) -> None:
         """Note the end of the input. A last line without its line end counts."""
@@ -85,7 +92,7 @@ class Inbox:
         if self._framer is not None:
             self._framer.receive_eof()
 
-    def next(self) -> tuple[bytes | str | Overlong, Hashable, Hashable] | None:
+    def next(self) -> Received | None:
         """Take out the next text with its ``via`` and its principal, or ``None``."""
         if self._messages is not None:
             item = self._messages.popleft()
@@ -93,7 +100,7 @@ class Inbox:
                 self._messages = None
             return item
         line = None if self._framer is None else self._framer.next_line()
-        return None if line is None else (line, None, KEEP)
+        return None if line is None else (line, None, KEEP, None)
 
     # Requests that wait for room
 

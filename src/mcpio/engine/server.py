@@ -146,7 +146,7 @@ class ServerConnection(Connection):
         if stateless is None or not (_has_envelope(message) or stateless.claims(name)):
             return super()._sort_out(message, row, via)
         try:
-            envelope = stateless.read_envelope(message.params)
+            envelope = stateless.envelopes.read(message.params)
         except RequestError as fault:
             # A client of the handshake era learns which revisions are served (VER-07).
             is_initialize = name == "initialize" and not _has_envelope(message)
@@ -187,7 +187,7 @@ class ServerConnection(Connection):
         if stateless is None:
             raise LocalProtocolError("the snapshot has stateless requests: options= must have their revision")
         try:
-            envelope = stateless.read_envelope({"_meta": state.envelope})
+            envelope = stateless.envelopes.read({"_meta": state.envelope})
         except RequestError as error:
             raise LocalProtocolError(f"malformed snapshot: {error.message}") from error
         context = self._context_of(envelope, state.via)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcpio.codec import codec
 from mcpio.engine.admission import Admission, admission, offered
-from mcpio.engine.envelope import Envelope, check_progress_token, read_envelope
+from mcpio.engine.envelope import EnvelopeReader
 from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_meta, encode, not_json
@@ -22,10 +22,6 @@ from mcpio.types.lifecycle import Implementation, ServerCapabilities
 from mcpio.types.logging import at_least
 from mcpio.types.messages import CacheableResult
 from mcpio.types.meta import (
-    META_CLIENT_CAPABILITIES,
-    META_CLIENT_INFO,
-    META_LOG_LEVEL,
-    META_PROTOCOL_VERSION,
     META_SERVER_INFO,
     TASKS_EXTENSION,
 )
@@ -37,7 +33,6 @@ _TASK: Final = "task"
 _OF_TASKS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _INPUT_REQUIRED: Final = "input_required"
 _LOG: Final = "notifications/message"
-_ENVELOPE: Final = (META_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL)
 _RESERVED_CODES: Final = range(-32099, -32019)
 """Codes that the specification keeps for itself (XERR-02)."""
 _REQUIRED_DATA: Final[Mapping[int, Mapping[str, type]]] = {
@@ -55,7 +50,7 @@ class StatelessServer:
     Make one by ``stateless_server``.
     """
 
-    __slots__ = ("_custom", "_identity", "_last", "_offered", "_revisions", "capabilities", "codec", "form")
+    __slots__ = ("_custom", "_identity", "_offered", "_revisions", "capabilities", "codec", "envelopes", "form")
 
     encoder: Final = None
     """Dialects are for the handshake era."""
@@ -73,9 +68,7 @@ class StatelessServer:
         self._offered = offered(Role.SERVER, revision, capabilities)
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, dumps(self._identity))
-        # The latest envelope, in its raw form and decoded. Most clients send the same one with each request; that
-        # nothing is inferred from an earlier request (ENV-04) holds since the raw forms are equal.
-        self._last: tuple[Any, Envelope] | None = None
+        self.envelopes = EnvelopeReader(options.revisions)
 
     def claims(self, name: str) -> bool:
         """Return whether a request without an envelope is of this era: it is in no other, or there is no other."""
@@ -91,19 +84,6 @@ class StatelessServer:
     def admission(self, refusal: str | None) -> Mapping[str, Admission]:
         """Return the table of the requests that are served; ``refusal`` is why none is at present."""
         return admission(Role.SERVER, (self.codec.revision,), self._offered, self._custom, refusal)
-
-    def read_envelope(self, params: Mapping[str, Any]) -> Envelope:
-        """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
-        meta: Any = params.get("_meta")
-        raw = {key: meta[key] for key in _ENVELOPE if key in meta} if meta.__class__ is dict else None
-        last = self._last
-        if last is not None and last[0] == raw:
-            check_progress_token(meta)
-            return last[1]
-        envelope = read_envelope(params, self._revisions)
-        if _is_told_by_equality(raw):
-            self._last = (raw, envelope)
-        return envelope
 
     def discovered(self, instructions: str | None) -> dict[str, Any]:
         """Return the result of ``server/discover`` (VER-03)."""
@@ -266,12 +246,3 @@ def _check_may_ask(request: IncomingRequest) -> None:
     if request.method is None or not request.method.may_ask:
         asking = ", ".join(name for name, method in METHODS.items() if method.may_ask)
         raise LocalProtocolError(f"{request.name} cannot ask for input: only {asking} can")
-
-
-def _is_told_by_equality(raw: Any) -> bool:
-    """Return whether an equal value is the same JSON: numbers are equal across types, and ``True`` equals 1."""
-    if isinstance(raw, dict):
-        return all(map(_is_told_by_equality, raw.values()))
-    if isinstance(raw, list):
-        return all(map(_is_told_by_equality, raw))
-    return raw is None or isinstance(raw, str)

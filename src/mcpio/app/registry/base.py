@@ -33,10 +33,14 @@ T = TypeVar("T", bound=Offered)
 class Registry(Generic[T]):
     """Entries by key. Disabled entries are kept, but neither listed nor found."""
 
+    edition: int
+    """How many entries were added and removed."""
+
     def __init__(self, noun: str, changed: Callable[[], None]) -> None:
         """``noun`` names an entry in errors. ``changed`` is called after every change of what is offered."""
         self._noun = noun
         self._notify_changed = changed
+        self.edition = 0
         self._entries: dict[str, T] = {}
         self._numbers: dict[str, int] = {}
         self._next_number = 0
@@ -50,6 +54,7 @@ class Registry(Generic[T]):
         self._entries[key] = entry
         self._numbers[key] = self._next_number
         self._next_number += 1
+        self.edition += 1
         if entry.enabled:
             self.changed()
 
@@ -57,6 +62,7 @@ class Registry(Generic[T]):
         """Remove an entry. Raises KeyError if there is none."""
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
+        self.edition += 1
         if entry.enabled:
             self.changed()
 

@@ -53,7 +53,11 @@ def _is_scattered(wanted: str, known: str) -> bool:
 class Completions:
     """The functions that suggest values. Each belongs to a prompt or template, and is removed with it."""
 
+    edition: int
+    """How many were added."""
+
     def __init__(self, prompts: Prompts, resources: Resources) -> None:
+        self.edition = 0
         self._prompts = prompts
         self._resources = resources
 
@@ -68,6 +72,7 @@ class Completions:
         if prompt is None:
             raise ValueError(f"there is no prompt {name!r} to complete: register it first")
         _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
+        self.edition += 1
 
     def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
         """Register the function for a variable of a template. Raises as ``Server.completion`` does."""
@@ -75,6 +80,7 @@ class Completions:
         if entry is None:
             raise ValueError(f"there is no resource template {template!r} to complete: register it first")
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
+        self.edition += 1
 
     def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
         """Serve ``completion/complete``. An argument without a function has no suggestions.

@@ -93,6 +93,11 @@ class Resources:
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)
 
+    @property
+    def edition(self) -> int:
+        """How many resources and templates were added and removed."""
+        return self.static.edition + self.templates.edition
+
     def changed(self) -> None:
         """Tell the clients that the lists have changed: see ``Registry.changed``."""
         self.static.changed()

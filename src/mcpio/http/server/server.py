@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import attrs
 
 from mcpio.auth.grant import Grant
-from mcpio.engine.envelope import read_envelope, unsupported_version
+from mcpio.engine.envelope import EnvelopeReader, unsupported_version
 from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
@@ -258,6 +258,7 @@ class HttpServer:
         self._revisions = revisions
         self._eras = frozenset(revision.era for revision in revisions)
         self._serves_stateless = Era.STATELESS in self._eras
+        self._envelopes = EnvelopeReader(revisions)
         self._param_headers = param_headers
         self._short = min(SLACK, limits.message_bytes)
 
@@ -689,6 +690,7 @@ class HttpServer:
 
     def _mcp(self, exchange: Exchange, body: bytes) -> None:
         """Act on a request: a message, the wish to listen, or the end of a session."""
+        message = None
         if self._serves_stateless and exchange.request.method == "POST":
             message = jsonrpc.parse(body)
             if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
@@ -699,7 +701,7 @@ class HttpServer:
         session = exchange.session
         if session is None:
             # Only a POST needs none.
-            self._post_first(exchange, body)
+            self._post_first(exchange, body, message or jsonrpc.parse(body))
         elif session.key not in self._sessions:
             # It ended while the request came.
             exchange.reject(self.closed_response(session))
@@ -707,7 +709,7 @@ class HttpServer:
             if len(session.streams) >= self._limits.streams:
                 exchange.reject(TOO_MANY_STREAMS)
             else:
-                self._post(exchange, session, body)
+                self._post(exchange, session, body, message)
         elif exchange.request.method == "GET":
             self.streams.listen(session, exchange)
             self._expect_expiry(session, exchange)
@@ -725,16 +727,15 @@ class HttpServer:
             exchange.add_to_body(body)
         return exchange.response is _UNDECIDED and exchange.lookup is not _WAITING
 
-    def _post_first(self, exchange: Exchange, body: bytes) -> None:
+    def _post_first(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
         """Act on a message without a session: one begins with it."""
-        message = jsonrpc.parse(body)
         begun = self._begin_session(exchange, message)
         if isinstance(begun, Rejection):
             exchange.reject(begun, _id_to_answer(message))
         else:
             begun.declared = parsed_size(body)
             self._enter(begun, exchange)
-            self._post(exchange, begun, body)
+            self._post(exchange, begun, body, message)
 
     def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> HttpSession | Rejection:
         """Begin a session for a request that names none, or return why not."""
@@ -763,11 +764,11 @@ class HttpServer:
                 connection.skip_handshake(revision)
         return self._open(connection, exchange.principal)
 
-    def _post(self, exchange: Exchange, session: HttpSession, body: bytes) -> None:
+    def _post(self, exchange: Exchange, session: HttpSession, body: bytes, message: jsonrpc.Message | None) -> None:
         """Hand a message to the engine, and decide by its events how the response begins."""
         connection, streams = session.connection, self.streams
         stream = streams.open(session, exchange)
-        connection.receive_message(body, streams.now, via=stream.via, principal=exchange.principal)
+        connection.receive_message(body, streams.now, via=stream.via, principal=exchange.principal, parsed=message)
         event = connection.next_event()
         if isinstance(event, RequestReceived) and body.startswith(b"{") and event.context.via == stream.via:
             # The usual case: one request. What follows depends on its answer, so the caller acts first.
@@ -827,7 +828,7 @@ class HttpServer:
             exchange.reject(Rejection(400, reason, code), _id_to_answer(message))
             return
         try:
-            read_envelope(message.params, self._revisions, header=headers)
+            self._envelopes.read(message.params, header=headers)
             check_mirrors(message, fields)
         except RequestError as fault:
             self._answer_alone(exchange, fault, message.id)
@@ -854,7 +855,7 @@ class HttpServer:
     def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request, fields: Headers) -> None:
         """Give a request to an engine that lives for it alone."""
         connection = self._connect(exchange.principal)
-        connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal)
+        connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
         events = []
         while (event := connection.next_event()) is not None:
             events.append(event)

@@ -363,9 +363,9 @@ class Exchange:
     def keep_fields(self, headers: Headers) -> None:
         """Keep the header fields that are checked with the body, or that a preflight request asks by."""
         if self.request.method == "OPTIONS":
-            self.fields = tuple(field for field in headers if field[0] == REQUESTED_HEADERS)
+            self.fields = tuple([field for field in headers if field[0] == REQUESTED_HEADERS])
         elif self.version_is_open:
-            self.fields = tuple(field for field in headers if field[0].startswith(b"mcp-"))
+            self.fields = tuple([field for field in headers if field[0].startswith(b"mcp-")])
         self.cost += sum(len(value) for _, value in self.fields)
 
     @property
