@@ -19,6 +19,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "contents",
+    "plain_pages",
     "reference",
 ]
 contents_pages = ["index", "reference/index", "decisions/README"]
@@ -50,3 +51,4 @@ html_title = f"mcpio {release}"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["mcpio.css"]
+html_js_files = [("versions.js", {"defer": "defer"})]

@@ -11,24 +11,26 @@ from typing import Final
 
 from sphinx.application import Sphinx
 
-__all__ = ["toctrees"]
+__all__ = ["parts", "toctrees"]
 
-_LINK: Final = re.compile(r"\]\((?!\.\.)([\w/-]+)\.md\)")
+_LINK: Final = re.compile(r"\[([^\]]+)\]\((?!\.\.)([\w/-]+)\.md\)")
+
+
+def parts(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the parts of a page's table of contents: a caption, and the titles and names of pages under it."""
+    _, heading, listed = text.partition("\n## All pages\n")
+    if heading:
+        found = re.findall(r"^\* \*\*(.+?)\*\*: ((?:.|\n  )+)", listed, re.MULTILINE)
+        return [(caption, _LINK.findall(links)) for caption, links in found]
+    return [("", [link for line in text.splitlines() if line.startswith("* [") for link in _LINK.findall(line)])]
 
 
 def toctrees(text: str) -> str:
     """Return the directives for the links of a page."""
-    _, heading, listed = text.partition("\n## All pages\n")
-    if not heading:
-        return _toctree(
-            "", [link for line in text.splitlines() if line.startswith("* [") for link in _LINK.findall(line)]
-        )
-    parts = re.findall(r"^\* \*\*(.+?)\*\*: ((?:.|\n  )+)", listed, re.MULTILINE)
-    return "".join(_toctree(f":caption: {caption}\n", _LINK.findall(links)) for caption, links in parts)
-
-
-def _toctree(options: str, links: list[str]) -> str:
-    return "\n".join(["", "```{toctree}", f"{options}:hidden:", *links, "```", ""])
+    return "".join(
+        "\n".join(["", "```{toctree}", *([f":caption: {caption}"] if caption else []), ":hidden:", *pages, "```", ""])
+        for caption, pages in ((caption, [page for _, page in links]) for caption, links in parts(text))
+    )
 
 
 def add_toctrees(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -23,9 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+from ladder_svg import draw_ladder
+from layers_svg import draw_layers
 from requirement_tables import rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
+
+from mcpio.testing import read_script
 
 __all__ = ["DOCS", "brought_up_to_date", "drawings", "main", "pages"]
 
@@ -51,10 +55,14 @@ def brought_up_to_date(text: str) -> str:
 
 
 def drawings() -> Iterator[tuple[Path, str]]:
-    """Yield the file and the text of each drawing that a page shows."""
+    """Yield the file and the text of each drawing: tables of states, conversations, the layers."""
     for page in pages():
         for words in re.findall(r"^<!-- made from: states (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE):
             yield DOCS / "_static" / f"{words.lower().replace(' ', '-')}.svg", drawing(*words.split())
+    for script in sorted((DOCS / "conversations").glob("*.txt")):
+        title = script.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
+    yield DOCS / "_static" / "layers.svg", draw_layers()
 
 
 def main() -> None:

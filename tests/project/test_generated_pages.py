@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import generated
 import pytest
+from ladder_svg import draw_ladder
+from layers_svg import LAYERS
+from tree import settings
+
+from mcpio.testing import parse_script, play, read_script
+
+SCRIPTS = sorted((generated.DOCS / "conversations").glob("*.txt"))
 
 
 @pytest.mark.parametrize("page", generated.pages(), ids=lambda page: str(page.relative_to(generated.DOCS)))
@@ -16,7 +24,7 @@ def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 
 def test_drawings_are_up_to_date() -> None:
     drawings = dict(generated.drawings())
-    assert len(drawings) == 7
+    assert len(drawings) == 11
     for file, text in drawings.items():
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
@@ -34,3 +42,49 @@ def test_stale_program_is_replaced_by_the_part_that_the_comment_names() -> None:
     fresh = generated.brought_up_to_date(f"{head}old\n```\n")
     assert fresh.startswith(f"{head}def _turn(self")
     assert fresh.endswith("\n```\n")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_conversation_that_is_drawn_is_what_the_engines_say(script: Path) -> None:
+    for engines in read_script(script).engines:
+        play(read_script(script), engines)
+
+
+@pytest.mark.parametrize("drawing", [f"conversation-{script.stem}.svg" for script in SCRIPTS] + ["layers.svg"])
+def test_drawing_is_on_a_page(drawing: str) -> None:
+    assert any(f"](_static/{drawing})" in page.read_text(encoding="utf-8") for page in generated.pages())
+
+
+def test_ladder_shows_every_message_verb_and_event() -> None:
+    script = parse_script(
+        """
+        C> {id: 7, method: tools/call, params: {name: "<a>"}}
+        event server RequestReceived
+        server error 7 -5 bad
+        S> {id: 7, error: {code: -5, message: bad}}
+        deadline client 3
+        at 3
+        C> {method: notifications/cancelled, params: {requestId: 8}}
+        S>> nonsense
+        lost
+        """.replace("        ", "")
+    )
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", draw_ladder(script, "title"))
+    assert texts == [
+        "client",
+        "server",
+        "tools/call: &lt;a&gt; (id 7)",
+        "RequestReceived",
+        "error -5 (id 7)",
+        "next deadline: 3 s",
+        "send_error()",
+        "at 3 s",
+        "notifications/cancelled: id 8",
+        "nonsense",
+        "the channel breaks",
+    ]
+
+
+def test_picture_of_the_layers_has_every_public_module_once() -> None:
+    drawn = [f"mcpio.{module}" for layer in LAYERS for module in layer.modules]
+    assert sorted(drawn) == sorted([*settings()["tool"]["mcpio"]["public-modules"], "mcpio.cli"])
