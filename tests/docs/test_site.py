@@ -7,7 +7,7 @@ from pathlib import Path
 
 import plain_pages
 import pytest
-import site
+import release_site
 from contents import parts
 from tree import ROOT, settings
 
@@ -56,7 +56,7 @@ def test_site_has_a_directory_for_each_release_and_the_newest_as_latest(tmp_path
         built.mkdir(exist_ok=True)
         (built / "index.html").write_text(release)
         (built / f"only-in-{release}.html").write_text("")
-        site.add_release(built, whole, release)
+        release_site.add_release(built, whole, release)
     assert json.loads((whole / "versions.json").read_text()) == ["0.10.0", "0.10.0rc1", "0.9.0"]
     assert (whole / "latest" / "index.html").read_text() == "0.10.0"
     assert (whole / "0.9.0" / "index.html").read_text() == "0.9.0"
@@ -69,7 +69,7 @@ def test_release_that_is_built_again_replaces_its_directory(tmp_path: Path) -> N
         built.mkdir()
         (built / "index.html").write_text("")
         (built / f"{page}.html").write_text("")
-        site.add_release(built, tmp_path / "site", "1.0")
+        release_site.add_release(built, tmp_path / "site", "1.0")
     assert sorted(path.name for path in (tmp_path / "site" / "1.0").iterdir()) == ["index.html", "new.html"]
 
 

@@ -1,6 +1,6 @@
 """Build the documentation as a site with a directory for each release.
 
-    python docs/_ext/site.py build/site
+    python docs/_ext/release_site.py build/site
 
 builds the pages of this checkout into ``build/site/VERSION``, and beside it writes ``latest``, a copy of the newest
 release's directory; ``versions.json``, the list of all, newest first, from which each page fills its choice of
