@@ -22,6 +22,7 @@ class Depends:
         if not callable(function):
             raise TypeError(f"Depends() takes a function, not its result: Depends(make), not {function!r:.100}")
         self.function: Callable[..., Any] = function
+        """The function that makes the value."""
 
     def __repr__(self) -> str:
         return f"Depends({getattr(self.function, '__qualname__', self.function)})"
