@@ -33,7 +33,7 @@ def waiting() -> Iterator[tuple[RedirectReceiver, PendingAuthorization, list[str
 
 def send(receiver: RedirectReceiver, text: str, host: str | None = None) -> str:
     """Send a request and return the response, up to the end of the connection."""
-    port = int(receiver.uri.split(":")[2].split("/")[0])
+    port = port_of(receiver)
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(f"{text} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\n\r\n".encode())
         answer = b""
@@ -137,10 +137,30 @@ def test_receiver_closed_before_the_wait_returns_at_once() -> None:
     assert receiver.wait(world.run(OAuth().begin(world.context))) is None
 
 
-def test_taken_port_is_an_error() -> None:
+@pytest.mark.parametrize("listens", [False, True])
+def test_taken_port_is_an_error(listens: bool) -> None:
     first = RedirectReceiver(None, "/callback")
+    port = port_of(first)
+    if listens:
+        first.listen()
     try:
         with pytest.raises(OSError, match=r"."):
-            RedirectReceiver(int(first.uri.split(":")[2].split("/")[0]), "/callback")
+            RedirectReceiver(port, "/callback")
+        with socket.socket() as other, pytest.raises(OSError, match=r"."):
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))
     finally:
         first.close()
+
+
+def test_port_of_a_login_just_before_is_free() -> None:
+    with waiting() as (receiver, pending, _, thread):
+        send(receiver, "GET " + callback(pending, code="c", iss=pending.server.issuer))
+        thread.join(5)
+    again = RedirectReceiver(port_of(receiver), "/callback")
+    again.listen()
+    again.close()
+
+
+def port_of(receiver: RedirectReceiver) -> int:
+    return int(receiver.uri.split(":")[2].split("/")[0])

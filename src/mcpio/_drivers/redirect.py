@@ -58,7 +58,11 @@ class RedirectReceiver:
         try:
             if sys.platform == "win32":  # pragma: no cover - without it another process could bind the port as well
                 self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+            # The port of a login a minute ago is free, though its connection is in TIME_WAIT.
+            self._allow_reuse(True)
             self._listener.bind(("127.0.0.1", port or 0))
+            # Until this socket listens, nobody else may bind the port.
+            self._allow_reuse(False)
         except BaseException:
             self._close()
             raise
@@ -80,8 +84,13 @@ class RedirectReceiver:
 
     def listen(self) -> None:
         """Begin to listen; connections that come before ``wait`` wait for it."""
+        self._allow_reuse(True)
         self._listener.listen(_CONNECTIONS)
         self._listener.setblocking(False)
+
+    def _allow_reuse(self, allow: bool) -> None:
+        if sys.platform != "win32":  # pragma: no branch - there, it would let another process share the port
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, allow)
 
     def wait(self, pending: PendingAuthorization) -> str | None:
         """Wait, after ``listen``, for the redirect of a login, in a thread; return its URL, or ``None`` once closed.
