@@ -24,6 +24,7 @@ __all__ = [
     "ResponseHead",
     "ResponseItem",
     "header_fields",
+    "names_of",
 ]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -33,6 +34,11 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 def header_fields(fields: Sequence[tuple[str, str]]) -> Headers:
     """Return header fields that are text as bytes, as this module has them."""
     return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in fields)
+
+
+def names_of(headers: Headers) -> str:
+    """Return the names of header fields, for a representation: the value of any field may be a credential."""
+    return f"<{', '.join(name.decode('latin-1') for name, _ in headers)}>"
 
 
 @attrs.frozen
@@ -45,7 +51,7 @@ class RequestHead:
     """The method, as it came."""
     target: str
     """The path with its query: ``/mcp?x=1``."""
-    headers: Headers
+    headers: Headers = attrs.field(repr=names_of)
     """The header fields."""
     principal: Hashable = None
     """The authenticated caller; ``None`` without authentication, ``Denied`` for one that was refused."""

@@ -80,7 +80,7 @@ class IssuedToken:
 @attrs.define
 class _Client:
     client_id: str
-    secret: str | None
+    secret: str | None = attrs.field(repr=False)
     redirect_uris: tuple[str, ...]
     grant_types: tuple[str, ...]
     auth_method: str

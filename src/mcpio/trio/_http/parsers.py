@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 import h11
 
-from mcpio.http.model import Headers
+from mcpio.http.model import Headers, names_of
 
 try:
     import httptools
@@ -56,7 +56,7 @@ class ParsedHead:
 
     method: str
     target: str
-    headers: Headers
+    headers: Headers = attrs.field(repr=names_of)
     """Names are in lower case."""
     is_current: bool
     """Whether the version is HTTP/1.1 rather than HTTP/1.0."""

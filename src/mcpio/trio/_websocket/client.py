@@ -130,7 +130,7 @@ class _WebSocketOpener:
     location: Location
     options: WebSocketOptions
     engine: Options
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = attrs.field(repr=False)
     ssl_context: ssl.SSLContext | None
     keep_alive: float | None
 
