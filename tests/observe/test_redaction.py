@@ -37,6 +37,10 @@ REDACTOR = Redactor()
         "refreshTokens",
         "API-Keys",
         "cookies",
+        "code_verifier",
+        "clientAssertion",
+        "device_code",
+        "dpop",
     ],
 )
 def test_member_with_a_secret_name_is_redacted(name: str) -> None:
@@ -89,6 +93,20 @@ def test_value_at_a_path_is_redacted_as_a_whole() -> None:
     ("text", "redacted"),
     [
         ("Authorization: Bearer abcdefghijkl", f"Authorization: {MARK}"),
+        ("Authorization: DPoP abcdefghijkl", f"Authorization: {MARK}"),
+        (
+            "http://127.0.0.1:1/callback?state=x&code=SplxlO&iss=y",
+            f"http://127.0.0.1:1/callback?state=x&code={MARK}&iss=y",
+        ),
+        ("http://127.0.0.1:1/callback?code=SplxlO", f"http://127.0.0.1:1/callback?code={MARK}"),
+        ("code=SplxlO&code_verifier=dBjft", f"code={MARK}&code_verifier={MARK}"),
+        ("grant_type=refresh_token&refresh_token=8xLO", f"grant_type=refresh_token&refresh_token={MARK}"),
+        (
+            "client_assertion=a.b&subject_token=c.d&assertion=e",
+            f"client_assertion={MARK}&subject_token={MARK}&assertion={MARK}",
+        ),
+        ("grant_type=x&device_code=GmRh&client_id=c", f"grant_type=x&device_code={MARK}&client_id=c"),
+        ("exit code=1 status_code=200", "exit code=1 status_code=200"),
         ("use sk-abcdefghijklmnopqrstuv now", f"use {MARK} now"),
         ("ghp_abcdefghijklmnopqrstuvwxyz", MARK),
         ("xoxb-1234567890-abc", MARK),

@@ -38,17 +38,24 @@ SECRET_NAMES: Final = (
     "cookie",
     "set cookie",
     "session id",
+    "assertion",
+    "authorization code",
+    "code verifier",
+    "device code",
+    "dpop",
 )
 """Words of secret members: those whose names end in these, or in their plurals, in any spelling."""
 
 _PARAMETERS: Final = (
     *("token", "password", "passwd", "pwd", "secret", "credential", "signature", r"\bsig", "sessionid"),
     *("session[-_]id", "apikey", "api[-_]key", "accesskey", "access[-_]key", "private[-_]key", "signing[-_]key"),
+    # The code of a login, but neither "exit code=1" nor "status_code=200".
+    *("assertion", "code_verifier", "device_code", "^code", "[?&#]code"),
 )
 """Endings of the names of secret parameters, each a pattern of fixed width."""
 
 SECRET_PATTERNS: Final = (
-    r"(?i)\b(?:bearer|basic)\s+[a-z0-9._~+/=-]{8,}",
+    r"(?i)\b(?:bearer|basic|dpop)\s+[a-z0-9._~+/=-]{8,}",
     # Only the first "eyJ" of a run counts: one attempt for each would take quadratic time.
     r"(?<![\w-])(?>[\w-]*?\beyJ)[\w-]{8,}+\.[\w-]++\.[\w-]+",
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",

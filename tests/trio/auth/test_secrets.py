@@ -1,13 +1,13 @@
-"""Where secrets must not be: everything that a login and a protected session leave behind is searched for them (T11)."""
+"""Where secrets must not be: all that a login and a protected session leave behind is searched for them (T11)."""
 
 from __future__ import annotations
 
 import gc
 import io
 import logging
-import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
@@ -15,13 +15,20 @@ from urllib.parse import parse_qsl, quote
 import pytest
 import trio
 from authsite import AuthSite, run
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from protectedsites import notes, protected, token
 
+from mcpio import Context
 from mcpio.auth import AuthorizationError, OAuth
 from mcpio.cli import main as command
 from mcpio.errors import ConnectFailed, McpError
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.observe.recording import Recorder
-from mcpio.stores import FileCredentials
-from mcpio.trio import open_http
+from mcpio.stores import FileCredentials, SqliteStore
+from mcpio.telemetry import Telemetry
+from mcpio.trio import open_http, serve_http
 
 SECRET_FIELDS = {"code", "code_verifier", "refresh_token", "client_secret", "client_assertion", "token"}
 
@@ -33,7 +40,7 @@ def secrets_of(site: AuthSite) -> set[str]:
         if name == "authorization":
             found.add(value.split(" ", 1)[1])
     for request in site.server.requests:
-        found |= {value for name, value in parse_qsl(request.body.decode()) if name in SECRET_FIELDS}
+        found |= {value for name, value in parse_qsl((request.body or b"").decode()) if name in SECRET_FIELDS}
         found |= {value.split(" ", 1)[1] for name, value in request.headers if name == "authorization"}
     return found | {*site.server._tokens, *site.server._refresh_tokens, *site.server._codes}
 
@@ -97,3 +104,55 @@ def test_secrets_are_in_no_log_recording_snapshot_traceback_representation_or_ou
     assert files
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     assert {path.parent.stat().st_mode & 0o777 for path in files} == {0o700}
+
+
+def test_secrets_are_in_nothing_that_a_protected_server_keeps_or_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    spans, recording = InMemorySpanExporter(), io.StringIO()
+    shown: list[tuple[str, str]] = []
+    said: list[Any] = []
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    telemetry = Telemetry(tracer_provider=provider)
+    server = notes()
+    server.middleware(telemetry)
+    good, bad = token(jti="canary-good"), token(aud="other", jti="canary-bad")
+
+    @server.tool
+    async def fails(ctx: Context) -> str:
+        ctx.log("info", {"grant": repr(ctx.grant), "peer": repr(ctx.peer), "claims": dict(ctx.grant.claims)})  # type: ignore[union-attr]  # protected
+        shown.extend(representations())
+        raise RuntimeError(f"a fault of the handler for {ctx.grant!r}")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            store = SqliteStore(tmp_path / "sessions.db")
+            how: Any = {"auth": protected(), "store": store, "tap": partial(Recorder, recording.write)}
+            site = await nursery.start(partial(serve_http, server, port=0, **how))
+            for headers in ({"authorization": f"Bearer {good}"}, {"x-api-key": "mcp_key"}):
+                options = HttpClientOptions(headers=headers)
+                async with open_http(site.url, http=options, era="handshake", on_log=said.append) as client:
+                    await client.call_tool("who")
+                    with pytest.raises(McpError):
+                        await client.call_tool("erase")
+                    result = await client.call_tool("fails") if "authorization" in headers else None
+                    texts["result"] = texts.get("result", "") + repr(result)
+            with pytest.raises(ConnectFailed) as caught:
+                async with open_http(site.url, http=HttpClientOptions(headers={"authorization": f"Bearer {bad}"})):
+                    pass
+            texts["refusal"] = "".join(traceback.format_exception(caught.value))
+            nursery.cancel_scope.cancel()
+
+    texts: dict[str, str] = {}
+    trio.run(main)
+    texts |= {"log": caplog.text, "recording": recording.getvalue(), "said": repr(said)}
+    texts["spans"] = "\n".join(span.to_json() for span in spans.get_finished_spans())
+    texts["sessions"] = b"".join(path.read_bytes() for path in tmp_path.iterdir()).decode("latin-1")
+    assert "a fault of the handler" in texts["log"]
+    assert len(texts["recording"]) > 1000
+    assert "tools/call" in texts["spans"]
+    assert "ada" in texts["sessions"]
+    found = {(name, each) for name, text in [*texts.items(), *shown] for each in (good, bad, "mcp_key") if each in text}
+    assert not found, sorted(found)
