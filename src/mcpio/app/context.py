@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcpio.types.roots import Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
-__all__ = ["AskOptions", "Context", "RequestScope", "TaskContext", "TaskScope"]
+__all__ = ["AskOptions", "Context", "MountedContext", "RequestScope", "TaskContext", "TaskScope"]
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -648,6 +648,62 @@ class TaskContext(_InTask, Context):
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
+
+
+class MountedContext(Context):
+    """The context of a request that a mounted server answers: the state is that of the mounted server."""
+
+    __slots__ = ("_outer", "_server")
+
+    def __init__(self, outer: Context, server: Any) -> None:
+        """``outer`` is the context of the same request for the server that ``server`` is mounted in."""
+        super().__init__(outer._session, outer._event)
+        self._outer = outer
+        self._server = server
+
+    @property
+    def driving(self) -> _MountedDriving:
+        """The side of the context for sessions and registries; handlers have no use for it."""
+        return _MountedDriving(self)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client cancelled the request, or the connection ended."""
+        return self._outer.cancelled
+
+    @property
+    def state(self) -> Any:
+        """The value that the ``lifespan`` of the mounted server yielded; ``None`` without one."""
+        if self._server.lifespan is None:
+            return None
+        states = self._session.mounted_states
+        if self._server not in states:
+            raise RuntimeError(
+                f"the lifespan of {self._server.info.name!r} was not entered: mount a server before serving begins"
+            )
+        return states[self._server]
+
+    async def become_task(self) -> None:
+        """Do nothing: a mounted server has no tasks."""
+
+    @property
+    def _own_flow(self) -> Flow:
+        return self._outer._own_flow
+
+    async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
+        return await self._outer._answer_to(request, task, timeout, on_progress)
+
+
+class _MountedDriving(_ContextDriving):
+    """The side of the context of a mounted server."""
+
+    __slots__ = ()
+
+    _scope: MountedContext
+
+    def is_from_peer(self, error: Exception) -> bool:
+        """Whether the peer answered one of the handler's own requests with this very error."""
+        return self._scope._outer.driving.is_from_peer(error)
 
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)

@@ -46,6 +46,8 @@ class ForwardingServer(Server):
     capabilities are declared to the server behind it, and that server's to the client.
     """
 
+    _WHY_NOT_MOUNTED = "a proxy answers nothing by itself: use open_servers, or mount servers of this process"
+
     def __init__(self, lifespan: Lifespan, *, may_change: bool) -> None:
         """``lifespan`` yields the ``Upstreams``. ``may_change`` declares every feature, since the server may get it."""
         super().__init__("proxy", lifespan=lifespan, options=HANDSHAKE_ERA)

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - a server and those that it is mounted in are objects of this one class
 """A server: what it offers is registered by decorators, and any driver serves it to any number of sessions."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
@@ -18,6 +19,7 @@ from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_t
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
 from mcpio.app.input_required import InputRequired
+from mcpio.app.mounted_states import own_state
 from mcpio.app.registry.completion import Completions
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.pages import KeptPages
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from mcpio.app.authorization import Scopes
     from mcpio.app.changes import Changes
     from mcpio.app.contracts import Middleware
+    from mcpio.app.mounting import Mount
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
     from mcpio.app.registry.dependencies import Injector
@@ -128,6 +131,8 @@ class Server:
     """The handlers of the clients' notifications, by method."""
     middlewares: tuple[Middleware, ...]
     """The middleware around every request, the outermost first. Add to it by ``middleware``."""
+    mounts: tuple[Mount, ...]
+    """The servers that are mounted in it: see ``mount``."""
     scope_rules: ScopeRules | None
     """The scopes that requests need; ``None`` for a server that needs none."""
     tasks: ToolTasks | None
@@ -142,6 +147,7 @@ class Server:
     """The bus that changes of what is offered pass."""
     audience: Audience
     """The listeners of this process: sessions, and subscriptions of stateless clients."""
+    _WHY_NOT_MOUNTED: ClassVar[str | None] = None
     undelivered: int
     """The number of broadcasts that did not reach a client: ``ServerSession.undelivered`` of all sessions."""
 
@@ -233,6 +239,10 @@ class Server:
         self._injector: Injector | None = None
         # Whether what is listed depends on the request.
         self._is_selective = False
+        self.mounts = ()
+        # The servers that this one is mounted in.
+        self._mounted_in: tuple[Server, ...] = ()
+        self._enters_mounted = False
         self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
         self.undelivered = 0
@@ -351,8 +361,7 @@ class Server:
 
         Raises ValueError for a malformed scope.
         """
-        self.scope_rules = self.scope_rules or ScopeRules(self)
-        self.scope_rules.require(method, scopes)
+        self._need_scopes().require(method, scopes)
 
     def middleware(self, function: F) -> F:
         """Put an async function of (ctx, request, call_next) around every request, inside of earlier middleware.
@@ -392,7 +401,10 @@ class Server:
         Requests that begin in its block get the others, which may have dependencies of their own. Entering it raises
         ValueError for a function that no handler depends on, and TypeError for what cannot replace one.
         """
-        return self._injects().replacing(functions)
+        from mcpio.app.mounting import within
+        from mcpio.app.registry.dependencies import replacing
+
+        return replacing([each._injects() for each in within(self)], functions)
 
     def _injects(self) -> Injector:
         if self._injector is None:
@@ -405,9 +417,20 @@ class Server:
         """Prepare what calls of a function need. Raises TypeError if it depends on what cannot be made."""
         if endpoint.binder.dependencies:
             self._injects().inject(endpoint)
+        self.heed(endpoint)
+
+    def heed(self, endpoint: RegisteredFunction) -> None:
+        """Have requests checked for what a function needs. Called by everything that registers one."""
         self._is_selective = self._is_selective or endpoint.hides or endpoint.visible is not None
-        if endpoint.scopes is not None and self.scope_rules is None:
+        if endpoint.scopes is not None:
+            self._need_scopes()
+
+    def _need_scopes(self) -> ScopeRules:
+        if self.scope_rules is None:
             self.scope_rules = ScopeRules(self)
+            for parent in self._mounted_in:
+                parent._need_scopes()
+        return self.scope_rules
 
     def _keep_tasks(self, options: TaskOptions | None = None) -> None:
         from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
@@ -450,6 +473,55 @@ class Server:
         self._adopt(prompt.endpoint)
         self.prompts.add(prompt.description.name, prompt)
         return function
+
+    # Composition
+
+    def mount(self, server: Server, prefix: str | None = None) -> None:
+        """Offer what another server offers, now and later, too: its tools and prompts as ``prefix__name``.
+
+        Without a prefix the names stay as they are. URIs always do. Requests pass this server's middleware and then the
+        other's, whose ``ctx.state`` is that of its own lifespan, entered with this server's. Its notifications of
+        changes reach this server's clients. Calls run as tasks only on the other server itself.
+
+        Raises ValueError if a name or a URI would be another's too, with both servers; the same is raised when either
+        registers such a one later. ValueError also for a malformed prefix, and for servers that would contain each
+        other; TypeError for what cannot be mounted.
+        """
+        checked = required("server", server, Server)
+        if checked._WHY_NOT_MOUNTED is not None:
+            raise TypeError(checked._WHY_NOT_MOUNTED)
+        if prefix is not None and any(mount.prefix == prefix for mount in self.mounts):
+            raise ValueError(f"another server is mounted under the prefix {prefix!r}: choose another, or unmount it")
+        from mcpio.app.mounting import Mount
+
+        mount = Mount(self, checked, prefix)
+        mount.begin()
+        self.mounts += (mount,)
+        checked._mounted_in += (self,)
+        if checked.scope_rules is not None:
+            self._need_scopes()
+        if checked.lifespan is not None:
+            self._enter_mounted()
+
+    def unmount(self, server: Server) -> None:
+        """Stop offering what another server offers. Raises ValueError if it is not mounted."""
+        found = [mount for mount in self.mounts if mount.server is server]
+        if not found:
+            raise ValueError(f"the server {server.info.name!r} is not mounted in {self.info.name!r}")
+        for mount in found:
+            mount.end()
+        self.mounts = tuple(mount for mount in self.mounts if mount not in found)
+        server._mounted_in = tuple(each for each in server._mounted_in if each is not self)
+
+    def _enter_mounted(self) -> None:
+        """Have the lifespans of mounted servers entered with that of this one."""
+        if not self._enters_mounted:
+            from mcpio.app.mounting import mounted_lifespan
+
+            self._enters_mounted = True
+            self.lifespan = partial(mounted_lifespan, self.lifespan)
+        for parent in self._mounted_in:
+            parent._enter_mounted()
 
     # Changes at run time: in the loop's thread, like everything that touches a session
 
@@ -544,7 +616,10 @@ class Server:
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of a connection, for a driver."""
-        session = ServerSession(self, connection, driver, state, new_scope=Context)
+        own = own_state(state)
+        session = ServerSession(self, connection, driver, own, new_scope=Context)
+        if own is not state:
+            session.mounted_states = state.mounted
         self._sessions[session] = None
         self.audience.add(session, (LISTS,))
         if self.tasks is not None:
@@ -626,7 +701,14 @@ class Server:
 
     def _spread(self, change: Changed) -> None:
         """Tell the clients of this process of a change, wherever it was made."""
-        self._told = self.audience.tell(change.topics, change.notification())
+        self._told = self._tell(change)
+
+    def _tell(self, change: Changed) -> int:
+        count = self.audience.tell(change.topics, change.notification())
+        # Lists change in the registries of those servers too, which tell their clients themselves.
+        for parent in self._mounted_in if change.uri is not None else ():
+            count += parent._tell(change)
+        return count
 
 
 def _must_be_task(tool: Tool) -> bool:

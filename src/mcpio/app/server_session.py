@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
@@ -111,6 +112,9 @@ class ServerSession(Session):
     undelivered: int
     """How many broadcasts, of changed lists and resources, this client did not get (P11): they were not declared to it,
     its session was not open yet, or it had ended."""
+
+    mounted_states: Mapping[Any, Any] = MappingProxyType({})
+    """The values that the lifespans of mounted servers yielded, by server."""
 
     _SLOW_ADVICE: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
 

@@ -11,6 +11,7 @@ class Entry:
     def __init__(self, description: str) -> None:
         self.description = description
         self.enabled = True
+        self.mount = None
         self.endpoint = RegisteredFunction(lambda: None, blocking=False, context=Context)
 
 

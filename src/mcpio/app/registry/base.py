@@ -9,7 +9,7 @@ from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
 from mcpio.app.registry.function import RegisteredFunction
 
-__all__ = ["Offered", "Registry"]
+__all__ = ["Mirror", "Mounted", "Offered", "Registry"]
 
 
 class Offered(Protocol):
@@ -25,9 +25,41 @@ class Offered(Protocol):
 
     enabled: bool
     """Whether it is offered at the moment."""
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for an entry of the server's own."""
 
 
 T = TypeVar("T", bound=Offered)
+
+
+class Mounted(Protocol):
+    """Where an entry comes from that belongs to a mounted server."""
+
+    @property
+    def server(self) -> str:
+        """The name of the mounted server."""
+
+    def serve(self, scope: Any, request: Any) -> Any:
+        """Have the mounted server answer a request for the entry."""
+
+
+class Mirror(Protocol):
+    """Repeats the changes of a registry elsewhere: in the server that its server is mounted in."""
+
+    def check(self, key: str, entry: Any) -> None:
+        """Raise ValueError or TypeError if an entry cannot be added there."""
+
+    def add(self, key: str, entry: Any) -> None:
+        """Add an entry."""
+
+    def remove(self, key: str) -> None:
+        """Remove an entry."""
+
+    def enable(self, key: str, enabled: bool) -> None:
+        """Enable or disable an entry."""
+
+    def changed(self) -> None:
+        """Tell the clients that the list has changed."""
 
 
 class Registry(Generic[T]):
@@ -35,10 +67,15 @@ class Registry(Generic[T]):
 
     edition: int
     """How many entries were added and removed."""
+    noun: str
+    """What an entry is called in errors."""
+    mirrors: tuple[Mirror, ...]
+    """What repeats every change."""
 
     def __init__(self, noun: str, changed: Callable[[], None]) -> None:
         """``noun`` names an entry in errors. ``changed`` is called after every change of what is offered."""
-        self._noun = noun
+        self.noun = noun
+        self.mirrors = ()
         self._notify_changed = changed
         self.edition = 0
         self._entries: dict[str, T] = {}
@@ -49,29 +86,38 @@ class Registry(Generic[T]):
 
     def add(self, key: str, entry: T) -> None:
         """Offer an entry. Raises ValueError if the key is taken."""
-        if key in self._entries:
-            raise ValueError(f"there is a {self._noun} {key!r} already: remove it first, or choose another name")
+        taken = self._entries.get(key)
+        if taken is not None:
+            owner = "" if taken.mount is None else f", of the mounted server {taken.mount.server!r}"
+            raise ValueError(f"there is a {self.noun} {key!r} already{owner}: remove it first, or choose another name")
+        self.check_mirrors(key, entry)
         self._entries[key] = entry
         self._numbers[key] = self._next_number
         self._next_number += 1
         self.edition += 1
+        for mirror in self.mirrors:
+            mirror.add(key, entry)
         if entry.enabled:
-            self.changed()
+            self._changed()
 
     def remove(self, key: str) -> None:
         """Remove an entry. Raises KeyError if there is none."""
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
         self.edition += 1
+        for mirror in self.mirrors:
+            mirror.remove(key)
         if entry.enabled:
-            self.changed()
+            self._changed()
 
     def enable(self, key: str, enabled: bool = True) -> None:
         """Offer an entry again, or stop offering it for now. Raises KeyError if there is none."""
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
-            self.changed()
+            self._changed()
+        for mirror in self.mirrors:
+            mirror.enable(key, enabled)
 
     def disable(self, key: str) -> None:
         """Stop offering an entry until ``enable``. Raises KeyError if there is none."""
@@ -94,6 +140,19 @@ class Registry(Generic[T]):
         """Iterate over the entries that are offered."""
         return (entry for entry in self._entries.values() if entry.enabled)
 
+    def entry(self, key: str) -> T | None:
+        """Return the entry under a key, disabled or not, or ``None``."""
+        return self._entries.get(key)
+
+    def entries(self) -> tuple[tuple[str, T], ...]:
+        """Return all entries with their keys, disabled ones included."""
+        return tuple(self._entries.items())
+
+    def check_mirrors(self, key: str, entry: T) -> None:
+        """Raise ValueError or TypeError if an entry cannot be added where this registry is repeated."""
+        for mirror in self.mirrors:
+            mirror.check(key, entry)
+
     def everything(self) -> Iterator[T]:
         """Iterate over all entries, disabled ones included."""
         return iter(self._entries.values())
@@ -104,18 +163,23 @@ class Registry(Generic[T]):
 
     def changed(self) -> None:
         """Tell the clients that the list has changed, such as when ``visible=`` gives other answers than before."""
-        self._offered = None
-        self._notify_changed()
+        self._changed()
+        for mirror in self.mirrors:
+            mirror.changed()
 
     def page(self, cursor: str | None, size: int | None) -> Page[Any]:
         """Return the page of descriptions that a list request asks for (PAGE-01)."""
         if self._offered is None:
             self._offered = [(self._numbers[key], entry) for key, entry in self._entries.items() if entry.enabled]
-        page = page_of(self._noun, self._offered, cursor, size)
+        page = page_of(self.noun, self._offered, cursor, size)
         return Page([entry.description for entry in page.items], page.next_cursor)
+
+    def _changed(self) -> None:
+        self._offered = None
+        self._notify_changed()
 
     def _get(self, key: str) -> T:
         try:
             return self._entries[key]
         except KeyError:
-            raise KeyError(f"there is no {self._noun} {key!r}") from None
+            raise KeyError(f"there is no {self.noun} {key!r}") from None

@@ -87,7 +87,10 @@ class Completions:
 
         Raises RequestError if the prompt, template or resource does not exist (COMP-05).
         """
-        endpoint = self._completed(scope, request).get(request.argument.name)
+        owner = self._owner(scope, request)
+        if owner is not None and owner.mount is not None:
+            return owner.mount.serve(scope, request)
+        endpoint = None if owner is None else owner.completions.get(request.argument.name)
         if endpoint is None:
             return types.CompleteResult(types.Completion((), 0, False))
         chosen = {} if request.context is None else dict(request.context.arguments or {})
@@ -95,17 +98,18 @@ class Completions:
         keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
         return when_ready(endpoint.call(scope, keywords), lambda value: _result(value, endpoint.binder.name))
 
-    def _completed(self, scope: HandlerScope, request: CompleteRequest) -> dict[str, RegisteredFunction]:
+    def _owner(self, scope: HandlerScope, request: CompleteRequest) -> Completed | None:
+        """Return the prompt or template that a request names; ``None`` for a resource at one URI."""
         reference = request.ref
         if isinstance(reference, types.PromptReference):
             prompt = self._prompts.find(reference.name, scope)
             if prompt is None:
                 raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {reference.name:.100}")
-            return prompt.completions
+            return prompt
         entry = self._resources.templates.find(reference.uri, scope)
         if entry is None and self._resources.static.find(reference.uri, scope) is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown resource template: {reference.uri:.200}")
-        return {} if entry is None else entry.completions
+        return entry
 
 
 def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpoint: RegisteredFunction) -> None:

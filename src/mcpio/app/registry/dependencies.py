@@ -15,7 +15,7 @@ from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.schema.signature import injected_parameters, name_of
 
-__all__ = ["Injection", "Injector"]
+__all__ = ["Injection", "Injector", "replacing"]
 
 
 class _Kind(Enum):
@@ -129,7 +129,7 @@ class Injector:
     def __init__(self, context: type) -> None:
         """``context`` is the class of the parameter that gets the request's scope."""
         self._context = context
-        self._replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._replaced: Mapping[Callable[..., Any], Callable[..., Any]] = {}
         # Those of handlers that were removed leave with them.
         self._injections: WeakSet[Injection] = WeakSet()
 
@@ -143,29 +143,42 @@ class Injector:
         endpoint.injection = injection.call
         self._injections.add(injection)
 
-    @contextmanager
-    def replacing(self, functions: Mapping[Callable[..., Any], Callable[..., Any]]) -> Iterator[None]:
-        """Context manager that replaces functions of dependencies: see ``Server.overrides``."""
-        known = {function for injection in self._injections for function in injection.plan.functions}
-        for function, other in functions.items():
-            if function not in known:
-                raise ValueError(f"no handler depends on {name_of(function)}(); there are {_names(known)}")
-            if not callable(other):
-                raise TypeError(
-                    f"{name_of(function)}() is replaced by a function that returns it, not by {other!r:.100}"
-                )
-        before = self._replaced
-        self._replaced = {**before, **functions}
-        try:
-            self._plan_again()
-            yield
-        finally:
-            self._replaced = before
-            self._plan_again()
+    @property
+    def functions(self) -> set[Callable[..., Any]]:
+        """The functions that handlers depend on."""
+        return {function for injection in self._injections for function in injection.plan.functions}
 
-    def _plan_again(self) -> None:
+    @property
+    def replaced(self) -> Mapping[Callable[..., Any], Callable[..., Any]]:
+        """The functions that are called in place of others now."""
+        return self._replaced
+
+    @replaced.setter
+    def replaced(self, functions: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+        self._replaced = functions
         for injection in self._injections:
-            injection.plan = _Plan(injection.endpoint, self._context, self._replaced)
+            injection.plan = _Plan(injection.endpoint, self._context, functions)
+
+
+@contextmanager
+def replacing(
+    injectors: Iterable[Injector], functions: Mapping[Callable[..., Any], Callable[..., Any]]
+) -> Iterator[None]:
+    """Context manager that replaces functions of dependencies: see ``Server.overrides``."""
+    before = {injector: injector.replaced for injector in injectors}
+    known = set[Callable[..., Any]]().union(*(injector.functions for injector in before))
+    for function, other in functions.items():
+        if function not in known:
+            raise ValueError(f"no handler depends on {name_of(function)}(); there are {_names(known)}")
+        if not callable(other):
+            raise TypeError(f"{name_of(function)}() is replaced by a function that returns it, not by {other!r:.100}")
+    try:
+        for injector, replaced in before.items():
+            injector.replaced = {**replaced, **functions}
+        yield
+    finally:
+        for injector, replaced in before.items():
+            injector.replaced = replaced
 
 
 def _names(functions: Iterable[Callable[..., Any]]) -> str:

@@ -9,7 +9,7 @@ from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Registry
+from mcpio.app.registry.base import Mounted, Registry
 from mcpio.app.registry.content import block_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -24,7 +24,7 @@ __all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
 class FunctionPrompt:
     """A prompt and its function."""
 
-    __slots__ = ("completions", "description", "enabled", "endpoint")
+    __slots__ = ("completions", "description", "enabled", "endpoint", "mount")
 
     endpoint: RegisteredFunction
     """The function."""
@@ -34,12 +34,15 @@ class FunctionPrompt:
     """The functions that suggest values, by argument."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.prompts.enable`` and ``disable``."""
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for one of the server's own."""
 
     def __init__(self, endpoint: RegisteredFunction, description: Prompt) -> None:
         self.endpoint = endpoint
         self.description = description
         self.completions = {}
         self.enabled = True
+        self.mount = None
 
 
 class Prompts(Registry[FunctionPrompt]):
@@ -53,6 +56,8 @@ class Prompts(Registry[FunctionPrompt]):
         prompt = self.find(request.name, scope)
         if prompt is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {request.name:.100}")
+        if prompt.mount is not None:
+            return prompt.mount.serve(scope, request)
         try:
             keywords = prompt.endpoint.binder.bind_text(request.arguments or {})
         except InvalidMessage as error:

@@ -12,7 +12,7 @@ from mcpio.app.awaitables import when_ready
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Registry
+from mcpio.app.registry.base import Mounted, Registry
 from mcpio.app.registry.content import json_text
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.uri_template import UriTemplate
@@ -29,7 +29,7 @@ __all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
 class FunctionResource:
     """A resource at one URI, and its function."""
 
-    __slots__ = ("cache", "description", "enabled", "endpoint")
+    __slots__ = ("cache", "description", "enabled", "endpoint", "mount")
 
     endpoint: RegisteredFunction
     """The function."""
@@ -37,7 +37,8 @@ class FunctionResource:
     """The description that clients get."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
-
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     cache: CacheHint
     """How long clients may keep the contents."""
 
@@ -46,12 +47,13 @@ class FunctionResource:
         self.cache = cache
         self.description = description
         self.enabled = True
+        self.mount = None
 
 
 class FunctionTemplate:
     """The resources at all URIs that match a template, and their function."""
 
-    __slots__ = ("cache", "completions", "description", "enabled", "endpoint", "template")
+    __slots__ = ("cache", "completions", "description", "enabled", "endpoint", "mount", "template")
 
     endpoint: RegisteredFunction
     """The function."""
@@ -63,7 +65,8 @@ class FunctionTemplate:
     """The functions that suggest values, by variable."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
-
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     cache: CacheHint
     """How long clients may keep the contents."""
 
@@ -76,6 +79,7 @@ class FunctionTemplate:
         self.template = template
         self.completions = {}
         self.enabled = True
+        self.mount = None
 
 
 class Resources:
@@ -129,6 +133,8 @@ class Resources:
         if found is None:
             raise not_found(scope, uri)
         entry, values = found
+        if entry.mount is not None:
+            return entry.mount.serve(scope, request)
         try:
             keywords = entry.endpoint.binder.bind_text(values)
         except InvalidMessage as error:

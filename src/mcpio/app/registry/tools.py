@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Registry
+from mcpio.app.registry.base import Mounted, Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.results import ResultEncoder
@@ -38,6 +38,7 @@ class FunctionTool:
         "enabled",
         "endpoint",
         "immediate_response",
+        "mount",
         "param_headers",
         "resumes",
     )
@@ -48,6 +49,8 @@ class FunctionTool:
     """The description that clients get."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
+    mount: Mounted | None
+    """The mounted server that it belongs to; ``None`` for one of the server's own."""
     resumes: bool
     """Whether an interrupted task of it runs again."""
     immediate_response: str | None
@@ -74,6 +77,7 @@ class FunctionTool:
         self.endpoint = endpoint
         self.description = description
         self.enabled = True
+        self.mount = None
         self.resumes = resumes
         self.immediate_response = immediate_response
         self.becomes_task = becomes_task
@@ -142,6 +146,8 @@ class Tools(Registry[FunctionTool]):
         tool = self.find(request.name, scope)
         if tool is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
+        if tool.mount is not None:
+            return tool.mount.serve(scope, request)
         try:
             keywords = tool.bind(request.arguments or {})
         except InvalidMessage as error:

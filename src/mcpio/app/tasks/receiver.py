@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import attrs
 
 from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
+from mcpio.app.mounted_states import own_state
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
@@ -173,7 +174,7 @@ class TaskReceiver:
 
         ``state`` is what the lifespan around the host yielded.
         """
-        self._hosts[host] = (state, session)
+        self._hosts[host] = (own_state(state), session)
         if session is None:
             self._host = host
         self._keeping.attach(host)

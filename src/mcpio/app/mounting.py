@@ -1,0 +1,240 @@
+"""Mounted servers: what one server offers, offered by another too, under a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import attrs
+
+from mcpio.app.context import Context, MountedContext
+from mcpio.app.gathering import MAX_PREFIX, PublicNames
+from mcpio.app.mounted_states import MountedStates
+
+if TYPE_CHECKING:
+    from mcpio.app.authorization import ScopeRules
+    from mcpio.app.contracts import Handler, Middleware
+    from mcpio.app.registry.base import Registry
+    from mcpio.app.registry.completion import Completions
+    from mcpio.app.registry.function import RegisteredFunction
+    from mcpio.app.registry.prompts import Prompts
+    from mcpio.app.registry.resources import Resources
+    from mcpio.app.registry.tools import Tools
+    from mcpio.types.lifecycle import Implementation
+
+__all__ = ["Mount", "mounted_lifespan", "within"]
+
+
+class MountingServer(Protocol):
+    """A ``Server``, as far as mounting needs it."""
+
+    info: Implementation
+    lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
+    tools: Tools
+    prompts: Prompts
+    resources: Resources
+    completions: Completions
+    middlewares: tuple[Middleware, ...]
+    scope_rules: ScopeRules | None
+    mounts: tuple[Mount, ...]
+
+    def heed(self, endpoint: RegisteredFunction) -> None:
+        """Have requests checked for what a function needs."""
+
+
+S = TypeVar("S", bound=MountingServer)
+
+
+class Mount:
+    """One server as a part of another: its entries are copied into the other's registries, now and later."""
+
+    def __init__(self, parent: MountingServer, server: MountingServer, prefix: str | None) -> None:
+        """Raise ValueError for a malformed prefix, and where the two would contain each other."""
+        self.parent = parent
+        self.server: Any = server
+        self.prefix = prefix
+        if prefix is not None:
+            names = PublicNames([prefix])
+            if names.public(prefix, "x") != f"{prefix}__x":
+                raise ValueError(
+                    f"a prefix has 1 to {MAX_PREFIX} of the characters A-Z a-z 0-9 _ -, does not begin or end with _ "
+                    f"or -, and has no two _ in a row; not {prefix!r:.60}"
+                )
+            self._public: Callable[[str], str] = partial(names.public, prefix)
+        else:
+            self._public = str
+        if parent in within(server):
+            raise ValueError(
+                f"the server {server.info.name!r} contains {parent.info.name!r}: it cannot be mounted in it"
+            )
+        self._mirrors = (
+            _Mirror(self, server.tools, parent.tools, self._public),
+            _Mirror(self, server.prompts, parent.prompts, self._public),
+            _Mirror(self, server.resources.static, parent.resources.static, str),
+            _Mirror(self, server.resources.templates, parent.resources.templates, str),
+        )
+
+    def begin(self) -> None:
+        """Offer everything of the server. Raises as ``Server.mount`` does, before anything is changed."""
+        for mirror in self._mirrors:
+            for key, entry in mirror.source.entries():
+                mirror.check(key, entry)
+        for mirror in self._mirrors:
+            mirror.begin()
+
+    def end(self) -> None:
+        """Stop offering what the server has."""
+        for mirror in self._mirrors:
+            mirror.end()
+
+    def serve(self, key: str, scope: Context, request: Any) -> Any:
+        """Have the server answer a request for its entry ``key``: inside of its middleware, with its own state."""
+        server, method = self.server, scope.method
+        inner = MountedContext(scope, server)
+        if hasattr(request, "ref"):
+            request = attrs.evolve(request, ref=_renamed(request.ref, key))
+        else:
+            request = _renamed(request, key)
+        if server.scope_rules is not None:
+            server.scope_rules.check(method, request, scope.peer.principal, lambda: inner)
+        handlers: dict[str, Handler] = {
+            "tools/call": server.tools.call,
+            "prompts/get": server.prompts.get,
+            "resources/read": server.resources.read,
+            "completion/complete": server.completions.complete,
+        }
+        handler = handlers[method]
+        if server.middlewares:
+            from mcpio.app.middleware import wrapped
+
+            return wrapped(handler, server.middlewares)(inner, request)
+        return handler(inner, request)
+
+
+class _Mirror:
+    """Keeps copies of one registry's entries in another: see ``registry.base.Mirror``."""
+
+    def __init__(
+        self, mount: Mount, source: Registry[Any], target: Registry[Any], public: Callable[[str], str]
+    ) -> None:
+        self.mount = mount
+        self.source = source
+        self.target = target
+        self._public = public
+
+    def begin(self) -> None:
+        for key, entry in self.source.entries():
+            self.add(key, entry)
+        self.source.mirrors += (self,)
+
+    def end(self) -> None:
+        self.source.mirrors = tuple(each for each in self.source.mirrors if each is not self)
+        for key, _ in self.source.entries():
+            self.remove(key)
+
+    def check(self, key: str, entry: Any) -> None:
+        execution = getattr(entry.description, "execution", None)
+        server = self.mount.server.info.name
+        if execution is not None and execution.task_support == "required":
+            raise TypeError(f"the tool {key!r} of {server!r} only runs as a task, which a mounted server cannot do")
+        public = self._public(key)
+        taken = self.target.entry(public)
+        if taken is not None:
+            owner = self.mount.parent.info.name if taken.mount is None else taken.mount.server
+            raise ValueError(
+                f"the {self.target.noun} {public!r} of {owner!r} and that of {server!r}, which is mounted, would be "
+                "one: choose another prefix, name or URI"
+            )
+        self.target.check_mirrors(public, entry)
+
+    def add(self, key: str, entry: Any) -> None:
+        public = self._public(key)
+        copied = copy(entry)
+        copied.mount = _Place(self.mount, key)
+        changes: dict[str, Any] = {"execution": None} if hasattr(entry.description, "execution") else {}
+        if public != key:
+            changes["name"] = public
+        if changes:
+            copied.description = attrs.evolve(entry.description, **changes)
+        endpoint = entry.endpoint
+        if endpoint.visible is not None:
+            copied.endpoint = copy(endpoint)
+            copied.endpoint.visible = partial(_is_visible, endpoint, self.mount.server)
+        self.mount.parent.heed(endpoint)
+        self.target.add(public, copied)
+
+    def remove(self, key: str) -> None:
+        # The server that it is mounted in may have removed it before.
+        if self.target.entry(self._public(key)) is not None:
+            self.target.remove(self._public(key))
+
+    def enable(self, key: str, enabled: bool) -> None:
+        if self.target.entry(self._public(key)) is not None:
+            self.target.enable(self._public(key), enabled)
+
+    def changed(self) -> None:
+        self.target.changed()
+
+
+class _Place:
+    """Where a copied entry comes from: see ``registry.base.Mounted``."""
+
+    __slots__ = ("_key", "_mount")
+
+    def __init__(self, mount: Mount, key: str) -> None:
+        self._mount = mount
+        self._key = key
+
+    @property
+    def server(self) -> str:
+        """The name of the server."""
+        return str(self._mount.server.info.name)
+
+    def serve(self, scope: Any, request: Any) -> Any:
+        """Have the server answer a request for the entry."""
+        return self._mount.serve(self._key, scope, request)
+
+
+def within(server: S) -> Iterator[S]:
+    """Yield a server and all servers that are mounted in it, each once."""
+    seen: dict[Any, None] = {}
+    waiting: list[Any] = [server]
+    while waiting:
+        found = waiting.pop()
+        if found not in seen:
+            seen[found] = None
+            yield found
+            waiting += [mount.server for mount in found.mounts]
+
+
+@asynccontextmanager
+async def mounted_lifespan(
+    own: Callable[[Any], AbstractAsyncContextManager[Any]] | None, server: MountingServer
+) -> AsyncIterator[MountedStates]:
+    """Enter a server's own lifespan, and then those of the servers that are mounted in it."""
+    async with AsyncExitStack() as stack:
+        states: dict[Any, Any] = {}
+        state = None if own is None else await stack.enter_async_context(own(server))
+        for mount in server.mounts:
+            mounted = mount.server
+            if mounted.lifespan is None or mounted in states:
+                continue
+            entered = await stack.enter_async_context(mounted.lifespan(mounted))
+            if isinstance(entered, MountedStates):
+                states.update(entered.mounted)
+                entered = entered.own
+            states[mounted] = entered
+        yield MountedStates(state, states)
+
+
+def _renamed(part: Any, key: str) -> Any:
+    """Return a request or a reference with the server's own name of an entry. URIs are not changed."""
+    return attrs.evolve(part, name=key) if hasattr(part, "name") else part
+
+
+def _is_visible(endpoint: Any, server: MountingServer, scope: Any) -> bool:
+    found: bool = endpoint.is_visible(MountedContext(scope, server))
+    return found
