@@ -22,11 +22,13 @@ from mcpio import (
     Options,
     Server,
 )
+from mcpio._drivers.sockets.client import SocketConnector
 from mcpio.backoff import Backoff
 from mcpio.engine import KeepAlive
 from mcpio.trio import open_unix, serve, serve_unix
-from mcpio.trio._net.client import SocketConnector, connect_by
-from mcpio.trio._transport import StreamAdapter
+from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.trio._net.client import connect_by
+from mcpio.trio._transport import stream_adapter
 from mcpio.types import LoggingMessageNotification
 
 INFO = Implementation("test", "1")
@@ -282,7 +284,9 @@ def test_a_server_that_lets_in_and_closes_at_once_is_tried_again() -> None:
             return dialled[-1]
 
         options = {"reconnect": POLICY, "on_session_lost": lambda: losses.append(len(dialled))}
-        client = await connect_by(SocketConnector(dial, "here", None, StreamAdapter), nursery, options)
+        client = await connect_by(
+            SocketConnector(dial, "here", None, stream_adapter, TrioEventLoop()), nursery, options
+        )
         server.sessions[0].close()
         await until(lambda: len(dialled) == 4)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}

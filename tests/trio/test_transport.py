@@ -9,11 +9,12 @@ import trio
 import trio.testing
 from peers import run
 
+from mcpio._drivers.stream_adapter import StreamAdapter
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
 from mcpio.events import NotificationReceived
 from mcpio.testing import pair
-from mcpio.trio._transport import ChannelAdapter, StreamAdapter, adapter_for
+from mcpio.trio._transport import ChannelAdapter, adapter_for, stream_adapter
 from mcpio.types.custom import CustomNotification
 
 
@@ -96,7 +97,7 @@ def test_a_stream_gets_whole_lines_in_order_however_little_it_takes_at_once(at_o
 
     async def main() -> None:
         stream.has_room.set()
-        connection, wire = talking(*sizes), StreamAdapter(stream)
+        connection, wire = talking(*sizes), stream_adapter(stream)
         wire.send_now(connection)
         while connection.wants_write or wire.unsent:
             wire.send_now(connection)
@@ -111,7 +112,7 @@ def test_nothing_is_written_at_once_while_another_write_is_under_way() -> None:
     stream = Trickle()
 
     async def main() -> None:
-        connection, wire = talking(300_000), StreamAdapter(stream)
+        connection, wire = talking(300_000), stream_adapter(stream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wire.send, connection)
             await trio.testing.wait_all_tasks_blocked()
@@ -128,7 +129,7 @@ def test_nothing_is_written_at_once_while_another_write_is_under_way() -> None:
 
 def test_a_stream_that_is_broken_says_so_to_the_writer() -> None:
     async def main() -> None:
-        connection, wire = talking(1), StreamAdapter(Trickle(-1))
+        connection, wire = talking(1), stream_adapter(Trickle(-1))
         wire.send_now(connection)
         assert wire.unsent
 
@@ -140,7 +141,7 @@ def test_the_end_comes_after_the_last_message(kind: type[Trickle]) -> None:
     stream = kind()
 
     async def main() -> None:
-        connection, wire = talking(5), StreamAdapter(stream)
+        connection, wire = talking(5), stream_adapter(stream)
         connection.close(0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wire.send, connection)
@@ -161,7 +162,7 @@ def test_input_of_one_read_is_fed_whole() -> None:
 
     async def main() -> None:
         connection, stream = talking(), trio.testing.MemoryReceiveStream()
-        adapter = StreamAdapter(trio.StapledStream(trio.testing.MemorySendStream(), stream))
+        adapter = stream_adapter(trio.StapledStream(trio.testing.MemorySendStream(), stream))
 
         async def receive() -> None:
             await adapter.receive(connection)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import ssl
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from socket import gaierror
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-from mcpio._drivers.actor import Flag
+from mcpio._drivers.actor import Flag, TransportAdapter
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
+from mcpio.app.runtime import Runtime
 
-__all__ = ["ByteStream", "CancelScope", "EventLoop", "reason_of"]
+__all__ = ["RECEIVE_SIZE", "ByteStream", "CancelScope", "EventLoop", "close_forcefully", "reason_of"]
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes asked for by one read."""
 
 
 class CancelScope(Protocol):
     """Block that ends quietly when it is cancelled, as Trio's of the same name."""
+
+    deadline: float
+    """The loop's time at which the block is cut off; infinity for never. It may be changed at any time."""
 
     @property
     def cancelled_caught(self) -> bool:
@@ -32,13 +40,20 @@ class CancelScope(Protocol):
 
 
 class ByteStream(Protocol):
-    """A connection. Its methods raise what ``EventLoop.broken`` lists when it is closed or broken."""
+    """A connection. Its methods raise what ``EventLoop.broken`` lists when it is closed or broken.
+
+    A stream may have two more methods. ``send_nowait(data)`` writes what finds room, without waiting, and returns how
+    many bytes that was. ``await send_eof()`` ends the output and leaves the input open.
+    """
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Wait for bytes; empty at the end."""
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Write all of the data."""
+
+    async def aclose(self) -> None:
+        """Close the connection gracefully; if cancelled, at once."""
 
 
 class EventLoop(Protocol):
@@ -60,27 +75,51 @@ class EventLoop(Protocol):
     def scope(self, seconds: float | None = None) -> CancelScope:
         """Return a block that can be cancelled; ``seconds`` is how long it may take, ``None`` for no limit."""
 
+    def group(self) -> AbstractAsyncContextManager[Runtime]:
+        """Return a block whose end waits for the tasks that its ``Runtime`` has spawned.
+
+        An exception of the body, or one that ends the program, cancels the tasks and propagates unwrapped.
+        """
+
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Return the addresses of a host, the preferred one first. Raises OSError."""
 
-    async def open_stream(self, host: str, port: int, unix: str | None) -> ByteStream:
+    async def checkpoint(self) -> None:
+        """Let other tasks run."""
+
+    async def open_stream(
+        self, host: str, port: int, unix: str | None, keep_alive: float | None = TCP_KEEP_ALIVE
+    ) -> ByteStream:
         """Connect to a host and port, or to the Unix socket at a path. Raises OSError.
 
         A TCP connection is kept alive by the system, since streams may be quiet for hours: without that, a server that
-        vanished would never be noticed.
+        vanished would never be noticed. ``keep_alive`` is the seconds of silence before the first probe, ``None`` for
+        no probes.
         """
 
-    async def start_tls(self, stream: Any, context: ssl.SSLContext, host: str) -> ByteStream:
-        """Return the stream under TLS, with the certificate checked for ``host``. Raises OSError."""
+    async def start_tls(
+        self, stream: Any, context: ssl.SSLContext, host: str, *, https_compatible: bool = True
+    ) -> ByteStream:
+        """Return the stream under TLS, with the certificate checked for ``host``. Raises OSError.
+
+        ``https_compatible`` is for protocols that mark their own end: see ``trio.SSLStream``.
+        """
 
     def is_readable(self, stream: Any) -> bool:
         """Whether there is something to read, which on a connection without a request is its end."""
 
     async def abort(self, stream: Any) -> None:
         """Close a stream at once, without waiting for the peer, and without raising."""
+
+
+async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
+    """Close a transport without waiting, and without raising."""
+    with loop.scope() as scope, suppress(Exception):
+        scope.cancel()
+        await adapter.aclose()
 
 
 def reason_of(error: BaseException) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -70,36 +69,16 @@ def _is_in_trio() -> bool:
 
 
 def _trio_loop() -> EventLoop:
-    import trio
-
-    from mcpio.trio._nurseries import last_moment, ungrouped
+    from mcpio.trio._event_loop import TrioEventLoop
     from mcpio.trio._runtime import TrioRuntime
 
-    @contextlib.asynccontextmanager
-    async def group() -> AsyncIterator[Runtime]:
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                yield TrioRuntime(nursery)
-
-    return EventLoop(loop_identity(), trio.current_time, TrioRuntime(None), group, last_moment)
+    loop = TrioEventLoop()
+    return EventLoop(loop_identity(), loop.now, TrioRuntime(None), loop.group, loop.last_moment)
 
 
 def _asyncio_loop() -> EventLoop:
-    import asyncio
-
+    from mcpio.asyncio._event_loop import AsyncioEventLoop
     from mcpio.asyncio._runtime import AsyncioRuntime
-    from mcpio.asyncio._tasks import last_moment, ungrouped
 
-    @contextlib.asynccontextmanager
-    async def group() -> AsyncIterator[Runtime]:
-        with ungrouped():
-            async with asyncio.TaskGroup() as tasks:
-                try:
-                    yield AsyncioRuntime(tasks)
-                except (Exception, asyncio.CancelledError):
-                    # The group cancels its tasks now. One that has not started would never run its ``finally``.
-                    await asyncio.sleep(0)
-                    raise
-
-    loop = asyncio.get_running_loop()
-    return EventLoop(loop, loop.time, AsyncioRuntime(None), group, last_moment)
+    loop = AsyncioEventLoop()
+    return EventLoop(loop_identity(), loop.now, AsyncioRuntime(None), loop.group, loop.last_moment)

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from mcpio.asyncio._memory import memory_client as memory_client
     from mcpio.asyncio._process import ChildProcess as ChildProcess
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
+    from mcpio.asyncio._sockets import SocketOptions as SocketOptions
+    from mcpio.asyncio._sockets import TcpOptions as TcpOptions
+    from mcpio.asyncio._sockets import WebSocketConnectOptions as WebSocketConnectOptions
+    from mcpio.asyncio._sockets import connect_tcp as connect_tcp
+    from mcpio.asyncio._sockets import connect_unix as connect_unix
+    from mcpio.asyncio._sockets import connect_websocket as connect_websocket
+    from mcpio.asyncio._sockets import open_tcp as open_tcp
+    from mcpio.asyncio._sockets import open_unix as open_unix
+    from mcpio.asyncio._sockets import open_websocket as open_websocket
     from mcpio.asyncio._stdio import StdioClient as StdioClient
     from mcpio.asyncio._stdio import connect_stdio as connect_stdio
     from mcpio.asyncio._stdio import open_stdio as open_stdio
@@ -45,6 +54,10 @@ else:
             "_memory": "memory_client",
             "_process": "ChildProcess",
             "_runtime": "AsyncioRuntime",
+            "_sockets": (
+                "SocketOptions TcpOptions WebSocketConnectOptions connect_tcp connect_unix connect_websocket "
+                "open_tcp open_unix open_websocket"
+            ),
             "_stdio": "StdioClient connect_stdio open_stdio serve_stdio terminate_on_signals",
         },
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
+from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._socket_stream import SocketStream
-from mcpio.asyncio._tasks import last_moment
+from mcpio.asyncio._tasks import last_moment, ungrouped
 
 __all__ = ["AsyncioEventLoop", "CancelScope", "Signal"]
 
@@ -34,11 +37,22 @@ class CancelScope:
 
     def __init__(self, seconds: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._deadline = None if seconds is None else self._loop.time() + seconds
+        self._deadline = math.inf if seconds is None else self._loop.time() + seconds
         self._task: asyncio.Task[Any] | None = None
         self._handle: asyncio.Handle | None = None
         self._is_cancelled = self._is_delivered = False
         self.cancelled_caught = False
+
+    @property
+    def deadline(self) -> float:
+        """The loop's time at which the block is cut off; infinity for never. It may be changed at any time."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._task is not None and not self._is_cancelled:
+            self._arm()
 
     def cancel(self) -> None:
         """Cut the block off at its current or next wait; before the block begins, at its first."""
@@ -54,8 +68,8 @@ class CancelScope:
         self._before = self._task.cancelling()
         if self._is_cancelled:
             self.cancel()
-        elif self._deadline is not None:
-            self._call(self._loop.call_at(self._deadline, self._deliver))
+        else:
+            self._arm()
         return self
 
     def __exit__(
@@ -72,7 +86,10 @@ class CancelScope:
         self.cancelled_caught = is_ours and isinstance(error, asyncio.CancelledError)
         return self.cancelled_caught
 
-    def _call(self, handle: asyncio.Handle) -> None:
+    def _arm(self) -> None:
+        self._call(None if self._deadline == math.inf else self._loop.call_at(self._deadline, self._deliver))
+
+    def _call(self, handle: asyncio.Handle | None) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._handle = handle
@@ -91,10 +108,7 @@ class AsyncioEventLoop:
     def __init__(self) -> None:
         """Make it inside the running loop."""
         self._loop = asyncio.get_running_loop()
-
-    def now(self) -> float:
-        """Return the loop's time."""
-        return self._loop.time()
+        self.now = self._loop.time
 
     def signal(self) -> Signal:
         """Return a flag that waiting lowers again."""
@@ -108,6 +122,18 @@ class AsyncioEventLoop:
         """Return a cancel scope."""
         return CancelScope(seconds)
 
+    @asynccontextmanager
+    async def group(self) -> AsyncIterator[AsyncioRuntime]:
+        """Return a task group as a runtime."""
+        with ungrouped():
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    yield AsyncioRuntime(tasks)
+                except (Exception, asyncio.CancelledError):
+                    # The group cancels its tasks now. One that has not started would never run its ``finally``.
+                    await asyncio.sleep(0)
+                    raise
+
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block that an earlier cancellation does not cut off."""
         return last_moment(seconds)
@@ -117,17 +143,26 @@ class AsyncioEventLoop:
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
-    async def open_stream(self, host: str, port: int, unix: str | None) -> SocketStream:
+    async def checkpoint(self) -> None:
+        """Let other tasks run."""
+        await asyncio.sleep(0)
+
+    async def open_stream(
+        self, host: str, port: int, unix: str | None, keep_alive: float | None = TCP_KEEP_ALIVE
+    ) -> SocketStream:
         """Connect."""
         if unix is not None:
             _, stream = await self._loop.create_unix_connection(SocketStream, unix)
             return stream
         # One address after another as they answer, as Trio does (RFC 8305).
         transport, stream = await self._loop.create_connection(SocketStream, host, port, happy_eyeballs_delay=0.25)
-        set_tcp_keep_alive(transport.get_extra_info("socket"), TCP_KEEP_ALIVE)
+        if keep_alive is not None:
+            set_tcp_keep_alive(transport.get_extra_info("socket"), keep_alive)
         return stream
 
-    async def start_tls(self, stream: SocketStream, context: ssl.SSLContext, host: str) -> SocketStream:
+    async def start_tls(
+        self, stream: SocketStream, context: ssl.SSLContext, host: str, *, https_compatible: bool = True
+    ) -> SocketStream:
         """Shake hands as a client."""
         await stream.start_tls(context, host)
         return stream

@@ -56,17 +56,25 @@ class SocketStream(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Write all of the data: wait until the system has taken it, but for what a socket's buffer holds."""
         self._check_open()
         self._transport.write(data)
-        while not self._may_write:
-            self._writer = self._loop.create_future()
-            try:
-                await self._writer
-            finally:
-                self._writer = None
-            self._check_open()
+        await self._drain()
+
+    def send_nowait(self, data: bytes) -> int:
+        """Take all of the data if the system has taken what came before, or else nothing; return how much."""
+        self._check_open()
+        if not self._may_write:
+            return 0
+        self._transport.write(data)
+        return len(data)
+
+    async def send_eof(self) -> None:
+        """End the output, when the system has taken all of it. Under TLS, only wait: the input would end too."""
+        await self._drain()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
     async def start_tls(self, context: Any, host: str) -> None:
         """Shake hands as a client; all later bytes are encrypted. Raises OSError."""
@@ -79,10 +87,36 @@ class SocketStream(asyncio.Protocol):
             raise
         self._transport.set_write_buffer_limits(0)
 
+    async def aclose(self) -> None:
+        """Close when the system has taken all of the output; if cancelled, at once."""
+        self._transport.close()
+        try:
+            await asyncio.wait([self._closed])
+        except BaseException:
+            self.cut()
+            raise
+
     async def abort(self) -> None:
         """Close without waiting for the peer."""
-        self._transport.abort()
+        self.cut()
         await asyncio.wait([self._closed])
+
+    def cut(self) -> None:
+        """Close without waiting for anything. A second call does nothing."""
+        self._transport.abort()
+
+    def get_extra_info(self, name: str) -> Any:
+        """Return what the transport knows of the connection, as ``asyncio.BaseTransport.get_extra_info``."""
+        return self._transport.get_extra_info(name)
+
+    async def _drain(self) -> None:
+        while not self._may_write:
+            self._writer = self._loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+            self._check_open()
 
     def _check_open(self) -> None:
         if self._error is not None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ssl
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
-from mcpio.trio._nurseries import last_moment
+from mcpio.trio._nurseries import last_moment, ungrouped
+from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Signal
-from mcpio.trio._transport import BROKEN
 
-__all__ = ["TrioEventLoop", "keep_tcp_alive"]
+__all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
+
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+"""What a stream raises that is closed or broken."""
 
 
 class TrioEventLoop:
@@ -22,9 +26,7 @@ class TrioEventLoop:
 
     broken: tuple[type[Exception], ...] = BROKEN
 
-    def now(self) -> float:
-        """Return Trio's time."""
-        return trio.current_time()
+    now = staticmethod(trio.current_time)
 
     def signal(self) -> Signal:
         """Return a flag that waiting lowers again."""
@@ -38,6 +40,13 @@ class TrioEventLoop:
         """Return a cancel scope."""
         return trio.CancelScope(deadline=inf if seconds is None else trio.current_time() + seconds)
 
+    @asynccontextmanager
+    async def group(self) -> AsyncIterator[TrioRuntime]:
+        """Return a nursery as a runtime."""
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                yield TrioRuntime(nursery)
+
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a shielded block."""
         return last_moment(seconds)
@@ -47,17 +56,26 @@ class TrioEventLoop:
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
-    async def open_stream(self, host: str, port: int, unix: str | None) -> trio.SocketStream:
+    async def checkpoint(self) -> None:
+        """Let other tasks run."""
+        await trio.lowlevel.checkpoint()
+
+    async def open_stream(
+        self, host: str, port: int, unix: str | None, keep_alive: float | None = TCP_KEEP_ALIVE
+    ) -> trio.SocketStream:
         """Connect."""
         if unix is not None:
             return await trio.open_unix_socket(unix)
-        stream = await trio.open_tcp_stream(host, port)
-        keep_tcp_alive(stream, TCP_KEEP_ALIVE)
+        with ungrouped():  # Trio tries several addresses at once.
+            stream = await trio.open_tcp_stream(host, port)
+        keep_tcp_alive(stream, keep_alive)
         return stream
 
-    async def start_tls(self, stream: Any, context: ssl.SSLContext, host: str) -> trio.SSLStream[Any]:
+    async def start_tls(
+        self, stream: Any, context: ssl.SSLContext, host: str, *, https_compatible: bool = True
+    ) -> trio.SSLStream[Any]:
         """Shake hands as a client."""
-        secured = trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
+        secured = trio.SSLStream(stream, context, server_hostname=host, https_compatible=https_compatible)
         await secured.do_handshake()
         return secured
 

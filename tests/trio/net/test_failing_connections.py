@@ -52,7 +52,7 @@ SESSION = (
 LINES = (
     "mcpio.trio._net.server:keep_tcp_alive",
     "mcpio.trio._net.server:_StreamHandler._principal",
-    "mcpio.trio._net.server:StreamAdapter",
+    "mcpio.trio._net.server:stream_adapter",
 )
 REQUESTS = (
     "mcpio.trio._http.server:HttpConnectionHandler._recognise",

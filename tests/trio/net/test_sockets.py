@@ -103,7 +103,7 @@ def test_faulty_client_affects_no_other_client(kind: str, tmp_path: Path) -> Non
             for rude in (b"", b"\xff\n", b"{}\n" * 50, b"x" * 100_000):
                 async with opened() as other:
                     driver: Any = other.driver
-                    stream = driver._adapter._stream
+                    stream = driver._adapter.stream
                     await stream.send_all(rude)
                     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                     stream.socket.close()
@@ -167,7 +167,7 @@ def test_requests_of_a_half_closed_client_are_answered_within_end_timeout(kind: 
             for name, arguments in (("wait", '{"seconds":0.01}'), ("never", "{}")):
                 async with opened() as client:
                     driver: Any = client.driver
-                    stream = driver._adapter._stream
+                    stream = driver._adapter.stream
                     call = '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%s","arguments":%s}}\n'
                     await stream.send_all((call % (name, arguments)).encode())
                     await stream.send_eof()

@@ -248,7 +248,7 @@ def test_the_status_of_a_refusal_whose_text_does_not_come(drips: bool) -> None:
             return near
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mcpio.trio._websocket.client.connect_socket", dial)
+            patch.setattr("mcpio._drivers.websocket.client.connect_socket", dial)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refuse)
                 cause = await why("ws://localhost/")

@@ -14,12 +14,14 @@ from rawframes import CLOSE, PING, PONG, Far, Frame, close, inflated, text
 from scripts import newest_cases
 from streamplayer import TrioPlayer
 
+from mcpio._drivers.websocket.adapter import WebSocketAdapter
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision
 from mcpio.testing import Script
 from mcpio.testing.script_side import Side
-from mcpio.trio._websocket.adapter import WebSocketAdapter
+from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.trio._transport import quickened
 from mcpio.websocket import WebSocket, WebSocketOptions
 
 OPTIONS = WebSocketOptions(ping_interval=None, first_message_timeout=None)
@@ -73,7 +75,7 @@ class WebSocketPlayer(TrioPlayer):
         made = WebSocket(
             self._role, OPTIONS, max_bytes=1 << 24, now=self._now, entropy=lambda n: b"mask"[:n], window_bits=self._bits
         )
-        return WebSocketAdapter(trio.SocketStream(there), made), near
+        return WebSocketAdapter(quickened(trio.SocketStream(there)), made, b"", TrioEventLoop()), near
 
     async def _take_in(self, side: Side, size: int) -> None:
         connection = side.connection

@@ -18,13 +18,14 @@ from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.http.server.lifecycle import LINGER, Action, Input, Lifecycle, State
+from mcpio.trio._event_loop import BROKEN
 from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, begin_lookup, end_lookup
 from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserEvent, ParserMark
 from mcpio.trio._http.responses import ResponseWriter, plain_text
 from mcpio.trio._net.listening import SocketPeer
 from mcpio.trio._timekeeper import Signal
-from mcpio.trio._transport import BROKEN, quickened
+from mcpio.trio._transport import quickened
 
 if TYPE_CHECKING:
     from mcpio.trio._websocket.handler import WebSocketHandler

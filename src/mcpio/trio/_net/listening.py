@@ -22,7 +22,7 @@ from mcpio._checks import checked
 from mcpio._drivers import report
 from mcpio._drivers.connection_limit import capped_connections
 from mcpio._drivers.fault_log import FaultLog
-from mcpio.trio._transport import BROKEN
+from mcpio.trio._event_loop import BROKEN
 
 __all__ = [
     "Acceptor",

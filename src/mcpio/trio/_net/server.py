@@ -27,7 +27,7 @@ from mcpio.trio._net.listening import (
 )
 from mcpio.trio._net.serving import ServingContext, serve_listeners, until_signalled
 from mcpio.trio._net.session_handler import SessionHandler
-from mcpio.trio._transport import StreamAdapter
+from mcpio.trio._transport import stream_adapter
 
 __all__ = ["FindSocketPrincipal", "ServeSocketOptions", "SocketListening", "serve_tcp", "serve_unix"]
 
@@ -186,7 +186,7 @@ class _StreamHandler:
                 report("the principal of a connection could not be found", error)
             await trio.aclose_forcefully(stream)
             return
-        await self._sessions.serve_session(StreamAdapter(stream), principal)
+        await self._sessions.serve_session(stream_adapter(stream), principal)
 
     def make_room(self) -> None:
         """Do nothing: only its client knows whether a session is still needed."""

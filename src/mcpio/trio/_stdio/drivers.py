@@ -21,7 +21,7 @@ from mcpio.trio._runtime import check_in_trio
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio.process import ChildProcess, start_process
 from mcpio.trio._stdio.stdio_stream import stdio_stream
-from mcpio.trio._transport import StreamAdapter, TransportAdapter, adapter_for, close_forcefully
+from mcpio.trio._transport import TransportAdapter, adapter_for, close_forcefully, stream_adapter
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -116,9 +116,9 @@ class _Children:
         tasks.shield = True
         return self.child
 
-    async def connect(self) -> StreamAdapter:
+    async def connect(self) -> TransportAdapter:
         """Start another child, and return the adapter to it. Raises ConnectFailed."""
-        return StreamAdapter((await self.start()).stream, end_is_loss=True)
+        return stream_adapter((await self.start()).stream, end_is_loss=True)
 
     async def disconnect(self, adapter: TransportAdapter) -> str:
         """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""

@@ -10,14 +10,16 @@ import attrs
 import trio
 
 from mcpio._drivers import TapSource
+from mcpio._drivers.websocket.adapter import WebSocketAdapter
 from mcpio.auth.grant import Grant
 from mcpio.engine.table import Role
 from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.model import RequestHead
 from mcpio.http.options import HttpOptions
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._net.serving import LAST_WRITES, ActiveSet, ServingContext
 from mcpio.trio._net.session_handler import SessionHandler
-from mcpio.trio._websocket.adapter import WebSocketAdapter
+from mcpio.trio._transport import quickened
 from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.options import WebSocketOptions
 from mcpio.websocket.server_opening import AcceptedHandshake, answer_opening, asks_for_websocket
@@ -85,7 +87,7 @@ class WebSocketHandler:
             entropy=os.urandom,
             window_bits=accepted.window_bits,
         )
-        adapter = WebSocketAdapter(stream, socket, rest)
+        adapter = WebSocketAdapter(quickened(stream), socket, rest, TrioEventLoop())
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
             adapter.expires_at = trio.current_time() + max(1.0, principal.expires_at - time.time())
         self._adapters.enter(adapter)

@@ -13,13 +13,13 @@ from h2.errors import ErrorCodes
 from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.http.server.lifecycle import LINGER
+from mcpio.trio._event_loop import BROKEN
 from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, principal_of
 from mcpio.trio._http.http2.frames import PREFACE
 from mcpio.trio._http.http2.streams import Http2Streams
 from mcpio.trio._net.listening import SocketPeer
 from mcpio.trio._timekeeper import Signal, Timekeeper
-from mcpio.trio._transport import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final
 
-import trio
-
+from mcpio._drivers.event_loop import ByteStream, EventLoop
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.errors import WebSocketClosed
-from mcpio.trio._transport import BROKEN, quickened
 from mcpio.websocket.closing import CloseCode, code_for
 from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
 
@@ -32,26 +30,29 @@ class WebSocketAdapter:
     """Carries messages over a stream that became a WebSocket. No cancellation tears a frame (P4)."""
 
     def __init__(
-        self, stream: trio.abc.Stream, socket: WebSocket, rest: bytes = b"", *, end_is_loss: bool = False
+        self, stream: ByteStream, socket: WebSocket, rest: bytes, loop: EventLoop, *, end_is_loss: bool = False
     ) -> None:
         """``rest`` arrived after the handshake.
 
-        With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer closes, even gracefully.
+        With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer closes, even gracefully.
         """
-        self._stream = quickened(stream)
+        self.stream = stream
+        self._loop = loop
+        self._now = loop.now
         self._socket = socket
         self._end_is_loss = end_is_loss
-        self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
+        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        self._send_eof: Callable[[], Awaitable[None]] | None = getattr(stream, "send_eof", None)
         self._connection: Connection | None = None
         self._rest = b""
         self._ends = self._must_tell = False
-        self._writing, self._last_write = trio.CancelScope(), inf
-        self._closing = trio.CancelScope()
+        self._writing, self._last_write = loop.scope(), inf
+        self._closing = loop.scope()
         self._end: WebSocketEnded | None = None
         self._sending = False
         self.expires_at = inf
         self._has_expired = False
-        socket.receive_data(rest, trio.current_time())
+        socket.receive_data(rest, self._now())
 
     @property
     def unsent(self) -> bool:
@@ -71,15 +72,15 @@ class WebSocketAdapter:
         self._connection = connection
         socket = self._socket
         if self._end is not None or socket.has_more:
-            await trio.lowlevel.checkpoint()
+            await self._loop.checkpoint()
         else:
             await self._read()
-        if trio.current_time() >= self.expires_at:
+        if self._now() >= self.expires_at:
             self._expire(connection)
         if self._end is not None:
             self._tell_end(self._end, connection)
             return
-        now, size, frames = trio.current_time(), 0, 0
+        now, size, frames = self._now(), 0, 0
         while size < CHUNK and frames < FRAMES and (event := socket.next_event()) is not None:
             frames += 1
             if isinstance(event, MessageReceived):
@@ -92,7 +93,7 @@ class WebSocketAdapter:
             self._tell_end(self._end, connection)
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. There is no checkpoint, so no cancellation can tear a frame."""
+        """Write what finds room. Nothing is awaited, so no cancellation can tear a frame."""
         if self._send_nowait is not None and not self._sending and not self._rest:
             self._pull(connection)
             self._try_to_send(self._send_nowait)
@@ -108,11 +109,13 @@ class WebSocketAdapter:
                     self._try_to_send(self._send_nowait)
             connection.set_unwritten(len(self._rest))
             if self._rest:
-                with trio.CancelScope(deadline=self._last_write) as self._writing:
+                self._writing = self._loop.scope()
+                self._writing.deadline = self._last_write
+                with self._writing:
                     await self._send_rest()
                 connection.set_unwritten(len(self._rest))
                 if self._writing.cancelled_caught:
-                    raise trio.BrokenResourceError("the WebSocket is closed, and the peer does not read")
+                    raise ConnectionResetError("the WebSocket is closed, and the peer does not read")
         finally:
             self._sending = False
 
@@ -124,10 +127,10 @@ class WebSocketAdapter:
         try:
             # If the writer was cancelled in the middle of a frame, nothing can follow.
             if not self._rest:
-                with self._closing, contextlib.suppress(*BROKEN):
+                with self._closing, contextlib.suppress(*self._loop.broken):
                     await self._shake_hands_to_close()
         finally:
-            await self._stream.aclose()
+            await self.stream.aclose()
 
     def close_by(self, deadline: float) -> None:
         """Do not let ``aclose`` wait beyond that time for the peer to close too."""
@@ -139,29 +142,31 @@ class WebSocketAdapter:
         """Wait for bytes or for a deadline, and pass either to the machine."""
         socket = self._socket
         deadline = socket.next_deadline()
-        if deadline is not None and deadline <= trio.current_time():
+        if deadline is not None and deadline <= self._now():
             # No task was reading, so a sign of life could not be seen.
-            socket.extend(trio.current_time())
+            socket.extend(self._now())
             deadline = socket.next_deadline()
-        with trio.move_on_at(min(inf if deadline is None else deadline, self.expires_at)) as scope:
-            data = bytes(await self._stream.receive_some())
-            socket.receive_data(data or None, trio.current_time())
+        scope = self._loop.scope()
+        scope.deadline = min(inf if deadline is None else deadline, self.expires_at)
+        with scope:
+            data = bytes(await self.stream.receive_some())
+            socket.receive_data(data or None, self._now())
         if scope.cancelled_caught:
-            socket.handle_timeout(trio.current_time())
+            socket.handle_timeout(self._now())
 
     def _expire(self, connection: Connection) -> None:
         """End a session whose client's token has expired: what runs is answered."""
         self.expires_at, self._has_expired = inf, True
-        connection.close(trio.current_time(), grace=LAST_WRITE)
+        connection.close(self._now(), grace=LAST_WRITE)
 
     def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
         """Tell the engine how the WebSocket ended."""
         self._end = None
         if self._end_is_loss and connection.phase is not Phase.CLOSING:
-            raise trio.BrokenResourceError("the peer closed the WebSocket") from (
+            raise ConnectionResetError("the peer closed the WebSocket") from (
                 end.error or WebSocketClosed(end.code, end.reason)
             )
-        now = trio.current_time()
+        now = self._now()
         if end.error is None:
             self._must_tell = True
             connection.receive_message(None, now)
@@ -179,7 +184,7 @@ class WebSocketAdapter:
     def _pull(self, connection: Connection) -> None:
         """Pull the output to write now: messages, then control frames."""
         socket = self._socket
-        size, now = 0, trio.current_time()
+        size, now = 0, self._now()
         while size < CHUNK and (message := connection.next_message()) is not None:
             if socket.is_open:
                 socket.send_message(message.text)
@@ -204,8 +209,8 @@ class WebSocketAdapter:
         data = memoryview(self._rest)
         for start in range(0, len(data), CHUNK):
             if start:
-                self._socket.extend(trio.current_time())
-            await self._stream.send_all(data[start : start + CHUNK])
+                self._socket.extend(self._now())
+            await self.stream.send_all(data[start : start + CHUNK])
         self._rest = b""
         self._ends = False
 
@@ -225,18 +230,18 @@ class WebSocketAdapter:
         """Perform the closing handshake, until its deadline."""
         socket = self._socket
         if self._connection is not None and socket.is_open:
-            self._close(self._connection, trio.current_time())
+            self._close(self._connection, self._now())
         has_ended = False
         while True:
-            if data := socket.data_to_send(trio.current_time()):
+            if data := socket.data_to_send(self._now()):
                 self._rest = b"?"
-                await self._stream.send_all(data)
+                await self.stream.send_all(data)
                 self._rest = b""
             if socket.over:
                 return
-            if not has_ended and socket.is_deaf and isinstance(self._stream, trio.abc.HalfCloseableStream):
+            if not has_ended and socket.is_deaf and self._send_eof is not None:
                 # The half-close tells the peer that this was all, so that it need not wait either.
-                await self._stream.send_eof()
+                await self._send_eof()
                 has_ended = True
             await self._read()
             while socket.next_event() is not None:

@@ -1,0 +1,1 @@
+"""WebSocket, as the drivers of all event loops share it."""
