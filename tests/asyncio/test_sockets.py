@@ -178,9 +178,9 @@ def test_no_server_is_connect_failed_with_the_address_and_the_reason(connect: An
 
 def test_a_server_that_does_not_answer_is_connect_failed_in_time() -> None:
     async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            with pytest.raises(ConnectFailed, match=r"within 0\.05 s"):
-                await connect_websocket(f"ws://127.0.0.1:{silent.getsockname()[1]}/", connect_timeout=0.05)
+        silent = socket.create_server(("127.0.0.1", 0))
+        with silent, pytest.raises(ConnectFailed, match=r"within 0\.05 s"):
+            await connect_websocket(f"ws://127.0.0.1:{silent.getsockname()[1]}/", connect_timeout=0.05)
 
     run_in_real_time(main)
 
