@@ -48,7 +48,7 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
 
     websocket: WebSocketOptions | None
     """Subprotocols, pings and compression."""
-    headers: Mapping[str, str] = attrs.field(repr=False)
+    headers: Mapping[str, str]
     """Header fields of the opening request, such as ``Authorization``."""
     ssl_context: ssl.SSLContext | None
     """The TLS context for ``wss://``; ``None`` trusts what the system trusts."""
