@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio._drivers.fetch import fetch
@@ -48,13 +48,10 @@ class RequestGuard:
         ``certificate`` is the SHA-256 of the client's certificate, in hexadecimal.
         """
         self._requests += 1
-        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._wanted(headers)]
+        wanted = self._fields
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name in wanted]
         verdict = self.guard.admit(self._requests, fields, target, self._now(), method=method, certificate=certificate)
         return self._wait(self._requests) if verdict is None else _principal(verdict)
-
-    def _wanted(self, headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-        wanted = self._fields
-        return [field for field in headers if field[0] in wanted]
 
     def _now(self) -> float:
         now = self._loop().now()

@@ -182,7 +182,7 @@ class Admission:
     """Who sent it, or the response that refuses it."""
 
 
-@attrs.frozen
+@attrs.define  # One for each request: frozen would cost more than it is worth.
 class _Presented:
     """A token, and what came with it."""
 
@@ -230,6 +230,8 @@ class Guard:
     ) -> None:
         self.server = server
         self.epoch = epoch
+        self._token_fields = frozenset(each.header for each in server.verify)
+        self._schemes = _SCHEMES[server.dpop]
         self._url = server.resource or "https://localhost"
         # For the ids of signed assertions, with which a verifier may authenticate.
         self._entropy = entropy
@@ -255,10 +257,8 @@ class Guard:
         Exactly one field may have a token, and the query none (AUTH-05). The audience is always checked (AUTH-37).
         ``certificate`` is the SHA-256 of the client's certificate, in hexadecimal.
         """
-        found = self._token(headers, target)
-        if isinstance(found, Refused):
-            return found
-        return self._judge(request, _Presented(*found, method, target, certificate), now)
+        found = self._presented(headers, method, target, certificate)
+        return found if isinstance(found, Refused) else self._judge(request, found, now)
 
     def next_admission(self) -> Admission | None:
         """Return a verdict that was waited for, or ``None``."""
@@ -286,29 +286,34 @@ class Guard:
         for each in [each for each in self._loading.values() if each.deadline <= now]:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 
-    def _token(self, headers: Headers, target: str) -> tuple[Secret, str, bool, str | None] | Refused:
+    def _presented(self, headers: Headers, method: str, target: str, certificate: str | None) -> _Presented | Refused:
         if "?" in target and "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
-        names = {each.header for each in self.server.verify}
-        found = [(name.lower(), value) for name, value in headers if name.lower() in names]
+        found, proofs = [], []
+        for name, value in headers:
+            name = name.lower()  # noqa: PLW2901  the name is meant in lower case only
+            if name in self._token_fields:
+                found.append((name, value.strip()))
+            elif name == "dpop":
+                proofs.append(value.strip())
         if not found:
             return self.server.refusal(401, "Authorization is required")
         if len(found) > 1:
             return self.server.refusal(400, "One request has one token", "invalid_request")
-        [(name, value)] = found
-        proofs = [value.strip() for name, value in headers if name.lower() == "dpop"]
+        [(header, token)] = found
         is_proved = False
-        if name == "authorization":
-            scheme, _, value = value.strip().partition(" ")
-            is_proved = scheme.lower() == "dpop"
-            if scheme.lower() not in _SCHEMES[self.server.dpop]:
+        if header == "authorization":
+            scheme, _, token = token.partition(" ")
+            scheme, token = scheme.lower(), token.lstrip()
+            is_proved = scheme == "dpop"
+            if scheme not in self._schemes:
                 return self.server.refusal(401, "Authorization is required")
             if is_proved and len(proofs) != 1:
                 return self.server.refusal(401, "One request has one proof", "invalid_dpop_proof")
-        token = value.strip()
         if len(token) > MAX_TOKEN or _B64TOKEN.fullmatch(token) is None:
             return self._invalid()
-        return Secret(token), name, is_proved, proofs[0] if is_proved else None
+        proof = proofs[0] if is_proved else None
+        return _Presented(Secret(token), header, is_proved, proof, method, target, certificate)
 
     def _judge(self, request: Hashable, shown: _Presented, now: float) -> Grant | Refused | None:
         at = self.epoch + now
@@ -317,9 +322,10 @@ class Guard:
                 continue
             verdict = verifier.verify(shown.token, self.server.resource, at)
             if isinstance(verdict, Grant):
-                if (refused := self._unbound(verdict, shown, at)) is not None:
+                is_bound = verdict.confirmation or shown.is_proved
+                if is_bound and (refused := self._unbound(verdict, shown, at)) is not None:
                     return refused
-                if missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
+                if self.server.scopes and missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
                     return self.server.insufficient(())
                 if self.server.hierarchy:
                     return attrs.evolve(verdict, scopes=included_scopes(verdict.scopes, self.server.hierarchy))

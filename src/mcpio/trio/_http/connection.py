@@ -195,20 +195,22 @@ class HttpConnection:
 
     async def _look_up(self, head: ParsedHead) -> None:
         """Find out whose a request is, and whether it asks for WebSocket, before the machine gets it."""
-        item = RequestHead(None, head.method, head.target, head.headers, self._principal)
+        principal = self._principal
         if self._find_principal is not None:
-            principal = begin_lookup(self._find_principal, item, self.peer)
-            if isawaitable(principal):
+            item = RequestHead(None, head.method, head.target, head.headers, principal)
+            found = begin_lookup(self._find_principal, item, self.peer)
+            if isawaitable(found):
                 self._step(Input.SEND_LOOKUP)
                 self._arm()
-                principal = await end_lookup(principal)
-            item = RequestHead(None, head.method, head.target, head.headers, principal)
+                found = await end_lookup(found)
+            principal = found
         if self._websockets is not None:
+            item = RequestHead(None, head.method, head.target, head.headers, principal)
             answer = self._websockets.answer(item, is_current=head.is_current)
             if answer is not None:
-                await self._leave_http(self._websockets, head, answer, item.principal)
+                await self._leave_http(self._websockets, head, answer, principal)
                 return
-        self._begin(head, item.principal)
+        self._begin(head, principal)
 
     def _begin(self, head: ParsedHead, principal: Hashable) -> None:
         self._requests += 1
