@@ -10,14 +10,22 @@ python benchmarks/echo_server.py --websocket 4000
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from functools import partial
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import trio
 
 from mcpio import Server
 from mcpio.trio import serve_stdio
+
+if TYPE_CHECKING:
+    from mcpio.auth import ResourceServer
+
+ISSUER: Final = "https://id.example.com"
+RESOURCE: Final = "https://mcp.example.com/mcp"
 
 Answers: TypeAlias = Literal["json", "sse"]
 ParserName: TypeAlias = Literal["h11", "httptools"]
@@ -36,11 +44,13 @@ def main() -> None:
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
     parser.add_argument("--store", metavar="PATH", help="over HTTP, keep sessions in a file")
+    parser.add_argument("--jwks", metavar="PATH", help="over HTTP, admit those who have JWTs by a key of this file")
     parser.add_argument("--asyncio", action="store_true", help="serve the parent process on asyncio")
     options = parser.parse_args()
     server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")), is_async=options.is_async)
     if options.http is not None:
-        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store)
+        auth = None if options.jwks is None else protection(options.jwks)
+        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store, auth)
     elif options.stdio and options.asyncio:
         import asyncio
 
@@ -70,8 +80,21 @@ def serve_over_websocket(server: Server, port: int) -> None:
     trio.run(partial(serve_websocket, server, port=port, handle_signals=True))
 
 
+def protection(path: str) -> ResourceServer:
+    """Return what a server is protected by: JWTs that are signed by a key of the set in a file."""
+    from mcpio.auth import JwtVerifier, ResourceServer
+
+    verify = JwtVerifier(ISSUER, jwks=json.loads(Path(path).read_text()))
+    return ResourceServer(resource=RESOURCE, authorization_servers=[ISSUER], verify=verify)
+
+
 def serve_over_http(
-    server: Server, port: int, answers: Literal["json", "sse"], parser: Literal["h11", "httptools"], path: str | None
+    server: Server,
+    port: int,
+    answers: Literal["json", "sse"],
+    parser: Literal["h11", "httptools"],
+    path: str | None,
+    auth: ResourceServer | None,
 ) -> None:
     """Serve until the process is ended."""
     # Here, not above: who serves over standard input and output does not pay for it.
@@ -81,7 +104,7 @@ def serve_over_http(
 
     options = HttpOptions(answers=answers)
     store = None if path is None else SqliteStore(path)
-    serve = partial(serve_http, server, port=port, options=options, parser=parser, store=store)
+    serve = partial(serve_http, server, port=port, options=options, parser=parser, store=store, auth=auth)
     trio.run(partial(serve, handle_signals=True))
 
 

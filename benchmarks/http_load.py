@@ -32,8 +32,14 @@ _IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 class HttpServer:
     """A server as a child process, which takes ``--http PORT``."""
 
-    def __init__(self, argv: Sequence[str], *, cpu: int | None = None, limit: float = 30.0) -> None:
-        """``argv`` begins with a program of this folder. ``cpu`` is the processor that it has to run on, if any."""
+    def __init__(
+        self, argv: Sequence[str], *, cpu: int | None = None, limit: float = 30.0, fields: bytes = b""
+    ) -> None:
+        """``argv`` begins with a program of this folder. ``cpu`` is the processor that it has to run on, if any.
+
+        ``fields`` are whole lines of header fields that all clients send.
+        """
+        self.fields = fields
         self.port = free_port()
         program, *rest = argv
         self._process = subprocess.Popen(
@@ -103,6 +109,7 @@ class HttpClient:
         self._host = f"127.0.0.1:{server.port}"
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._fields = server.fields
         self._session = b""
         self.request = b""
         self.ending = b""
@@ -155,8 +162,8 @@ class HttpClient:
         session = b"" if not self._session else b"mcp-session-id: %b\r\n" % self._session
         return (
             b"POST /mcp HTTP/1.1\r\nhost: %b\r\naccept: application/json, text/event-stream\r\n"
-            b"content-type: application/json\r\nmcp-protocol-version: %b\r\n%bcontent-length: %d\r\n\r\n%b"
-        ) % (self._host.encode(), REVISION.encode(), session, len(body), body)
+            b"content-type: application/json\r\nmcp-protocol-version: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
+        ) % (self._host.encode(), REVISION.encode(), self._fields, session, len(body), body)
 
 
 def is_complete(data: bytes) -> bool:

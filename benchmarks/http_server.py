@@ -4,7 +4,8 @@
 
 Each of N clients has a session and a connection of its own, and asks again as soon as it is answered. The servers have
 the event loop that they come with, and h11 for a parser unless said otherwise. With ``--pin`` the server and what
-drives it each have a processor of their own. With ``--durable`` our server with its sessions in a file is measured too.
+drives it each have a processor of their own. Our server is measured open and protected, with a JWT in each request; with
+``--durable``, also with its sessions in a file.
 
 The SDK for TypeScript is there where ``MCPIO_PEERS_DIR`` names the directory in which npm has installed what
 ``tests/peers/package.json`` names.
@@ -12,17 +13,26 @@ The SDK for TypeScript is there where ``MCPIO_PEERS_DIR`` names the directory in
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+from echo_server import ISSUER, RESOURCE
 from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments
 from http_load import HttpClient, HttpServer, drive, node
+
+from mcpio.auth import load_signer, signed_jwt
+from mcpio.auth.signing import new_key
 
 HTTPTOOLS = f"{OURS}, httptools"
 SDK_HTTPTOOLS = "mcp, httptools"
 TYPESCRIPT = "TypeScript SDK"
+PROTECTED = f"{OURS}, protected"
+KEYS = "the path of a key set"
+"""Stands for one whose key signed the tokens of the clients."""
 DURABLE = f"{OURS}, durable"
 STORE = "the path of a file"
 """Stands for one that is new in each measurement."""
@@ -33,12 +43,14 @@ SESSIONS: dict[str, tuple[int, ...]] = {OURS: (1_000, 10_000), LOW_LEVEL: (1_000
 SERVERS = {
     OURS: ["echo_server.py"],
     HTTPTOOLS: ["echo_server.py", "--parser", "httptools"],
+    PROTECTED: ["echo_server.py", "--jwks", KEYS],
     LOW_LEVEL: ["peers/sdk_low_level.py"],
     SDK_HTTPTOOLS: ["peers/sdk_low_level.py", "--parser", "httptools"],
 }
 TARGETS = {"JSON, 1": 1.8, "JSON, 16": 2.8, "JSON, 64": 3.0, "SSE, 16": 4.0}
 HTTPTOOLS_TARGET = 6.0
 TYPESCRIPT_TARGET = 3.0
+PROTECTED_TARGET = 0.9
 P99_TARGET = 5.0
 SESSION_TARGET = 10.0
 """How many times less memory an idle session takes."""
@@ -79,12 +91,29 @@ def _servers(*, is_durable: bool) -> dict[str, list[str]]:
 
 def _measure(argv: list[str], cpu: int | None, seconds: float, directory: Path) -> Figures:
     figures: Figures = {}
+    fields = _authorize(directory / "keys") if KEYS in argv else b""
     for mode, numbers in MODES.items():
-        command = [str(directory / mode) if word is STORE else word for word in argv]
-        with HttpServer([*command, "--sse"] if mode == "SSE" else command, cpu=cpu) as server:
+        paths = {STORE: str(directory / mode), KEYS: str(directory / "keys")}
+        command = [paths.get(word, word) for word in argv]
+        with HttpServer([*command, "--sse"] if mode == "SSE" else command, cpu=cpu, fields=fields) as server:
             for count in numbers:
                 figures |= _load(server, f"{mode}, {count}", count, seconds)
     return figures
+
+
+def _authorize(path: Path) -> bytes:
+    """Write a new key set, and return the header field with a token by its key."""
+    signer = load_signer(new_key(os.urandom).reveal(), key_id="k")
+    path.write_text(json.dumps({"keys": [{**signer.public_jwk, "kid": "k"}]}))
+    claims = {
+        "iss": ISSUER,
+        "sub": "ada",
+        "client_id": "app",
+        "aud": RESOURCE,
+        "exp": time.time() + 3600,
+        "scope": "a b",
+    }
+    return b"authorization: Bearer %b\r\n" % signed_jwt(signer, claims, "at+jwt").encode()
 
 
 def _load(server: HttpServer, load: str, count: int, seconds: float) -> Figures:
@@ -112,6 +141,7 @@ def _compare(rounds: Rounds, *, has_typescript: bool) -> None:
         rounds.compare(load, LOW_LEVEL, f"{load}/s", target, witness=f"{load} CPU")
     title = "httptools, JSON, 16"
     rounds.compare(title, LOW_LEVEL, "JSON, 16/s", HTTPTOOLS_TARGET, name=HTTPTOOLS, witness="JSON, 16 CPU")
+    rounds.compare("protected, JSON, 16", OURS, "JSON, 16/s", PROTECTED_TARGET, name=PROTECTED, witness="JSON, 16 CPU")
     rounds.compare("p99 of JSON, 16", LOW_LEVEL, "JSON, 16 p99", P99_TARGET)
     for load in LOADS if has_typescript else ():
         rounds.compare(load, TYPESCRIPT, f"{load}/s", TYPESCRIPT_TARGET, witness=f"{load} CPU")
