@@ -4,8 +4,8 @@
 
 Each of N clients has a session and a connection of its own, and asks again as soon as it is answered. The servers have
 the event loop that they come with, and h11 for a parser unless said otherwise. With ``--pin`` the server and what
-drives it each have a processor of their own. Our server is measured open and protected, with a JWT in each request; with
-``--durable``, also with its sessions in a file.
+drives it each have a processor of their own. Our server is measured open, and protected with a JWT in each request; and
+with ``--durable`` also with its sessions in a file.
 
 The SDK for TypeScript is there where ``MCPIO_PEERS_DIR`` names the directory in which npm has installed what
 ``tests/peers/package.json`` names.
