@@ -56,6 +56,7 @@ NEEDS = (
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart mcp"),
     Needs("interop/test_uvloop.py", packages="uvloop"),
     Needs("interop/test_chromium.py", programs="chromium"),
+    Needs("interop/test_site.py", packages="sphinx", programs="chromium", variable="MCPIO_SITE"),  # the built site
     Needs("interop/test_curl.py", programs="curl"),
     Needs("interop/test_redis.py", programs="redis-server", packages="coredis"),
     Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),

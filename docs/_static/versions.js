@@ -10,7 +10,8 @@ async function offerVersions() {
   choice.ariaLabel = "Version of the documentation";
   const here = location.pathname.slice(root.pathname.length).split("/")[0];
   for (const version of ["latest", ...(await answer.json())]) {
-    choice.add(new Option(version, version, false, version === here));
+    const isHere = version === here;
+    choice.add(new Option(version, version, isHere, isHere));
   }
   choice.onchange = () => location.assign(new URL(`${choice.value}/`, root));
   document.querySelector(".sidebar-brand")?.after(choice);

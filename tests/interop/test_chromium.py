@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import threading
@@ -14,20 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from browser import chromium
 from listening import serving
 from tree import ROOT
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
 FILES = {
     "/page.html": (Path(__file__).with_name("page.html"), "text/html; charset=utf-8"),
     "/browser_client.js": (ROOT / "docs" / "examples" / "browser_client.js", "text/javascript; charset=utf-8"),
@@ -78,7 +67,7 @@ def pages() -> Iterator[Pages]:
 @contextmanager
 def visiting(url: str, profile: Path) -> Iterator[None]:
     """Have a browser of its own look at a page."""
-    argv = [shutil.which("chromium") or "chromium", *FLAGS, f"--user-data-dir={profile}", url]
+    argv = [*chromium(profile), url]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         yield
