@@ -331,13 +331,29 @@ def test_parameter_of_a_dependency_that_nothing_gives_is_refused() -> None:
     assert linked(server).text("right") == "xx"
 
 
-def test_depends_as_a_default_is_refused_with_advice() -> None:
-    def wrong(db: Session = Depends(database)) -> None: ...  # type: ignore[assignment]  # noqa: B008  # the mistake
+def test_dependency_of_another_library_is_refused() -> None:
+    class _Depends: ...
 
-    with pytest.raises(
-        TypeError, match=r"the default is a Depends\(\); write Annotated\[<type>, Depends\(<function>\)\]"
-    ):
+    def wrong(db: Any = _Depends()) -> None: ...  # noqa: B008  # as other libraries have it
+
+    with pytest.raises(TypeError, match=r"the default is a Depends\(\) of another library; import that of mcpio\.app"):
         Server("s").tool(wrong)
+
+
+def test_dependency_may_be_a_default() -> None:
+    def cached(db: Session = Depends(database)) -> str:  # noqa: B008  # as above
+        return db.name
+
+    server = Server("s")
+
+    @server.tool
+    def who(cached: str = Depends(cached), *, suffix: str = "!") -> str:
+        return cached + suffix
+
+    link = linked(server)
+    assert link.text("who") == "real!"
+    [tool] = link.do(link.client.list_tools()).tools
+    assert list(tool.input_schema["properties"]) == ["suffix"]
 
 
 def test_alias_of_a_type_may_be_a_dependency() -> None:

@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     from mcpio.app.middleware.limiting import per_name as per_name
     from mcpio.app.middleware.limiting import per_principal as per_principal
     from mcpio.app.middleware.limiting import per_session as per_session
+    from mcpio.app.middleware.result_cache import Cache as Cache
     from mcpio.app.middleware.retrying import Retry as Retry
+    from mcpio.app.middleware.sizing import SizeLimit as SizeLimit
     from mcpio.app.pagination import Items as Items
     from mcpio.app.pagination import PageGuard as PageGuard
     from mcpio.app.registry.base import Registry as Registry
@@ -145,7 +147,9 @@ else:
             "middleware.limiting": (
                 "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
             ),
+            "middleware.result_cache": "Cache",
             "middleware.retrying": "Retry",
+            "middleware.sizing": "SizeLimit",
             "pagination": "Items PageGuard",
             "registry.base": "Registry",
             "registry.completion": "best_matches",

@@ -17,7 +17,7 @@ from mcpio.types.messages import CacheableResult
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext
 
-__all__ = ["CacheKey", "CachingCall", "CachingLayer", "ResultCache"]
+__all__ = ["CacheKey", "CachingCall", "CachingLayer", "ResultCache", "carries_input", "params_of"]
 
 CacheKey = tuple[str, bytes]
 """A method, and its params without ``_meta`` as JSON."""
@@ -134,9 +134,9 @@ class CachingLayer:
     async def __call__(self, call: CachingCall, request: Any, call_next: CallNext) -> Any:
         """Return a fresh result, or send the request and keep its result as long as that says."""
         method = call.method
-        if method not in CACHEABLE or not isinstance(request, METHODS[method].params_type) or _carries_input(request):
+        if method not in CACHEABLE or not isinstance(request, METHODS[method].params_type) or carries_input(request):
             return await call_next(request)
-        key = method, _params_of(request)
+        key = method, params_of(request)
         if not call.fresh:
             now = call.now()
             for cache in self._caches:
@@ -193,12 +193,13 @@ _CHANGED_BY: Final[Mapping[str, tuple[str, ...]]] = {
 """The methods whose results a notification makes stale."""
 
 
-def _carries_input(request: Any) -> bool:
+def carries_input(request: Any) -> bool:
     """Whether it carries answers or state: its result is for this call only (CACHE-07)."""
     return getattr(request, "input_responses", None) is not None or getattr(request, "request_state", None) is not None
 
 
-def _params_of(request: Any) -> bytes:
+def params_of(request: Any) -> bytes:
+    """Return the params of a request without ``_meta``, as JSON."""
     params = {**codec(REV_2026_07_28).encode(request)}
     params.pop("_meta", None)
     return dumps(params)

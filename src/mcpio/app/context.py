@@ -189,13 +189,15 @@ class Context(RequestScope):
     beginning** with each round of answers; ``once`` and ``flow_id`` are for effects that must not happen again.
     """
 
-    __slots__ = ("_flow",)
+    __slots__ = ("_flow", "_has_asked")
 
     _session: ServerSession
 
     def __init__(self, session: ServerSession, event: RequestReceived) -> None:
         super().__init__(session, event)
         self._flow: Flow | None = None
+        # Whether a request was sent to the client on behalf of the handler.
+        self._has_asked = False
 
     @property
     def driving(self) -> _ContextDriving:
@@ -518,6 +520,7 @@ class Context(RequestScope):
         on_progress: ProgressCallback | None,
     ) -> Any:
         """Send a request to the client, and remember an error that it answers with."""
+        self._has_asked = True
         send = self._session.driving.sender(task)
         try:
             return await send(request, timeout=timeout, on_progress=on_progress, related_to=self._event.id)
@@ -542,6 +545,12 @@ class _ContextDriving(_ScopeDriving):
     def runtime(self) -> Runtime:
         """The event loop that the handler runs in."""
         return self._scope._runtime
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the client was asked something for this request, and answered."""
+        flow = self._scope._flow
+        return self._scope._has_asked or (flow is not None and bool(flow.answers))
 
     def begin(self, flow: Flow) -> None:
         """Begin a pass of the handler."""

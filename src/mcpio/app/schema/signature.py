@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mcpio.app.depends import Depends
+from mcpio.app.depends import Dependency
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.docstring import parse_docstring
 from mcpio.app.schema.faults import Fault, expected
@@ -202,8 +202,8 @@ class _Source:
             place = f"{self._name}(), parameter {parameter.name!r}"
             if type(parameter.default).__name__ == "FieldInfo":
                 raise TypeError(f"{place}: the default is a Field(); write Annotated[<type>, Field(...)] = <default>")
-            if type(parameter.default).__name__ in ("Depends", "Dependant", "_Depends"):
-                raise TypeError(f"{place}: the default is a Depends(); write Annotated[<type>, Depends(<function>)]")
+            if _is_foreign_dependency(parameter.default):
+                raise TypeError(f"{place}: the default is a Depends() of another library; import that of mcpio.app")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{place}: arguments are given by name; remove the '/' after it")
             if parameter.kind is parameter.VAR_POSITIONAL:
@@ -217,12 +217,14 @@ class _Source:
 
     def dependency(self, parameter: inspect.Parameter) -> Callable[..., Any] | None:
         """Return the function that gives a parameter its value; ``None`` for what callers give."""
+        if isinstance(parameter.default, Dependency):
+            return parameter.default.function
         annotation = parameter.annotation
         if isinstance(annotation, str):
             annotation = self.annotation(parameter)
         annotation = getattr(annotation, "__value__", annotation)  # of ``type Database = Annotated[...]``
         for mark in getattr(annotation, "__metadata__", ()):
-            if isinstance(mark, Depends):
+            if isinstance(mark, Dependency):
                 return mark.function
         return None
 
@@ -253,6 +255,11 @@ class _Source:
                 f"{place}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
                 "time and in the module, so import it there and outside 'if TYPE_CHECKING'"
             ) from error
+
+
+def _is_foreign_dependency(default: Any) -> bool:
+    kind = type(default)
+    return kind is not Dependency and kind.__name__.lstrip("_") in ("Depends", "Dependency", "FunctionDependency")
 
 
 def _innermost(function: Callable[..., Any]) -> Any:
