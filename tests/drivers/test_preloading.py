@@ -59,7 +59,6 @@ def late_imports() -> Iterator[str]:
         "trio/_transport.py",
         "trio/_http/parsers.py",
         "trio/_http/connection.py",
-        "trio/_net/session_handler.py",
     ]
     found = [SOURCE / name for name in (*below, *drivers)]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from mcpio.asyncio._memory import memory_client as memory_client
     from mcpio.asyncio._process import ChildProcess as ChildProcess
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
+    from mcpio.asyncio._serving import ServeSocketOptions as ServeSocketOptions
+    from mcpio.asyncio._serving import SocketListening as SocketListening
+    from mcpio.asyncio._serving import SocketPeer as SocketPeer
+    from mcpio.asyncio._serving import serve_tcp as serve_tcp
+    from mcpio.asyncio._serving import serve_unix as serve_unix
     from mcpio.asyncio._sockets import SocketOptions as SocketOptions
     from mcpio.asyncio._sockets import TcpOptions as TcpOptions
     from mcpio.asyncio._sockets import WebSocketConnectOptions as WebSocketConnectOptions
@@ -54,6 +59,7 @@ else:
             "_memory": "memory_client",
             "_process": "ChildProcess",
             "_runtime": "AsyncioRuntime",
+            "_serving": "ServeSocketOptions SocketListening SocketPeer serve_tcp serve_unix",
             "_sockets": (
                 "SocketOptions TcpOptions WebSocketConnectOptions connect_tcp connect_unix connect_websocket "
                 "open_tcp open_unix open_websocket"

@@ -40,6 +40,7 @@ __all__ = [
     "AsyncioClientContext",
     "ServeStreams",
     "Started",
+    "carry",
     "check_serving",
     "connect",
     "open_streams",
@@ -95,7 +96,7 @@ async def serve_adapter(
     try:
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
-            await _carry(
+            await carry(
                 setup, adapter, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
             )
     finally:
@@ -246,7 +247,7 @@ class _Sessions:
             except Exception as error:
                 report("a session could not be started", error)
                 return
-            await _carry(setup, adapter, make_session)
+            await carry(setup, adapter, make_session)
         finally:
             adapter.abort()
             over.set_result(None)
@@ -292,7 +293,7 @@ async def start_client(
         setup = prepare_client(of_client, asyncio.get_running_loop().time(), **how)
 
         def carrying(started: asyncio.Future[C]) -> Coroutine[Any, Any, None]:
-            return _carry(
+            return carry(
                 setup,
                 adapter,
                 lambda driver: make(setup.connection, driver, **of_client),
@@ -356,7 +357,7 @@ async def run_client(
     return client, task
 
 
-async def _carry(
+async def carry(
     setup: SessionSetup,
     adapter: TransportAdapter,
     make_session: Callable[[Driver], S],

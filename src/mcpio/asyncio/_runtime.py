@@ -96,21 +96,21 @@ class AsyncioOneShot:
 class AsyncioRuntime:
     """Runs tasks in a task group that outlives them. Make it inside the running loop."""
 
-    __slots__ = ("_group", "_loop")
+    __slots__ = ("_loop", "group")
 
     cancellation: Final = asyncio.CancelledError
     """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
 
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group, no task can be spawned."""
-        self._group = group
+        self.group = group
         self._loop = asyncio.get_running_loop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
         """Run a coroutine as a task."""
-        if self._group is None:
+        if self.group is None:
             raise RuntimeError("there is no group for a task to run in")
-        return AsyncioTask(coroutine, self._group)
+        return AsyncioTask(coroutine, self.group)
 
     def one_shot(self) -> AsyncioOneShot:
         """Return a value to wait for."""

@@ -85,7 +85,7 @@ class SocketStream(asyncio.Protocol):
             self._transport.abort()
             self.connection_lost(None)
             raise
-        self._transport.set_write_buffer_limits(0)
+        self._limit_buffer()
 
     async def aclose(self) -> None:
         """Close when the system has taken all of the output; if cancelled, at once."""
@@ -118,6 +118,11 @@ class SocketStream(asyncio.Protocol):
                 self._writer = None
             self._check_open()
 
+    def _limit_buffer(self) -> None:
+        """Have the transport tell when it buffers anything: what is written is with the system, or its task waits."""
+        # Under TLS asyncio compares otherwise: with a limit of 0 it would pause with an empty buffer.
+        self._transport.set_write_buffer_limits(0 if self.get_extra_info("sslcontext") is None else 1, 0)
+
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
@@ -129,8 +134,7 @@ class SocketStream(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin."""
         self._transport = transport
-        # What is written is with the system, or its task waits: nothing piles up here.
-        transport.set_write_buffer_limits(0)
+        self._limit_buffer()
 
     def data_received(self, data: bytes) -> None:
         """Keep what arrived."""

@@ -25,7 +25,7 @@ from triowire import MemoryListener, RawHttp, in_virtual_time, memory_site
 from mcpio import McpError, Server
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.trio import open_tcp, open_transport, serve_http, serve_tcp, serve_websocket
-from mcpio.trio._net.listening import Acceptor, close_all
+from mcpio.trio._net.listening import close_all, new_acceptor
 from mcpio.trio._runtime import TrioRuntime
 
 
@@ -37,22 +37,22 @@ class Oops(Exception):
 
 ACCEPTING = (
     "trio:SocketListener.accept",
-    "mcpio.trio._net.listening:_peer_address",
-    "mcpio.trio._net.listening:_user_id",
+    "mcpio._drivers.sockets.accepting:address_of_peer",
+    "mcpio._drivers.sockets.accepting:user_id_of_peer",
 )
 SESSION = (
-    "mcpio.trio._net.session_handler:SessionHandler.serve_session",
-    "mcpio.trio._net.session_handler:prepare_server",
-    "mcpio.trio._net.session_handler:carry",
+    "mcpio._drivers.sockets.sessions:SessionHandler.serve_session",
+    "mcpio._drivers.sockets.sessions:prepare_server",
+    "mcpio.trio._net.serving:carry",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.app.session:SessionDriving.handle",
-    "mcpio.trio._net.session_handler:_SilenceTimer.stop",
+    "mcpio._drivers.sockets.sessions:_SilenceTimer.stop",
 )
 LINES = (
-    "mcpio.trio._net.server:keep_tcp_alive",
-    "mcpio.trio._net.server:_StreamHandler._principal",
-    "mcpio.trio._net.server:stream_adapter",
+    "mcpio._drivers.sockets.accepting:set_tcp_keep_alive",
+    "mcpio._drivers.sockets.sessions:StreamHandler._principal",
+    "mcpio.trio._transport:StreamAdapter",
 )
 REQUESTS = (
     "mcpio.trio._http.server:HttpConnectionHandler._recognise",
@@ -153,7 +153,9 @@ def test_an_exception_in_a_step_ends_one_connection_at_most(
     assert [record for record in caplog.records if record.exc_info and isinstance(record.exc_info[1], Oops)]
 
 
-@pytest.mark.parametrize("step", ["mcpio.trio._net.listening:_shake_hands", "mcpio.trio._net.listening:SocketPeer"])
+@pytest.mark.parametrize(
+    "step", ["mcpio.trio._net.listening:_shake_hands", "mcpio._drivers.sockets.accepting:SocketPeer"]
+)
 def test_an_exception_while_a_connection_is_secured_ends_that_one(step: str, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
 
@@ -347,9 +349,9 @@ def test_a_listener_that_fails_is_asked_again_and_does_not_fill_the_log(
 
     async def main() -> None:
         listener, good = FailingListener(*[error] * 1000), MemoryListener()
-        door = Acceptor(max_connections=10)
+        door = new_acceptor(max_connections=10)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.accept, [listener, good], nursery, serve, lambda: made.append(1))
+            nursery.start_soon(door.accept, [listener, good], TrioRuntime(nursery), serve, lambda: made.append(1))
             assert await good.connect().receive_some() == b""
             assert await listener.connect().receive_some() == b""
             nursery.cancel_scope.cancel()
@@ -394,9 +396,9 @@ def test_a_failing_search_for_room_costs_no_client_its_turn(caplog: pytest.LogCa
             raise Oops("making room")
 
     async def main() -> None:
-        listener, site, door = MemoryListener(), Site(), Acceptor(max_connections=1)
+        listener, site, door = MemoryListener(), Site(), new_acceptor(max_connections=1)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.accept, [listener], nursery, site.serve, site.make_room)
+            nursery.start_soon(door.accept, [listener], TrioRuntime(nursery), site.serve, site.make_room)
             first, second = listener.connect(), listener.connect()
             assert await first.receive_some() == b"!"
             await trio.testing.wait_all_tasks_blocked()
@@ -428,9 +430,9 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
         await trio.sleep_forever()
 
     async def main() -> None:
-        listener, door = MemoryListener(), Acceptor(max_connections=asked)
+        listener, door = MemoryListener(), new_acceptor(max_connections=asked)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.accept, [listener], nursery, serve, lambda: None)
+            nursery.start_soon(door.accept, [listener], TrioRuntime(nursery), serve, lambda: None)
             for _ in range(given + 2):
                 listener.connect()
             await trio.testing.wait_all_tasks_blocked()
@@ -445,15 +447,15 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
 def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mcpio._drivers.connection_limit.max_open_files", lambda: 1024)
-        Acceptor(max_connections=MAX_CONNECTIONS)
+        new_acceptor(max_connections=MAX_CONNECTIONS)
         assert not caplog.messages
-        Acceptor(max_connections=MAX_CONNECTIONS + 1)
+        new_acceptor(max_connections=MAX_CONNECTIONS + 1)
         assert caplog.messages
 
 
 def test_the_number_of_connections_is_a_number() -> None:
     with pytest.raises(TypeError, match="max_connections= takes int, not 'many'"):
-        Acceptor(max_connections="many")  # type: ignore[arg-type]  # the mistake
+        new_acceptor(max_connections="many")
 
 
 # Shared tasks

@@ -16,6 +16,8 @@ import trio
 from mcpio._checks import chosen
 from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.accepting import Acceptor
+from mcpio._drivers.sockets.sessions import ActiveSet
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.engine.server import ServerConnection
@@ -23,8 +25,8 @@ from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
 from mcpio.trio._http.connection import HttpConnection
 from mcpio.trio._http.parsers import ParserName, new_parser
-from mcpio.trio._net.listening import Acceptor, SocketPeer, address_of, listen_tcp, listen_unix, unix_path_of
-from mcpio.trio._net.serving import ActiveSet, ServingContext, serve_listeners, until_signalled
+from mcpio.trio._net.listening import SocketPeer, address_of, listen_tcp, listen_unix, new_acceptor, unix_path_of
+from mcpio.trio._net.serving import ServingContext, serve_listeners, until_signalled
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
@@ -139,7 +141,7 @@ async def serve_http(
         unanswered=unanswered,
         websocket=_websocket_config(websocket),
     )
-    acceptor = Acceptor(
+    acceptor = new_acceptor(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,
@@ -201,7 +203,7 @@ class HttpConnectionHandler:
     def __init__(self, context: ServingContext, http: HttpOptions, config: HttpConnectionConfig) -> None:
         self._config = config
         self._timekeeper = context.timekeeper
-        self._connections: ActiveSet[AnyConnection] = ActiveSet()
+        self._connections: ActiveSet[AnyConnection] = ActiveSet(context.loop)
         self._is_closing = False
         self.host = host = HttpHost(
             context.server,

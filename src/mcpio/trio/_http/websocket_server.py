@@ -20,7 +20,7 @@ from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
 from mcpio.trio._http.parsers import ParserName, new_parser
 from mcpio.trio._http.server import HttpConnectionConfig, HttpListening, bound_to, run_http
-from mcpio.trio._net.listening import Acceptor
+from mcpio.trio._net.listening import new_acceptor
 from mcpio.trio._net.serving import until_signalled
 from mcpio.trio._websocket.handler import WebSocketConfig
 from mcpio.websocket.options import WebSocketOptions
@@ -96,7 +96,7 @@ async def serve_websocket(
         tap=tap,
         websocket=terms,
     )
-    acceptor = Acceptor(
+    acceptor = new_acceptor(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,

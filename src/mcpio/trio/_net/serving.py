@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
 
 from mcpio._drivers import lifespan_of
+from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.preloading import preload
+from mcpio._drivers.setup import SessionSetup
+from mcpio._drivers.sockets.accepting import Acceptor
+from mcpio._drivers.sockets.peer import SocketPeer
+from mcpio._drivers.sockets.sessions import LAST_WRITES
+from mcpio.app.runtime import Driver
 from mcpio.app.server import Server
+from mcpio.app.server_session import ServerSession
 from mcpio.engine.limits import seconds
-from mcpio.trio._net.listening import Acceptor, SocketPeer, close_all
+from mcpio.trio._drivers import carry
+from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.trio._net.listening import close_all
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import TrioOneShot, TrioRuntime, check_in_trio
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._tasks import hosted_tasks
 from mcpio.trio._timekeeper import Timekeeper
 
-__all__ = ["LAST_WRITES", "ActiveSet", "ConnectionHandler", "ServingContext", "serve_listeners", "until_signalled"]
-
-LAST_WRITES: Final = 0.4
-"""Seconds, after the grace of the end, to write what is left."""
+__all__ = ["ConnectionHandler", "ServingContext", "serve_listeners", "until_signalled"]
 
 _LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
 """The modules that connections import late, besides those of every session."""
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -43,6 +47,17 @@ class ServingContext:
     runtime: TrioRuntime
     """Runs handlers that no single connection owns."""
     timekeeper: Timekeeper
+    loop: TrioEventLoop = attrs.field(factory=TrioEventLoop)
+
+    def deadlines(self) -> Timekeeper:
+        """Return the timekeeper of all sessions."""
+        return self.timekeeper
+
+    async def carry(
+        self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
+    ) -> None:
+        """Run one session."""
+        await carry(setup, adapter, make_session, timekeeper=self.timekeeper)
 
 
 class ConnectionHandler(Protocol):
@@ -62,34 +77,6 @@ class ConnectionHandler(Protocol):
 
 
 S = TypeVar("S", bound=ConnectionHandler)
-
-
-class ActiveSet(Generic[T]):
-    """An ordered set, the oldest member first, that can be waited on to become empty."""
-
-    def __init__(self) -> None:
-        self._members: dict[T, None] = {}
-        self._is_empty = trio.Event()
-
-    def __iter__(self) -> Iterator[T]:
-        """Iterate over the present members; they may leave during that."""
-        return iter(tuple(self._members))
-
-    def enter(self, member: T) -> None:
-        """Add a member."""
-        self._members[member] = None
-
-    def leave(self, member: T) -> None:
-        """Remove a member, if it is in the set."""
-        self._members.pop(member, None)
-        if not self._members:
-            self._is_empty.set()
-
-    async def wait_empty(self) -> None:
-        """Wait until the set is empty."""
-        while self._members:
-            self._is_empty = trio.Event()
-            await self._is_empty.wait()
 
 
 async def serve_listeners(
@@ -169,7 +156,7 @@ async def _hold(
             tasks = server.tasks
             shared = contextlib.nullcontext() if tasks is None else hosted_tasks(tasks, runtime, state)
             async with shared, trio.open_nursery() as connections:
-                held.set((handler, connections))
+                held.set((handler, TrioRuntime(connections)))
                 await closing.wait()
                 handler.close(grace)
                 with trio.move_on_after(grace + LAST_WRITES / 2):

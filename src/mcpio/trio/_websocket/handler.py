@@ -10,15 +10,14 @@ import attrs
 import trio
 
 from mcpio._drivers import TapSource
+from mcpio._drivers.sockets.sessions import LAST_WRITES, ActiveSet, SessionHandler
 from mcpio._drivers.websocket.adapter import WebSocketAdapter
 from mcpio.auth.grant import Grant
 from mcpio.engine.table import Role
 from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.model import RequestHead
 from mcpio.http.options import HttpOptions
-from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._net.serving import LAST_WRITES, ActiveSet, ServingContext
-from mcpio.trio._net.session_handler import SessionHandler
+from mcpio.trio._net.serving import ServingContext
 from mcpio.trio._transport import quickened
 from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.options import WebSocketOptions
@@ -57,7 +56,8 @@ class WebSocketHandler:
         self._max_bytes = engine.limits.message_bytes
         self._subprotocols = config.options.subprotocols_for(engine.profiles)
         self._sessions = SessionHandler(context, tap=tap, idle_timeout=config.idle_timeout)
-        self._adapters: ActiveSet[WebSocketAdapter] = ActiveSet()
+        self._adapters: ActiveSet[WebSocketAdapter] = ActiveSet(context.loop)
+        self._loop = context.loop
         self._is_closing = False
 
     def answer(self, head: RequestHead, *, is_current: bool) -> AcceptedHandshake | Rejection | None:
@@ -87,7 +87,7 @@ class WebSocketHandler:
             entropy=os.urandom,
             window_bits=accepted.window_bits,
         )
-        adapter = WebSocketAdapter(quickened(stream), socket, rest, TrioEventLoop())
+        adapter = WebSocketAdapter(quickened(stream), socket, rest, self._loop)
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
             adapter.expires_at = trio.current_time() + max(1.0, principal.expires_at - time.time())
         self._adapters.enter(adapter)
