@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from certificates import serving_as, trusting
 from lifespans import Scope
+from streams import run as run_in_virtual_time
 from streams import run_in_real_time
 
 from mcpio import Client, ConnectFailed, Context, Server
@@ -189,12 +190,12 @@ def test_a_silent_client_is_closed(option: str, tmp_path: Path) -> None:
 
 def test_a_client_that_speaks_is_not_silent(tmp_path: Path) -> None:
     async def main() -> None:
-        served = serving(make_server(), "unix", tmp_path, first_message_timeout=0.02)
+        served = serving(make_server(), "unix", tmp_path, first_message_timeout=1)
         async with served as opened, opened() as client:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(5)
             assert await added(client, 1, 1) == 2
 
-    run(main)
+    run_in_virtual_time(main)
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell")
