@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from types import ModuleType
 from typing import Any
 
+import pytest
 import trio
 from rawsite import RawRequest, RawSite, Wire
 
+import mcpio.asyncio
+import mcpio.trio
 from mcpio._drivers.fetch import fetch
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.auth import AskUser, Challenge, Fetch, Reach, Response, Secret, ShowCode
 from mcpio.testing import AuthorizationServer
 from mcpio.trio._event_loop import TrioEventLoop
@@ -24,6 +32,9 @@ class AuthSite(RawSite):
     def __init__(self, nursery: trio.Nursery, **server: Any) -> None:
         super().__init__(nursery, self.handle, session="s")
         self.server_options = server
+        self.nursery = nursery
+        self.token: Any = None
+        """What calls Trio from the thread of a test on asyncio."""
         self.needed: dict[str, frozenset[str]] = {}
         self.opened_urls: list[str] = []
         self.requests_with: list[tuple[str | None, str | None]] = []
@@ -83,7 +94,11 @@ class AuthSite(RawSite):
 
 async def get(url: str, **headers: str) -> Response:
     effect = Fetch(method="GET", url=url, headers=tuple(headers.items()), reach=Reach.LOOPBACK)
-    return await fetch(effect, TrioEventLoop())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return await fetch(effect, TrioEventLoop())
+    return await fetch(effect, AsyncioEventLoop())
 
 
 def encoded(response: Response) -> bytes:
@@ -92,8 +107,13 @@ def encoded(response: Response) -> bytes:
     return "\r\n".join(lines).encode() + response.body
 
 
-def run(play: Callable[[AuthSite], Awaitable[None]], *, clock: Any = None, **server: Any) -> None:
-    """Run a test with a site."""
+def run(
+    play: Callable[[AuthSite], Awaitable[None]], *, loop: ModuleType = mcpio.trio, clock: Any = None, **server: Any
+) -> None:
+    """Run a test with a site, on the event loop of ``mcpio.trio`` or ``mcpio.asyncio``."""
+    if loop is mcpio.asyncio:
+        _run_on_asyncio(play, server)
+        return
 
     async def main() -> None:
         with trio.fail_after(20 if clock is None else 3600):
@@ -106,4 +126,31 @@ def run(play: Callable[[AuthSite], Awaitable[None]], *, clock: Any = None, **ser
     trio.run(main, clock=clock)
 
 
-__all__ += ["Secret", "encoded", "get"]
+def _run_on_asyncio(play: Callable[[AuthSite], Awaitable[None]], server: dict[str, Any]) -> None:
+    """Run a test on asyncio; its site is in a thread."""
+    listening: SimpleQueue[tuple[AuthSite, trio.CancelScope]] = SimpleQueue()
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            site = AuthSite(nursery, **server)
+            await site.listen(nursery)
+            site.token = trio.lowlevel.current_trio_token()
+            listening.put((site, nursery.cancel_scope))
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await play(site)
+
+    thread = Thread(target=trio.run, args=[serve])
+    thread.start()
+    site, scope = listening.get(timeout=10)
+    try:
+        asyncio.run(main())
+    finally:
+        trio.from_thread.run_sync(scope.cancel, trio_token=site.token)
+        thread.join(10)
+
+
+each_loop = pytest.mark.parametrize("loop", [mcpio.trio, mcpio.asyncio], ids=["trio", "asyncio"])
+
+__all__ += ["Secret", "each_loop", "encoded", "get"]

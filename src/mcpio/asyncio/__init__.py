@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcpio.asyncio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.asyncio._http import connect_http as connect_http
     from mcpio.asyncio._http import open_http as open_http
+    from mcpio.asyncio._login import finish_login as finish_login
     from mcpio.asyncio._memory import memory_client as memory_client
     from mcpio.asyncio._process import ChildProcess as ChildProcess
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
@@ -56,6 +57,7 @@ else:
             "_channel": "connect_channel open_channel serve_channel",
             "_drivers": "ServeStreams connect open_streams serve serving",
             "_http": "HttpClientTimeouts connect_http open_http",
+            "_login": "finish_login",
             "_memory": "memory_client",
             "_process": "ChildProcess",
             "_runtime": "AsyncioRuntime",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from authsite import AuthSite, get, run
+from authsite import AuthSite, each_loop, get, run
 
 from mcpio.auth import (
     ApiKey,
@@ -30,30 +30,34 @@ from mcpio.auth import (
 from mcpio.errors import AuthorizationRequired, ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.stores import FileCredentials
-from mcpio.trio import finish_login, open_http
+from mcpio.trio import open_http
 
 
-def test_login_by_a_browser_opens_the_client() -> None:
+@each_loop
+def test_login_by_a_browser_opens_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         store = MemoryCredentials()
-        async with open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+        async with loop.open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
             assert (await client.call_tool("x")).text == "done"
         assert len(site.opened_urls) == 1
         assert site.requests[-1].method == "DELETE"
         # A second client needs no person.
-        async with open_http(site.url, auth=OAuth(), credentials=store, interaction="never") as client:
+        async with loop.open_http(site.url, auth=OAuth(), credentials=store, interaction="never") as client:
             assert (await client.call_tool("x")).text == "done"
         assert len(site.token_requests) == 1
 
-    run(play)
+    run(play, loop=loop)
 
 
-def test_login_by_a_pasted_url_opens_the_client() -> None:
+@each_loop
+def test_login_by_a_pasted_url_opens_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
-        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste) as client:
+        async with loop.open_http(
+            site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
 
-    run(play)
+    run(play, loop=loop)
 
 
 def test_pasted_url_of_another_login_is_reported_and_the_wait_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,29 +78,33 @@ def test_pasted_url_of_another_login_is_reported_and_the_wait_goes_on(caplog: py
     run(play)
 
 
-def test_first_token_is_stored_in_a_file_and_renewed_by_the_next_program(tmp_path: Path) -> None:
+@each_loop
+def test_first_token_is_stored_in_a_file_and_renewed_by_the_next_program(loop: Any, tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         store = FileCredentials(tmp_path)
-        async with open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+        async with loop.open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
             await client.call_tool("x")
         site.server.expire_tokens()
-        async with open_http(site.url, auth=OAuth(), credentials=FileCredentials(tmp_path)) as client:
+        async with loop.open_http(site.url, auth=OAuth(), credentials=FileCredentials(tmp_path)) as client:
             await client.call_tool("x")
         assert len(site.token_requests) == 2
         assert "refresh_token" in site.token_requests[-1]
 
-    run(play)
+    run(play, loop=loop)
 
 
 @pytest.mark.req("AUTH-35")
-def test_step_up_asks_for_more_scopes_during_a_call() -> None:
+@each_loop
+def test_step_up_asks_for_more_scopes_during_a_call(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         site.needed["tools/call"] = frozenset({"mcp:write"})
-        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+        async with loop.open_http(
+            site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
         assert [each.get("scope") for each in site.server.authorizations] == [None, "mcp:write"]
 
-    run(play)
+    run(play, loop=loop)
 
 
 def test_twenty_calls_share_one_renewal() -> None:
@@ -112,36 +120,39 @@ def test_twenty_calls_share_one_renewal() -> None:
     run(play)
 
 
-def test_login_that_is_not_allowed_fails_with_the_url() -> None:
+@each_loop
+def test_login_that_is_not_allowed_fails_with_the_url(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), interaction="never"):
+            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), interaction="never"):
                 pass
         cause = caught.value.__cause__
         assert isinstance(cause, LoginRequired)
         assert (cause.url or "").startswith(site.base + "/authorize?")
         assert cause.pending.url == cause.url
 
-    run(play)
+    run(play, loop=loop)
 
 
-def test_declined_login_fails_the_connection() -> None:
+@each_loop
+def test_declined_login_fails_the_connection(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         async def decline(effect: AskUser | ShowCode) -> str:
             assert isinstance(effect, AskUser)
             return site.server.approve(effect.url, time.time(), deny=True)
 
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=decline):
+            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=decline):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert caught.value.__cause__.code == "access_denied"
 
-    run(play)
+    run(play, loop=loop)
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("no display"), "http", 7])
-def test_failing_ask_user_fails_the_login_and_nothing_else(fault: Any) -> None:
+@each_loop
+def test_failing_ask_user_fails_the_login_and_nothing_else(loop: Any, fault: Any) -> None:
     async def play(site: AuthSite) -> None:
         def ask(effect: AskUser | ShowCode) -> object:
             if isinstance(fault, Exception):
@@ -151,11 +162,11 @@ def test_failing_ask_user_fails_the_login_and_nothing_else(fault: Any) -> None:
             return fault
 
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
+            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationRequired)
 
-    run(play)
+    run(play, loop=loop)
 
 
 def test_cancelled_login_leaves_no_listener() -> None:
@@ -194,13 +205,14 @@ def test_device_code_opens_the_client() -> None:
     trio.run(main, clock=clock)
 
 
-def test_client_credentials_open_the_client() -> None:
+@each_loop
+def test_client_credentials_open_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
-        async with open_http(site.url, auth=ClientCredentials("m2m", secret="s3cret")) as client:
+        async with loop.open_http(site.url, auth=ClientCredentials("m2m", secret="s3cret")) as client:
             assert (await client.call_tool("x")).text == "done"
         assert site.opened_urls == []
 
-    run(play, clients={"m2m": "s3cret"})
+    run(play, loop=loop, clients={"m2m": "s3cret"})
 
 
 def test_client_assertion_comes_from_a_function() -> None:
@@ -224,27 +236,29 @@ def test_client_assertion_comes_from_a_function() -> None:
 
 
 @pytest.mark.parametrize(("source", "said"), [(None, "no assertion="), (lambda need: 7, "a str or a Secret")])
-def test_missing_or_wrong_assertion_fails_the_connection(source: Any, said: str) -> None:
+@each_loop
+def test_missing_or_wrong_assertion_fails_the_connection(loop: Any, source: Any, said: str) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed, match=said):
-            async with open_http(site.url, auth=ClientCredentials("m2m", assertion=source)):
+            async with loop.open_http(site.url, auth=ClientCredentials("m2m", assertion=source)):
                 pass
 
-    run(play, clients={"m2m": None}, auth_methods=("private_key_jwt",))
+    run(play, loop=loop, clients={"m2m": None}, auth_methods=("private_key_jwt",))
 
 
-def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal() -> None:
+@each_loop
+def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         tokens: list[str] = []
 
         async def read(need: NeedAssertion) -> Secret:
             store = MemoryCredentials()
-            async with open_http(site.url, auth=ClientCredentials("m2m", secret="s"), credentials=store):
+            async with loop.open_http(site.url, auth=ClientCredentials("m2m", secret="s"), credentials=store):
                 pass
             tokens.append(site.requests_with[-1][1] or "")
             return Secret(tokens[-1].removeprefix("Bearer "))
 
-        async with open_http(site.url, auth=BearerToken(read)) as client:
+        async with loop.open_http(site.url, auth=BearerToken(read)) as client:
             first = next(n for n, (_, token) in enumerate(site.requests_with) if token == tokens[0])
             await client.call_tool("x")
             site.server.expire_tokens()
@@ -252,28 +266,30 @@ def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal() -> N
         assert first == 1
         assert len(tokens) == 2
 
-    run(play, clients={"m2m": "s"})
+    run(play, loop=loop, clients={"m2m": "s"})
 
 
-def test_refused_bearer_token_fails_the_connection() -> None:
+@each_loop
+def test_refused_bearer_token_fails_the_connection(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=BearerToken("guessed")):
+            async with loop.open_http(site.url, auth=BearerToken("guessed")):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert "guessed" not in f"{caught.value!r} {caught.value.__cause__!r}"
 
-    run(play)
+    run(play, loop=loop)
 
 
-def test_api_key_is_a_header_of_every_request() -> None:
+@each_loop
+def test_api_key_is_a_header_of_every_request(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         site.is_open = True
-        async with open_http(site.url, auth=ApiKey("x-api-key", "k3y")) as client:
+        async with loop.open_http(site.url, auth=ApiKey("x-api-key", "k3y")) as client:
             await client.call_tool("x")
         assert {headers.get("x-api-key") for headers in site.headers} == {"k3y"}
 
-    run(play)
+    run(play, loop=loop)
 
 
 @pytest.mark.parametrize(
@@ -302,37 +318,39 @@ def test_invalid_options_are_rejected(options: Any, error: type[Exception], said
         trio.run(main)
 
 
-def test_authorization_server_that_is_away_fails_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@each_loop
+def test_authorization_server_that_is_away_fails_the_connection(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: AuthSite) -> None:
         site.server.faults.status = 503
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste):
+            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert caught.value.__cause__.temporary
 
-    run(play)
+    run(play, loop=loop)
 
 
-def test_login_is_finished_by_another_process(tmp_path: Path) -> None:
+@each_loop
+def test_login_is_finished_by_another_process(loop: Any, tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         oauth = OAuth(redirect_uri="https://app.example.com/callback")
         store = FileCredentials(tmp_path)
         with pytest.raises(ConnectFailed) as caught:
-            async with open_http(site.url, auth=oauth, credentials=store, interaction="never"):
+            async with loop.open_http(site.url, auth=oauth, credentials=store, interaction="never"):
                 pass
         assert isinstance(caught.value.__cause__, LoginRequired)
         pending = from_text(PendingAuthorization, to_text(caught.value.__cause__.pending))
         with pytest.raises(AuthorizationError, match="another state"):
-            await finish_login(site.url, oauth, pending, "https://app.example.com/callback", credentials=store)
+            await loop.finish_login(site.url, oauth, pending, "https://app.example.com/callback", credentials=store)
         site.server.faults.status = 503
         callback = await site.redirected(pending.url)
         with pytest.raises(AuthorizationError):
-            await finish_login(site.url, oauth, pending, callback, credentials=store)
+            await loop.finish_login(site.url, oauth, pending, callback, credentials=store)
         site.server.faults.status = None
         callback = await site.redirected(pending.url)
-        await finish_login(site.url, oauth, pending, callback, credentials=store)
-        async with open_http(site.url, auth=oauth, credentials=FileCredentials(tmp_path)) as client:
+        await loop.finish_login(site.url, oauth, pending, callback, credentials=store)
+        async with loop.open_http(site.url, auth=oauth, credentials=FileCredentials(tmp_path)) as client:
             assert (await client.call_tool("x")).text == "done"
 
-    run(play)
+    run(play, loop=loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from authkeys import ED25519
 from authsite import AuthSite, run
 from protectedsites import notes
 
+import mcpio.asyncio
 from mcpio.auth import (
     ApiKey,
     ApiKeys,
@@ -70,15 +72,23 @@ class Revocable:
 @asynccontextmanager
 async def protected(site: AuthSite, server: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[str]:
     """Serve the notes beside their authorization server, and give their URL."""
+    async with trio.open_nursery() as nursery:
+        yield await start_protected(site, nursery, server, **options)
+        nursery.cancel_scope.cancel()
+
+
+async def start_protected(
+    site: AuthSite, nursery: trio.Nursery, server: dict[str, Any] | None = None, **options: Any
+) -> str:
+    """Start to serve the notes, and return their URL."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
     site.server = AuthorizationServer(site.base, url, signer=SIGNER, **(server or {}))
     verify = [JwtVerifier(site.base, jwks={"keys": [{**SIGNER.public_jwk, "kid": "k1"}]})]
     auth = ResourceServer(**{"resource": url, "authorization_servers": [site.base], "verify": verify, **options})
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, notes(), listeners=[listener], auth=auth, websocket=WebSocketOptions()))
-        yield "ws" + url.removeprefix("http")
-        nursery.cancel_scope.cancel()
+    serve = partial(serve_http, notes(), listeners=[listener], auth=auth, websocket=WebSocketOptions())
+    await nursery.start(serve)
+    return "ws" + url.removeprefix("http")
 
 
 def logging_in(site: AuthSite, **more: Any) -> Any:
@@ -154,6 +164,22 @@ def test_connection_that_replaces_a_lost_one_asks_nobody() -> None:
         assert len(site.opened_urls) == 1
 
     run(play, clock=clock)
+
+
+def test_login_opens_a_client_on_asyncio() -> None:
+    async def play(site: AuthSite) -> None:
+        def start() -> str:
+            return trio.from_thread.run(start_protected, site, site.nursery, trio_token=site.token)
+
+        url = await asyncio.to_thread(start)
+        async with mcpio.asyncio.open_websocket(url, **logging_in(site)) as client:
+            assert (await who(client)).startswith("ada by client-")
+        with pytest.raises(ConnectFailed) as caught:
+            async with mcpio.asyncio.open_websocket(url, **logging_in(site, interaction="never")):
+                pass
+        assert isinstance(caught.value.__cause__, LoginRequired)
+
+    run(play, loop=mcpio.asyncio)
 
 
 def test_client_credentials_open_the_client() -> None:
