@@ -1,4 +1,4 @@
-"""A tool that tells how far it is, and stops when nobody waits for it any more."""
+"""A tool that reports its progress, and stops when its call is cancelled."""
 
 from __future__ import annotations
 
