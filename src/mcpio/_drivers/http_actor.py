@@ -272,7 +272,9 @@ class HttpActor(ABC):
     def _authorize(self, login: LoginDriver) -> None:
         while (effect := self._machine.next_effect()) is not None:
             login.perform(effect)
-        login.tell()
+        if login.tell():
+            # Private results are those of one user, and tools may be those of some scopes (CACHE-05).
+            self._driving.miss_changes()
 
     def _send(self, item: RequestItem) -> None:
         if isinstance(item, RequestHead):

@@ -22,7 +22,7 @@ from mcpio._drivers.fetch import fetch
 from mcpio._drivers.redirect import RedirectReceiver
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth
-from mcpio.auth.authorizer import Authorizer, CredentialsNotSaved, Verdict
+from mcpio.auth.authorizer import Authorized, Authorizer, CredentialsNotSaved, Verdict
 from mcpio.auth.credentials import Credentials, MemoryCredentials
 from mcpio.auth.effects import (
     AskUser,
@@ -263,11 +263,17 @@ class LoginDriver:
         else:
             self._start(lambda: self._perform(effect))
 
-    def tell(self) -> None:
-        """Report that tokens were not stored. Failures of authorization are those of the calls that wait."""
+    def tell(self) -> bool:
+        """Report that tokens were not stored, and return whether there was a login, which may be that of another user.
+
+        Failures of authorization are those of the calls that wait.
+        """
+        has_obtained = False
         while (event := self._authorizer.next_event()) is not None:
             if isinstance(event, CredentialsNotSaved):
                 report("tokens were not stored, and are lost with the process", event.error)
+            has_obtained = has_obtained or (isinstance(event, Authorized) and event.kind == "obtained")
+        return has_obtained
 
     def close(self) -> None:
         """Release what is held."""

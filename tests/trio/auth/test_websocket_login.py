@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -19,6 +20,8 @@ from authsite import AuthSite, run
 from protectedsites import notes
 
 import mcpio.asyncio
+from mcpio import Options, Server
+from mcpio.app.cache_hints import CacheHint
 from mcpio.auth import (
     ApiKey,
     ApiKeys,
@@ -46,9 +49,10 @@ from mcpio.auth.pkce import base64url
 from mcpio.backoff import Backoff
 from mcpio.errors import ConnectFailed, McpError, UnexpectedResponse
 from mcpio.framing.json import dumps
+from mcpio.revisions import REVISIONS
 from mcpio.stores import FileCredentials
 from mcpio.testing import AuthorizationServer
-from mcpio.trio import open_websocket, serve_http
+from mcpio.trio import open_http, open_websocket, serve_http
 from mcpio.websocket import WebSocketOptions
 
 SIGNER: Any = load_signer(ED25519, key_id="k1")
@@ -78,7 +82,11 @@ async def protected(site: AuthSite, server: dict[str, Any] | None = None, **opti
 
 
 async def start_protected(
-    site: AuthSite, nursery: trio.Nursery, server: dict[str, Any] | None = None, **options: Any
+    site: AuthSite,
+    nursery: trio.Nursery,
+    server: dict[str, Any] | None = None,
+    program: Server | None = None,
+    **options: Any,
 ) -> str:
     """Start to serve the notes, and return their URL."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -86,7 +94,7 @@ async def start_protected(
     site.server = AuthorizationServer(site.base, url, signer=SIGNER, **(server or {}))
     verify = [JwtVerifier(site.base, jwks={"keys": [{**SIGNER.public_jwk, "kid": "k1"}]})]
     auth = ResourceServer(**{"resource": url, "authorization_servers": [site.base], "verify": verify, **options})
-    serve = partial(serve_http, notes(), listeners=[listener], auth=auth, websocket=WebSocketOptions())
+    serve = partial(serve_http, program or notes(), listeners=[listener], auth=auth, websocket=WebSocketOptions())
     await nursery.start(serve)
     return "ws" + url.removeprefix("http")
 
@@ -299,6 +307,32 @@ def test_cancelled_login_leaves_no_lock(tmp_path: Any) -> None:
             assert scope.cancelled_caught
             async with open_websocket(url, **logging_in(site, credentials=store)) as client:
                 await who(client)
+
+    run(play)
+
+
+@pytest.mark.req("CACHE-05")
+def test_results_of_an_earlier_login_are_not_used_after_the_next_one() -> None:
+    """Over HTTP: a login in the middle of a session may be that of another user."""
+
+    async def play(site: AuthSite) -> None:
+        program, reads = notes(), []
+        program.options = attrs.evolve(program.options, revisions=REVISIONS)
+
+        @program.resource("notes:mine", name="mine", cache=CacheHint(60, "private"))
+        def mine() -> str:
+            reads.append(1)
+            return "mine"
+
+        async with protected(site, program=program) as url:
+            how = logging_in(site, era="stateless", options=Options(revisions=REVISIONS))
+            async with open_http("http" + url.removeprefix("ws"), **how) as client:
+                await client.read_resource("notes:mine")
+                await client.read_resource("notes:mine")
+                assert len(reads) == 1
+                await client.call_tool("erase")  # needs another scope, and so another login
+                await client.read_resource("notes:mine")
+        assert (len(site.opened_urls), len(reads)) == (2, 2)
 
     run(play)
 
