@@ -53,6 +53,7 @@ NEEDS = (
     Needs("cli/test_reloading.py", variable="MCPIO_LONG_TESTS"),
     Needs("docs/*", packages="sphinx gevent twisted waitress"),
     Needs("interop/test_sdk_*.py", packages="mcp"),
+    Needs("interop/test_fastmcp_programs.py", packages="fastmcp"),
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart mcp"),
     Needs("interop/test_uvloop.py", packages="uvloop"),
     Needs("interop/test_chromium.py", programs="chromium"),

@@ -16,7 +16,7 @@ from tree import ROOT, modules, project_files, settings
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
-FOREIGN = {"gevent_sockets.py", "mqtt_channel.py", "twisted_protocol.py"}
+FOREIGN = {"gevent_sockets.py", "memory.py", "mqtt_channel.py", "smart_home.py", "twisted_protocol.py"}
 """Examples that need what only developers install: tests/docs and tests/interop run them."""
 
 PAGES = {
