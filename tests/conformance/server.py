@@ -12,11 +12,11 @@ import attrs
 import trio
 
 from mcpio import Context, Server, ToolError
-from mcpio.app import Accepted
+from mcpio.app import Accepted, TaskOptions
 from mcpio.engine.options import Options
-from mcpio.errors import CapabilityMissing
+from mcpio.errors import CapabilityMissing, RequestError
 from mcpio.revisions import REVISIONS
-from mcpio.trio import serve_http
+from mcpio.trio import run_tasks, serve_http
 from mcpio.types import (
     AudioContent,
     BooleanSchema,
@@ -51,7 +51,11 @@ WAV = bytes.fromhex("524946462600000057415645666d74201000000001000100401f0000803
 """One sample of silence."""
 
 server = Server(
-    "everything", "1.0.0", title="What the conformance suite asks for", options=Options(revisions=REVISIONS)
+    "everything",
+    "1.0.0",
+    title="What the conformance suite asks for",
+    options=Options(revisions=REVISIONS),
+    tasks=TaskOptions(task_after=0.1, poll_interval=0.1),
 )
 
 
@@ -65,6 +69,7 @@ def main() -> None:
 async def serve(port: int) -> None:
     """Serve, and print the URL when clients can come."""
     async with trio.open_nursery() as nursery:
+        await nursery.start(run_tasks, server)
         listening = await nursery.start(partial(serve_http, server, port=port))
         print(listening.url, flush=True)
 
@@ -364,6 +369,68 @@ REGIONAL = {
 def test_custom_header(region: str) -> str:
     """Take an argument that a header field repeats, for proxies."""
     return f"Served in {region}."
+
+
+# Tools that run as tasks: the extension of 2026-07-28
+
+
+@attrs.frozen
+class Deletion:
+    """Whether to delete."""
+
+    confirm: bool
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Greet somebody, at once."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task_support="optional")
+async def slow_compute(ctx: Context, seconds: float = 1.0, label: str = "") -> str:
+    """Take some time, as a task for clients that take tasks."""
+    await ctx.sleep(seconds)
+    return f"Computed {label or 'something'} in {seconds} seconds."
+
+
+@server.tool(task_support="required")
+async def failing_job(ctx: Context) -> str:
+    """Fail after a while: the task is completed, by an error of the tool."""
+    await ctx.sleep(1.0)
+    raise ToolError("This job intentionally fails")
+
+
+@server.tool(task_support="required")
+async def protocol_error_job() -> str:
+    """Fail by an error of the protocol: the task has failed."""
+    raise RequestError(-32603, "This job intentionally ends in a protocol error")
+
+
+@server.tool(task_support="required")
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask the user inside of a task."""
+    answer = await ctx.elicit(f"Delete {filename}?", Deletion)
+    is_sure = isinstance(answer, Accepted) and answer.value.confirm
+    return f"{filename} was {'deleted' if is_sure else 'kept'}."
+
+
+@server.tool(task_support="required")
+async def multi_input(ctx: Context) -> str:
+    """Ask two questions at once inside of a task."""
+    name, friend = await ctx.together(
+        ctx.elicit("What is your name?", Person, key="name"),
+        ctx.elicit("And that of your friend?", Person, key="friend"),
+    )
+    return f"{name.action} and {friend.action}."
+
+
+@server.tool(task_support="required", becomes_task=True)
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask the user before the task begins."""
+    answer = await ctx.elicit("What is your name?", Person, key="user_name")
+    await ctx.become_task()
+    return f"Hello, {answer.value.name}!" if isinstance(answer, Accepted) else "Hello!"
 
 
 # Resources
