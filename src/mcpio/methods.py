@@ -14,7 +14,16 @@ import attrs
 from mcpio.revisions import REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import Payload
 
-__all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of", "official_name"]
+__all__ = [
+    "METHODS",
+    "TASK_EXTENSION_METHODS",
+    "Direction",
+    "Kind",
+    "Method",
+    "declares",
+    "method_of",
+    "official_name",
+]
 
 
 class Kind(enum.Enum):
@@ -318,5 +327,8 @@ _ROWS = (
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType({row.name: row for row in _ROWS})
 """Every method of every revision, by its name on the wire."""
+
+TASK_EXTENSION_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+"""The requests of the tasks extension of 2026-07-28: custom ones, two of them with names of methods of 2025-11-25."""
 
 _BY_PARAMS = {row.params.partition(":")[2]: row for row in _ROWS}

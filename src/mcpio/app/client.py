@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpac
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
-from mcpio._checks import checked, chosen, is_count
+from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client_handlers import (
     Elicitor,
@@ -52,6 +52,7 @@ from mcpio.types.lifecycle import (
     RootsCapability,
     SamplingCapability,
 )
+from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.tools import CONVERSIONS, CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ class ClientOptions(TypedDict, total=False):
     """Called with each other notification, typed; without ``on_log`` with log messages too. A plain function."""
     tasks: TaskOptions | None
     """Lets the server ask for messages and forms as tasks, and fetch the results later (2025-11-25)."""
+    tasks_extension: bool
+    """Whether a stateless server may answer calls of tools by tasks, which this client then follows: true by default.
+    Without it, tools that must be tasks cannot be called."""
     capabilities: ClientCapabilities | None
     """Declared as they are, such as ``sampling`` with ``tools``; members left out follow from the other options."""
     check_results: CheckResults | None
@@ -211,7 +215,15 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         tasks=declared.tasks or _tasks_capability(options.get("tasks"), given),
     )
     info = checked("info", options.get("info"), Implementation) or Implementation("mcpio", "0")
-    return ClientConnection(info, capabilities, options=_engine_options(options))
+    engine_options = _engine_options(options)
+    if required("tasks_extension", options.get("tasks_extension", True), bool) and _is_stateless(engine_options):
+        capabilities = attrs.evolve(capabilities, extensions={TASKS_EXTENSION: {}, **(declared.extensions or {})})
+    return ClientConnection(info, capabilities, options=engine_options)
+
+
+def _is_stateless(options: Options | None) -> bool:
+    """Return whether a client with these options may speak a revision without sessions."""
+    return bool((options or Options()).stateless_revisions)
 
 
 def _engine_options(options: ClientOptions) -> Options | None:
@@ -691,14 +703,33 @@ class Client(Session):
         """Send a request through the client's middleware, and return its typed result. See ``Session.request``.
 
         ``retry`` and ``fresh`` are as in ``CallOptions``. ``rounds`` is how often the request may be sent again with
-        answers to what a stateless server asks; with 0 an ``InputRequiredResult`` is returned to the caller.
+        answers to what a stateless server asks; with 0 an ``InputRequiredResult`` is returned to the caller. A call
+        that a stateless server answers by a task is followed to its end, within ``timeout`` once more.
         """
-        send = super().request
+        how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
+        how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
+        if request.__class__ is CallToolRequest and self.connection.era is Era.STATELESS:
+            from mcpio.app.tasks.following import to_the_end
+
+            return to_the_end(self._watch_tasks, self._request_task, request, **how)
+        return self._request_task(request, **how)
+
+    def _request_task(
+        self,
+        request: Any,
+        *,
+        retry: bool | None = None,
+        fresh: bool | None = None,
+        rounds: int | None = None,
+        **options: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Send a request as ``request`` does, and return a ``CreatedTask`` as it is."""
+        send: Callable[..., Coroutine[Any, Any, Any]] = super().request
         if self.connection.revision is not self._settled:
             self._settle_layers()
         if not self._layers and self._reconnector is None:
-            return send(request, timeout=timeout, on_progress=on_progress, related_to=related_to)
-        send = partial(send, timeout=timeout, on_progress=on_progress, related_to=related_to)
+            return send(request, **options)
+        send = partial(send, **options)
         if self._reconnector is not None:
             send = partial(self._reconnector.send, send)
         if not self._layers:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcpio.engine.client import ClientConnection
     from mcpio.events import Peer
 
-__all__ = ["ROUNDS", "AskedClient", "RoundsLayer", "send_in_rounds"]
+__all__ = ["ROUNDS", "AskedClient", "RoundsLayer", "answers_to", "send_in_rounds"]
 
 ROUNDS: Final = 10
 """How often one request is sent again with answers, unless told otherwise (MRTR-05)."""
@@ -115,7 +115,7 @@ async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most
         answers = None
         if result.input_requests:
             pauses = 0
-            answers = await _answers(client, result.input_requests)
+            answers = await answers_to(client, result.input_requests)
         else:
             # Only state: the server sheds load, or is not ready (MRTR-05).
             await client.driver.runtime.sleep(min(LATEST, SOONEST * 2.0**pauses))
@@ -139,7 +139,7 @@ def _check(request: Any, result: InputRequiredResult) -> None:
         raise InvalidMessage("result", "'input_required' needs inputRequests or requestState")
 
 
-async def _answers(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, Any]:
+async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, Any]:
     """Return the answers to all questions by their keys, in wire form. The callbacks run concurrently.
 
     Raises what a callback raises; the others are cancelled then.

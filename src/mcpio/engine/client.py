@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from mcpio.codec import codec
 from mcpio.engine.connection import Connection
+from mcpio.engine.gates import in_handshake
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
@@ -192,7 +193,8 @@ class ClientConnection(Connection):
     def _send_initialize(self, now: float, limit: Timeout, cookie: Any) -> OutgoingId:
         options = self._options
         latest = options.latest
-        params = encode(codec(latest), payload_of(InitializeRequest, latest.name, self.capabilities, self.info))
+        hello = payload_of(InitializeRequest, latest.name, in_handshake(self.capabilities), self.info)
+        params = encode(codec(latest), hello)
         id, method = self._outgoing.next_id, METHODS["initialize"]
         request, text = self._new_request(id, method.name, method, params, cookie, None, progress=False)
         self._send_request(request, text, limit, now)

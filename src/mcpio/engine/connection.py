@@ -1629,6 +1629,8 @@ class Connection:
         if waiting >= self._channel.limits.outgoing_requests:
             raise LocalProtocolError(f"{waiting} requests wait for an answer already")
         dialogue = self._dialogue
+        if method is None and name in METHODS and METHODS[name].exists_in(dialogue.codec.revision):
+            raise LocalProtocolError(f"{name} is a method of the protocol: send its own type")
         params = encode(dialogue.codec, request)
         if method is not None:
             dialogue.check_params(method, params)

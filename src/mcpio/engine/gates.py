@@ -8,7 +8,9 @@ request that a gateway passes on is judged like one of our own. ``engine.admissi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
+
+import attrs
 
 from mcpio.codec import Codec
 from mcpio.engine.table import Role
@@ -23,6 +25,7 @@ from mcpio.errors import (
 from mcpio.methods import Direction, Method, declares
 from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
+from mcpio.types.meta import TASKS_EXTENSION
 
 __all__ = [
     "RULES",
@@ -32,6 +35,7 @@ __all__ = [
     "addressed_to",
     "check_error",
     "decoded_error",
+    "in_handshake",
     "why_no_task",
     "why_not_asked",
     "why_not_sent",
@@ -39,6 +43,7 @@ __all__ = [
 ]
 
 Capabilities: TypeAlias = ClientCapabilities | ServerCapabilities
+C = TypeVar("C", ClientCapabilities, ServerCapabilities)
 
 Rule: TypeAlias = Callable[[Mapping[str, Any], Revision, Capabilities | None], str | None]
 """Returns the fault in params that a client of these capabilities is to serve, or ``None``."""
@@ -62,6 +67,15 @@ def why_not_sent(
         if holder is None or not declares(holder, path):
             return f"{method.name} needs the capability {'.'.join(path)}, which {whose} did not declare"
     return None
+
+
+def in_handshake(capabilities: C) -> C:
+    """Return capabilities of this side for the handshake era: its tasks are no extension (XTASK-16)."""
+    extensions = capabilities.extensions
+    if not extensions or TASKS_EXTENSION not in extensions:
+        return capabilities
+    rest = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
+    return attrs.evolve(capabilities, extensions=rest or None)
 
 
 def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mcpio.codec import Codec
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
-from mcpio.methods import METHODS, Kind, Method, method_of
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, method_of
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.lifecycle import ProgressNotification
 from mcpio.types.meta import META_RELATED_TASK
@@ -175,9 +175,12 @@ _OWN_VERBS = {
 
 
 def _check_custom(payload: CustomRequest | CustomNotification) -> None:
-    """Refuse methods of the protocol: they have types, and gates that a bare name would bypass (CAP-05)."""
+    """Refuse methods of the protocol: they have types, and gates that a bare name would bypass (CAP-05).
+
+    Some names are those of an extension in another revision; which one is spoken, the connection checks.
+    """
     _check_named(payload)
-    if payload.method in METHODS:
+    if payload.method in METHODS and payload.method not in TASK_EXTENSION_METHODS:
         raise LocalProtocolError(f"{payload.method} is a method of the protocol: send its own type")
 
 

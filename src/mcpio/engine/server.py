@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission
 from mcpio.engine.connection import LISTEN, Connection
 from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
-from mcpio.engine.gates import UNKNOWN_CLIENT
+from mcpio.engine.gates import UNKNOWN_CLIENT, in_handshake
 from mcpio.engine.inbox import KEEP
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
@@ -28,7 +26,7 @@ from mcpio.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
-from mcpio.types.meta import META_PROTOCOL_VERSION, TASKS_EXTENSION
+from mcpio.types.meta import META_PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from mcpio.engine.pending import IncomingDialogue, IncomingRequest
@@ -243,7 +241,7 @@ class ServerConnection(Connection):
             return
         try:
             result = payload_of(
-                InitializeResult, revision.name, _in_handshake(self.capabilities), self.info, self.instructions
+                InitializeResult, revision.name, in_handshake(self.capabilities), self.info, self.instructions
             )
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
@@ -283,12 +281,3 @@ class ServerConnection(Connection):
 def _has_envelope(message: jsonrpc.Request) -> bool:
     meta = message.params.get("_meta")
     return isinstance(meta, dict) and META_PROTOCOL_VERSION in meta
-
-
-def _in_handshake(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """Return the capabilities for the handshake era: its tasks are no extension (XTASK-16)."""
-    extensions = capabilities.extensions
-    if not extensions or TASKS_EXTENSION not in extensions:
-        return capabilities
-    rest = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
-    return attrs.evolve(capabilities, extensions=rest or None)

@@ -16,7 +16,7 @@ from mcpio.engine.pending import IncomingRequest
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.framing.json import JsonError, dumps, loads
-from mcpio.methods import METHODS, Kind, Method, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import Implementation, ServerCapabilities
 from mcpio.types.logging import at_least
@@ -30,7 +30,6 @@ __all__ = ["StatelessServer", "stateless_server"]
 
 _COMPLETE: Final = "complete"
 _TASK: Final = "task"
-_OF_TASKS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _INPUT_REQUIRED: Final = "input_required"
 _LOG: Final = "notifications/message"
 _RESERVED_CODES: Final = range(-32099, -32019)
@@ -61,7 +60,7 @@ class StatelessServer:
         self._custom = options.custom_methods
         if declares(capabilities, ("extensions", TASKS_EXTENSION)):
             # Their names are those of methods of 2025-11-25, with other params: the program reads these itself.
-            self._custom |= _OF_TASKS
+            self._custom |= TASK_EXTENSION_METHODS
         revision = options.stateless_revisions[0]
         self.codec = codec(revision)
         self.capabilities = capabilities

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpio.codec import codec
-from mcpio.engine.gates import decoded_error
+from mcpio.engine.gates import Capabilities, decoded_error
 from mcpio.engine.handshake import Handshake
 from mcpio.engine.payloads import encode
 from mcpio.engine.pending import OutgoingRequest
@@ -14,6 +14,7 @@ from mcpio.engine.table import Role
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import RequestContext
 from mcpio.framing import jsonrpc
+from mcpio.methods import declares
 from mcpio.revisions import Revision
 from mcpio.types.discovery import DiscoverResult
 from mcpio.types.inputs import InputRequiredResult
@@ -24,6 +25,7 @@ from mcpio.types.meta import (
     META_LOG_LEVEL,
     META_PROTOCOL_VERSION,
     META_SERVER_INFO,
+    TASKS_EXTENSION,
 )
 
 __all__ = ["UNKNOWN_SERVER", "StatelessClient", "server_info"]
@@ -33,6 +35,7 @@ UNKNOWN_SERVER: Final = Implementation("unknown", "0")
 
 _COMPLETE: Final = "complete"
 _INPUT_REQUIRED: Final = "input_required"
+_TASK: Final = "task"
 
 
 class StatelessClient(Handshake):
@@ -41,15 +44,18 @@ class StatelessClient(Handshake):
     Its phase is ``OPERATING`` as soon as the era is settled; the server never asks, so there is nothing to admit.
     """
 
-    __slots__ = ("_identity", "log_level")
+    __slots__ = ("_identity", "log_level", "takes_tasks")
 
     log_level: str | None
     """The least severe log messages wanted with each request; ``None`` for none (GONE-04)."""
+    takes_tasks: bool
+    """Whether a call may be answered by a task (XTASK-03)."""
 
     def __init__(self, info: Implementation, revision: Revision, *, identify: bool) -> None:
         super().__init__(Role.CLIENT, None)
         self.codec = codec(revision)
         self.log_level = None
+        self.takes_tasks = False
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
 
     def discovered(self, result: DiscoverResult, own: ClientCapabilities) -> None:
@@ -57,6 +63,11 @@ class StatelessClient(Handshake):
         revision, info = self.codec.revision, server_info(result.meta, self.codec.revision)
         self.settle(RequestContext(revision.era, revision, result.capabilities, info, None, None, None), own)
         self.instructions = result.instructions
+
+    def declare(self, own: Capabilities) -> None:
+        """Set the capabilities of this side."""
+        super().declare(own)
+        self.takes_tasks = declares(own, ("extensions", TASKS_EXTENSION))
 
     def stamped(self, params: Mapping[str, Any], own: ClientCapabilities) -> dict[str, Any]:
         """Return params with the envelope (ENV-01, ENV-02, ENV-08)."""
@@ -80,6 +91,10 @@ class StatelessClient(Handshake):
                 fault = "'input_required' needs inputRequests or requestState"
                 raise InvalidMessage("", fault, self.codec.revision.name)
             return asked
+        if kind == _TASK and request.name == "tools/call" and self.takes_tasks:
+            from mcpio.types.task_extension import CreatedTask  # few servers have tasks
+
+            return self.codec.decode(result, CreatedTask, odd)
         if kind != _COMPLETE:
             raise InvalidMessage(
                 "resultType", f"{kind!r:.100} does not answer {request.name}", self.codec.revision.name

@@ -101,7 +101,8 @@ class TaskCalls(ABC):
 
         Args:
             request: The request.
-            ttl: Seconds that the peer is asked to keep the task; it may decide otherwise.
+            ttl: Seconds that the peer is asked to keep the task; it may decide otherwise. A stateless server is not
+                asked: it decides how long, and which calls become tasks.
             on_status: Called with each new state that becomes known.
             timeout: How long the peer may take to create the task.
             on_progress: Called with progress until the task is over.
@@ -120,7 +121,7 @@ class TaskCalls(ABC):
         fault = await self._fault_in_task(request)
         if fault is not None:
             raise LocalProtocolError(fault)
-        ask = partial(self.request, timeout=timeout, on_progress=on_progress, related_to=related_to)
+        ask = partial(self._request_task, timeout=timeout, on_progress=on_progress, related_to=related_to)
         return await start_task(watch, request, ttl, ask, on_status, related_to)
 
     @overload
@@ -178,6 +179,10 @@ class TaskCalls(ABC):
 
         fetch = partial(self.list_tasks, timeout=timeout)
         return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
+
+    def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
+        """Send a request that may become a task, and return what the peer answered at once."""
+        return self.request(request, **options)
 
     def _sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
         """Return the call that sends a request: a plain one, or one that runs it as a task and waits."""

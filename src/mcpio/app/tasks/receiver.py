@@ -39,7 +39,7 @@ from mcpio.engine.task_records import (
 )
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
-from mcpio.methods import METHODS, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, declares
 from mcpio.revisions import REV_2025_11_25, Era, Revision
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
@@ -583,7 +583,7 @@ class ToolTasks(TaskReceiver):
         super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed, settle=settle)
         self.handlers[_CALL] = self._call
         self._stateless: TaskExtension | None = None
-        for method in self.extension_methods:
+        for method in TASK_EXTENSION_METHODS:
             self.handlers[method] = self._in_both_eras(method, self.handlers.get(method))
         self._tools = tools
         self._plain_call = call
@@ -595,9 +595,6 @@ class ToolTasks(TaskReceiver):
         lists = told_apart if self.options.list is None else self.options.list
         requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if self.takes_calls else None
         return ServerTasksCapability({} if lists else None, {}, requests)
-
-    extension_methods: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-    """The requests of stateless clients about tasks."""
 
     @property
     def takes_calls(self) -> bool:

@@ -25,7 +25,7 @@ from mcpio.engine.table import Role
 from mcpio.engine.task_records import LONGEST
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
 from mcpio.methods import METHODS, Method, method_of
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Era
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE
 from mcpio.types.tasks import (
     CancelTaskRequest,
@@ -42,15 +42,22 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, TaskSupport, Tool
 
 if TYPE_CHECKING:
     from mcpio.events import IncomingId
+    from mcpio.types.task_extension import CreatedTask, DetailedTask
 
 __all__ = [
     "LONGEST_WAIT",
+    "Clock",
     "StatusCallback",
     "TaskHandle",
     "TaskWatch",
     "as_task",
     "call_as_task",
     "fault_in_task",
+    "flat_task",
+    "follow",
+    "is_over",
+    "looks",
+    "poll_interval",
     "run_task",
     "start_task",
 ]
@@ -152,7 +159,7 @@ class TaskHandle(Generic[R]):
     @property
     def done(self) -> bool:
         """Whether the task is known to be over."""
-        return not self.id or self._payload is not None or _is_over(self.last)
+        return not self.id or self._payload is not None or is_over(self.last)
 
     async def status(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
         """Request the state of the task and return it (TASK-19). Raises as ``Session.request`` does.
@@ -180,7 +187,7 @@ class TaskHandle(Generic[R]):
             return answered
         if self._payload is None:
             try:
-                await self._wait(_Clock(self, self._watch.session, timeout), poll=poll)
+                await self._wait(Clock(self, self._watch.session, timeout), poll=poll)
             except Exception as error:
                 if isinstance(error, RequestTimeout):
                     self._give_up()
@@ -204,14 +211,14 @@ class TaskHandle(Generic[R]):
     def note(self, state: Task) -> None:
         """Record a state that the peer reported. A task that is over stays as it ended (TASK-14)."""
         before = self.last
-        if _is_over(before):
+        if is_over(before):
             return
         self.last = state
-        if _looks(before) != _looks(state):
+        if looks(before) != looks(state):
             if self.on_status is not None:
                 self._watch.call_back("a callback for the status of a task", self.on_status, state)
             self._changed.notify_all()
-        if _is_over(state):
+        if is_over(state):
             self._watch.release(self)
 
     def settle(self, plain: Any) -> None:
@@ -229,9 +236,9 @@ class TaskHandle(Generic[R]):
 
     # Inside
 
-    async def _wait(self, clock: _Clock, *, poll: bool) -> None:
+    async def _wait(self, clock: Clock, *, poll: bool) -> None:
         """Wait for the result."""
-        while poll and not _is_over(self.last) and not _wants_input(self.last):
+        while poll and not is_over(self.last) and not _wants_input(self.last):
             await self._next_state(self.last, clock)
         try:
             await self._fetch(clock.left())
@@ -240,9 +247,9 @@ class TaskHandle(Generic[R]):
                 raise RequestCancelled(self.operation, self.last.status_message) from error
             raise
 
-    async def _next_state(self, seen: Task | None, clock: _Clock | None) -> Task:
-        while self.last is None or _looks(self.last) == _looks(seen):
-            if self.last is not None and await self._changed.wait(_interval(self.last, clock)):
+    async def _next_state(self, seen: Task | None, clock: Clock | None) -> Task:
+        while self.last is None or looks(self.last) == looks(seen):
+            if self.last is not None and await self._changed.wait(poll_interval(self.last, clock)):
                 continue
             await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
         return self.last
@@ -255,7 +262,7 @@ class TaskHandle(Generic[R]):
         """Keep the request for the result open during an iteration. Its outcome shows in the state."""
         try:
             with suppress(Exception):
-                await self._fetch(_Clock(self, self._watch.session, DEFAULT).left())
+                await self._fetch(Clock(self, self._watch.session, DEFAULT).left())
                 await self.status()
         finally:
             self._is_fetching = False
@@ -308,13 +315,13 @@ class _States(AsyncIterator[Task]):
         self._seen: Task | None = None
 
     async def __anext__(self) -> Task:
-        if not self._handle.id or _is_over(self._seen):
+        if not self._handle.id or is_over(self._seen):
             raise StopAsyncIteration
         self._seen = await self._handle.next_state(self._seen)
         return self._seen
 
 
-class _Clock:
+class Clock:
     """The time left to wait for a result."""
 
     def __init__(self, handle: TaskHandle[Any], session: Requester, timeout: Timeout | float | None | Default) -> None:
@@ -350,7 +357,7 @@ def _seconds(timeout: Timeout | float | None) -> float | None:
         raise LocalProtocolError(str(error)) from None
 
 
-def _interval(state: Task, clock: _Clock | None) -> float:
+def poll_interval(state: Task, clock: Clock | None) -> float:
     """Return the time to wait before the next poll, in seconds."""
     interval = _INTERVAL if state.poll_interval is None else max(_in_seconds(state.poll_interval), _SHORTEST)
     left = None if clock is None else clock.left()
@@ -362,12 +369,13 @@ def _in_seconds(milliseconds: float) -> float:
     return min(milliseconds, LONGEST) / 1000
 
 
-def _looks(state: Task | None) -> tuple[str, str | None] | None:
+def looks(state: Task | None) -> tuple[str, str | None] | None:
     """Return what distinguishes a state from the one before, for a watcher."""
     return None if state is None else (state.status, state.status_message)
 
 
-def _is_over(state: Task | None) -> bool:
+def is_over(state: Task | None) -> bool:
+    """Return whether a task is known to be over."""
     return state is not None and state.status in _OVER
 
 
@@ -397,7 +405,12 @@ class TaskWatch:
         if result_type is None:
             is_client = self.session.connection.role is Role.CLIENT
             result_type = CallToolResult if is_client else GetTaskPayloadResult
-        handle: TaskHandle[Any] = TaskHandle(self, id, result_type, checked_callback("on_status", on_status))
+        make: type[TaskHandle[Any]] = TaskHandle
+        if _is_stateless(self.session):
+            from mcpio.app.tasks.following import StatelessTaskHandle
+
+            make = StatelessTaskHandle
+        handle = make(self, id, result_type, checked_callback("on_status", on_status))
         if id:
             self._clear()
             self._handles.setdefault(id, WeakSet()).add(handle)
@@ -451,20 +464,48 @@ async def start_task(
     """Send a request that asks for a task, and return its handle."""
     checked_callback("on_status", on_status)
     method = _method(request)
-    answer, early = await watch.start(_augmented(request, ttl), ask)
-    if not isinstance(answer, CreateTaskResult):
+    # A stateless server decides by itself.
+    answer, early = await watch.start(request if _is_stateless(watch.session) else _augmented(request, ttl), ask)
+    if isinstance(answer, method.result_type):
         handle = watch.handle("", method.result_type, on_status)
         handle.settle(answer)
         return handle
-    handle = watch.handle(answer.task.task_id, method.result_type, on_status)
-    handle.operation = describe_request({"method": method.name, "params": {"name": getattr(request, "name", None)}})
-    handle.owned, handle.related_to = True, related_to
-    said = answer.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
-    handle.immediate_response = said if isinstance(said, str) else None
-    handle.note(answer.task)
+    handle = follow(watch, request, answer, on_status, related_to)
     if early is not None:
         handle.note(early)
     return handle
+
+
+def follow(
+    watch: TaskWatch,
+    request: Any,
+    created: CreateTaskResult | CreatedTask,
+    on_status: StatusCallback | None,
+    related_to: IncomingId | None,
+) -> TaskHandle[Any]:
+    """Return the handle of a task that was just made of a request. It owns the task."""
+    method = _method(request)
+    state = created.task if isinstance(created, CreateTaskResult) else flat_task(created)
+    handle = watch.handle(state.task_id, method.result_type, on_status)
+    handle.operation = describe_request({"method": method.name, "params": {"name": getattr(request, "name", None)}})
+    handle.owned, handle.related_to = True, related_to
+    said = created.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
+    handle.immediate_response = said if isinstance(said, str) else None
+    handle.note(state)
+    return handle
+
+
+def flat_task(state: CreatedTask | DetailedTask) -> Task:
+    """Return a ``Task`` from a message of a stateless server."""
+    return Task(
+        state.task_id,
+        state.status,
+        state.created_at,
+        state.last_updated_at,
+        state.ttl_ms,
+        state.status_message,
+        state.poll_interval_ms,
+    )
 
 
 async def run_task(
@@ -542,6 +583,11 @@ async def _must_be_task(client: TaskClient, request: CallToolRequest) -> bool:
         return False
     tool = await client.tool(request.name)
     return tool is not None and _support(tool) == "required"
+
+
+def _is_stateless(session: Requester) -> bool:
+    revision = session.connection.revision
+    return revision is not None and revision.era is Era.STATELESS
 
 
 def _unsupported(client: TaskClient) -> bool:

@@ -1,0 +1,162 @@
+"""Tasks of a stateless server, followed by its client: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
+
+The server decides which calls become tasks. The state of a task has all there is to know: the questions that it waits
+for, which the client's callbacks answer, and its outcome. A task is polled as often as the server asks for (XTASK-14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mcpio.app.client_inputs import answers_to
+from mcpio.app.tasks.requester import Clock, TaskHandle, TaskWatch, flat_task, follow, is_over, looks, poll_interval
+from mcpio.codec import codec
+from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestCancelled, RequestError
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types.custom import CustomRequest
+from mcpio.types.task_extension import CreatedTask, DetailedTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcpio.events import IncomingId
+    from mcpio.types.inputs import InputRequest
+    from mcpio.types.tasks import Task
+    from mcpio.types.tools import CallToolRequest
+
+__all__ = ["StatelessTaskHandle", "to_the_end"]
+
+R = TypeVar("R")
+
+_CODEC: Final = codec(REV_2026_07_28)
+
+
+async def to_the_end(
+    watch: Callable[[], TaskWatch],
+    send: Callable[..., Coroutine[Any, Any, Any]],
+    request: CallToolRequest,
+    *,
+    timeout: Timeout | float | None | Default,
+    related_to: IncomingId | None,
+    **how: Any,
+) -> Any:
+    """Call a tool and return its result, also where the server answers by a task (XTASK-03, XTASK-17).
+
+    The call and the task have ``timeout`` each. Raises as ``Session.request`` and ``TaskHandle.result``.
+    """
+    answer = await send(request, timeout=timeout, related_to=related_to, **how)
+    if not isinstance(answer, CreatedTask):
+        return answer
+    return await follow(watch(), request, answer, None, related_to).result(timeout=timeout)
+
+
+class StatelessTaskHandle(TaskHandle[R]):
+    """One task of a stateless server. Whoever waits for its result, or iterates over it, answers its questions."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._detail: DetailedTask | None = None
+        # The keys of questions that were answered, which a later poll may still show (XTASK-09).
+        self._answered: set[str] = set()
+        self._is_answering = False
+
+    async def status(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
+        """Request the state of the task and return it (XTASK-06). Raises as ``Session.request`` does.
+
+        Raises RequestError (-32602) if the server no longer knows the task.
+        """
+        result = await self._send("tasks/get", timeout)
+        detail = _CODEC.decode(result, DetailedTask)
+        if detail.task_id != self.id:
+            raise InvalidMessage("taskId", f"expected {self.id!r:.100}, got {detail.task_id!r:.100}")
+        state = flat_task(detail)
+        if self._detail is None or not is_over(self.last):
+            self._detail = detail
+            self.note(state)
+        return state
+
+    async def cancel(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
+        """Ask the server to cancel the task, and return its state, which may be another yet (XTASK-10)."""
+        await self._send("tasks/cancel", timeout)
+        return await self.status(timeout=timeout)
+
+    async def next_state(self, seen: Task | None) -> Task:
+        """Wait for a state that differs from ``seen``, and return it. Meanwhile questions are answered."""
+        while self.last is None or looks(self.last) == looks(seen):
+            await self._advance(None)
+        return self.last
+
+    # Inside
+
+    async def _wait(self, clock: Clock, *, poll: bool) -> None:
+        del poll  # a request for the result alone does not exist
+        while self._detail is None or not is_over(self.last):
+            await self._advance(clock)
+
+    async def _advance(self, clock: Clock | None) -> None:
+        """Answer the questions, or else wait until the next poll is due; then poll."""
+        questions = self._questions()
+        if questions and not self._is_answering:
+            await self._answer(questions, clock)
+        elif self.last is not None:
+            await self._changed.wait(poll_interval(self.last, clock))
+        await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
+
+    def _questions(self) -> Mapping[str, InputRequest]:
+        """Return the questions that were not answered yet, by their keys."""
+        detail = self._detail
+        if detail is None or detail.status != "input_required":
+            return {}
+        asked = detail.input_requests or {}
+        return {key: question for key, question in asked.items() if key not in self._answered}
+
+    async def _answer(self, questions: Mapping[str, InputRequest], clock: Clock | None) -> None:
+        """Answer questions by the client's callbacks. If one of these fails, the task is given up."""
+        client: Any = self._watch.session
+        self._is_answering = True
+        try:
+            answers = await answers_to(client, questions)
+            self._answered |= answers.keys()
+            await self._send("tasks/update", DEFAULT if clock is None else clock.for_a_look(), inputResponses=answers)
+        except Exception:
+            self._give_up()
+            raise
+        finally:
+            self._is_answering = False
+
+    async def _send(self, method: str, timeout: Timeout | float | None | Default, **more: Any) -> Any:
+        if not self.id:
+            raise LocalProtocolError(f"{self.operation}: the peer made no task of it, and has answered already")
+        request = CustomRequest(method, {"taskId": self.id, **more})
+        return await self._watch.session.request(request, timeout=timeout)
+
+    def _give_up(self) -> None:
+        if self.owned and not self.done:
+            session = self._watch.session
+            with suppress(LocalProtocolError, NoBackChannel):
+                request = CustomRequest("tasks/cancel", {"taskId": self.id})
+                session.connection.send_request(request, now=session.driver.now())
+                session.driver.wake()
+
+    def _decoded(self) -> R:
+        detail: Any = self._detail
+        if detail.status == "cancelled":
+            raise RequestCancelled(self.operation, detail.status_message)
+        if detail.status == "failed":
+            raise _failure(detail)
+        if detail.result is None:
+            raise InvalidMessage("result", "a completed task needs its result")
+        result: R = _CODEC.decode(detail.result, self._result_type)
+        return result
+
+
+def _failure(detail: DetailedTask) -> RequestError:
+    """Return the error of a failed task (XTASK-07)."""
+    error: Any = detail.error or {}
+    code, message = error.get("code"), error.get("message")
+    if type(code) is not int or not isinstance(message, str):
+        return RequestError(ErrorCode.INTERNAL_ERROR, detail.status_message or "The task failed, and does not say why")
+    return RequestError(code, message, error.get("data"))
