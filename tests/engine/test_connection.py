@@ -494,3 +494,11 @@ def test_emit_profile_writes_in_the_dialect() -> None:
     progress, answer = sent(connection)
     assert progress["method"] == "progress"
     assert answer["result"]["content"][0]["type"] == "resource/link"
+
+
+@pytest.mark.req("CAP-05", "XTASK-16")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
+def test_custom_request_with_the_name_of_a_method_of_the_session_is_refused(method: str) -> None:
+    connection = client()
+    with pytest.raises(LocalProtocolError, match=f"{method} is a method of the protocol: send its own type"):
+        connection.send_request(CustomRequest(method, {"taskId": "t"}), 0.0)

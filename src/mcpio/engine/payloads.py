@@ -180,7 +180,8 @@ def _check_custom(payload: CustomRequest | CustomNotification) -> None:
     Some names are those of an extension in another revision; which one is spoken, the connection checks.
     """
     _check_named(payload)
-    if payload.method in METHODS and payload.method not in TASK_EXTENSION_METHODS:
+    is_ambiguous = isinstance(payload, CustomRequest) and payload.method in TASK_EXTENSION_METHODS
+    if payload.method in METHODS and not is_ambiguous:
         raise LocalProtocolError(f"{payload.method} is a method of the protocol: send its own type")
 
 
