@@ -43,7 +43,7 @@ def opened(**options: Any) -> Played[Client]:
     played.session = Client(connection, played, **given)
     opening = played.start(played.session.initialize())
     asked = played.asked("server/discover")
-    capabilities = {"tools": {}, "prompts": {}, "extensions": {TASKS_EXTENSION: {}}}
+    capabilities: dict[str, Any] = {"tools": {}, "prompts": {}, "extensions": {TASKS_EXTENSION: {}}}
     found = {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "ttlMs": 0, "cacheScope": "private"}
     complete(played, asked, **found, _meta={META_SERVER_INFO: INFO})
     assert opening.state == "returned"
@@ -280,7 +280,9 @@ def test_handle_knows_the_states_of_its_task() -> None:
     assert "task" not in asked["params"]
     played.answer(asked, **CREATED)
     handle = start.result
-    assert (handle.id, handle.owned, handle.last.status, handle.last.ttl) == ("t", True, "working", 60_000)
+    assert (handle.id, handle.owned) == ("t", True)
+    assert handle.last is not None
+    assert (handle.last.status, handle.last.ttl) == ("working", 60_000)
 
     async def states() -> list[str]:
         return [state.status async for state in handle]
