@@ -11,6 +11,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import ProgressCallback
@@ -201,5 +202,15 @@ class TaskCalls(ABC):
         if self._task_watch is None:
             from mcpio.app.tasks.requester import TaskWatch
 
-            self._task_watch = TaskWatch(self, self._call_back)
+            self._task_watch = TaskWatch(self, self._call_back, self._task_handle_type)
         return self._task_watch
+
+    def _task_handle_type(self) -> type[TaskHandle[Any]]:
+        revision = self.connection.revision
+        if revision is not None and revision.era is Era.STATELESS:
+            from mcpio.app.tasks.following import StatelessTaskHandle
+
+            return StatelessTaskHandle
+        from mcpio.app.tasks.requester import TaskHandle
+
+        return TaskHandle

@@ -390,9 +390,16 @@ _EARLY: Final = 64
 class TaskWatch:
     """The handles of one session, and the states that the peer reports for their tasks."""
 
-    def __init__(self, session: Requester, call_back: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        session: Requester,
+        call_back: Callable[..., None],
+        handle_type: Callable[[], type[TaskHandle[Any]]] = lambda: TaskHandle,
+    ) -> None:
+        """``handle_type`` returns the class of handles for the era of the session."""
         self.session = session
         self.call_back = call_back
+        self._handle_type = handle_type
         self._handles: dict[str, WeakSet[TaskHandle[Any]]] = {}
         self._enough = _EARLY
         # Handles with callbacks are kept alive here, since the program may not keep them.
@@ -405,12 +412,7 @@ class TaskWatch:
         if result_type is None:
             is_client = self.session.connection.role is Role.CLIENT
             result_type = CallToolResult if is_client else GetTaskPayloadResult
-        make: type[TaskHandle[Any]] = TaskHandle
-        if _is_stateless(self.session):
-            from mcpio.app.tasks.following import StatelessTaskHandle
-
-            make = StatelessTaskHandle
-        handle = make(self, id, result_type, checked_callback("on_status", on_status))
+        handle = self._handle_type()(self, id, result_type, checked_callback("on_status", on_status))
         if id:
             self._clear()
             self._handles.setdefault(id, WeakSet()).add(handle)
