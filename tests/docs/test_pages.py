@@ -174,7 +174,7 @@ def test_every_driver_is_in_the_list_of_loops() -> None:
         said = set(re.findall(r"\b(\w+)\b", cells("loops.md", "Which driver runs on which event loop", column)))
         assert {name for name in module.__all__ if re.fullmatch(drivers, name)} - said == set()
     wanting = [row for row in text("loops.md").splitlines() if "**none**" in row]
-    absent = {"open_websocket", "serve_websocket"}
+    absent = {"serve_websocket"}
     assert {name for row in wanting for name in re.findall(r"`(\w+)", row.split("|")[2])} >= absent
     assert not absent & set(mcpio.asyncio.__all__)
 

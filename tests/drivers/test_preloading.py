@@ -20,6 +20,7 @@ SOURCE = Path(mcpio.__file__).parent
 OTHER_MODULES = {
     "_drivers/credential_files.py": "of clients",
     "_drivers/login.py": "of clients",
+    "_drivers/servers.py": "of clients",
     "_drivers/sockets/client.py": "of clients",
     "app/batching.py": "of clients",
     "app/client.py": "of clients",

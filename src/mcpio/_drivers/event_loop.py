@@ -72,6 +72,9 @@ class EventLoop(Protocol):
     def event(self) -> Flag:
         """Return a flag that stays up."""
 
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """Return a lock that one task holds at a time, in the order in which they came."""
+
     def scope(self, seconds: float | None = None) -> CancelScope:
         """Return a block that can be cancelled; ``seconds`` is how long it may take, ``None`` for no limit."""
 

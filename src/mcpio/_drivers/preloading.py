@@ -24,6 +24,7 @@ _LATE: Final = (
     "mcpio.app.health",
     "mcpio.app.logs",
     "mcpio.app.middleware",
+    "mcpio.app.mounting",
     "mcpio.app.registry.dependencies",
     "mcpio.app.reporting",
     "mcpio.app.rounds",

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from mcpio.asyncio._login import finish_login as finish_login
     from mcpio.asyncio._memory import memory_client as memory_client
     from mcpio.asyncio._process import ChildProcess as ChildProcess
+    from mcpio.asyncio._proxy import proxy as proxy
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
+    from mcpio.asyncio._servers import Servers as Servers
+    from mcpio.asyncio._servers import ServerSource as ServerSource
+    from mcpio.asyncio._servers import ServerState as ServerState
+    from mcpio.asyncio._servers import open_servers as open_servers
     from mcpio.asyncio._serving import ServeSocketOptions as ServeSocketOptions
     from mcpio.asyncio._serving import SocketListening as SocketListening
     from mcpio.asyncio._serving import SocketPeer as SocketPeer
@@ -60,7 +65,9 @@ else:
             "_login": "finish_login",
             "_memory": "memory_client",
             "_process": "ChildProcess",
+            "_proxy": "proxy",
             "_runtime": "AsyncioRuntime",
+            "_servers": "ServerSource ServerState Servers open_servers",
             "_serving": "ServeSocketOptions SocketListening SocketPeer serve_tcp serve_unix",
             "_sockets": (
                 "SocketOptions TcpOptions WebSocketConnectOptions connect_tcp connect_unix connect_websocket "

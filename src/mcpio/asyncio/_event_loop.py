@@ -118,6 +118,10 @@ class AsyncioEventLoop:
         """Return a flag that stays up."""
         return asyncio.Event()
 
+    def lock(self) -> asyncio.Lock:
+        """Return a lock."""
+        return asyncio.Lock()
+
     def scope(self, seconds: float | None = None) -> CancelScope:
         """Return a cancel scope."""
         return CancelScope(seconds)

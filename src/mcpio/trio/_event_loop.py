@@ -36,6 +36,10 @@ class TrioEventLoop:
         """Return a flag that stays up."""
         return trio.Event()
 
+    def lock(self) -> trio.Lock:
+        """Return a lock."""
+        return trio.Lock()
+
     def scope(self, seconds: float | None = None) -> trio.CancelScope:
         """Return a cancel scope."""
         return trio.CancelScope(deadline=inf if seconds is None else trio.current_time() + seconds)

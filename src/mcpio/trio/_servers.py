@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal, Unpack
 
-import trio
-
-from mcpio import types
-from mcpio._drivers import report
-from mcpio.app.client import CallOptions, Client, ClientOptions
-from mcpio.app.gathering import Gathered, PublicNames
-from mcpio.app.servers_config import ServerEntry
-from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, NoBackChannel
-from mcpio.restarts import Restarts
-from mcpio.trio._nurseries import ungrouped
+import mcpio.trio as drivers
+from mcpio._drivers.servers import START_TIMEOUT, OnChange, Servers, ServerSource, ServerState, run_servers
+from mcpio.app.client import ClientOptions
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import check_in_trio
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from mcpio.backoff import Backoff
     from mcpio.restarts import RestartPolicy
-    from mcpio.types.prompts import GetPromptResult, Prompt
-    from mcpio.types.resources import Resource
-    from mcpio.types.tools import CallToolResult, Tool
 
-__all__ = ["ServerSource", "ServerState", "Servers", "open_servers", "opener_of"]
-
-T = TypeVar("T")
-
-ServerState: TypeAlias = Literal["starting", "ready", "restarting", "failed"]
-
-ServerSource: TypeAlias = ServerEntry | Callable[..., AbstractAsyncContextManager[Client]]
-"""An entry of a configuration, or a function that opens a client with ``ClientOptions``, such as
-``partial(open_unix, path)`` or ``partial(memory_client, server)``."""
-
-OnChange: TypeAlias = Callable[[str, str], None]
-
-START_TIMEOUT: Final = 10.0
-"""The default of ``start_timeout``, in seconds."""
+__all__ = ["ServerSource", "ServerState", "Servers", "open_servers"]
 
 
 @asynccontextmanager
@@ -64,273 +42,14 @@ async def open_servers(
     ``"resources"`` when the server reports that this list has changed. ``options`` are those of every client.
     """
     check_in_trio("clients")
-    if on_failure not in ("keep", "raise"):
-        raise ValueError(f"on_failure= is 'keep' or 'raise', not {on_failure!r:.60}")
-    servers = Servers(config, restart, on_change, options)
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            for name in servers:
-                nursery.start_soon(servers._run, name)  # noqa: SLF001  the two are one
-            with trio.move_on_after(start_timeout):
-                await servers._settled(stop_at_failure=on_failure == "raise")  # noqa: SLF001  likewise
-            try:
-                if on_failure == "raise":
-                    servers._raise_failure()  # noqa: SLF001  likewise
-                yield servers
-            finally:
-                nursery.cancel_scope.cancel()
-
-
-class Servers:
-    """Many servers, each with its own client, and their tools and prompts under public names."""
-
-    def __init__(
-        self,
-        config: Mapping[str, ServerSource],
-        policy: Backoff | RestartPolicy | None,
-        on_change: OnChange | None,
-        options: ClientOptions,
-    ) -> None:
-        """For ``open_servers``."""
-        self._config = config
-        self._policy = policy
-        self._on_change = on_change
-        self._options = options
-        self._states: dict[str, ServerState] = {name: "starting" for name in config if not _is_disabled(config, name)}
-        self._clients: dict[str, Client] = {}
-        self._errors: dict[str, McpError] = {}
-        self._tools = PublicNames(self._states)
-        self._prompts = PublicNames(self._states)
-        self._changed = trio.Event()
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the servers' names, in the order of the configuration."""
-        return iter(self._states)
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def __getitem__(self, name: str) -> Client:
-        """Return the client of a server.
-
-        With ``restart`` a server that was started again has another client. Raises KeyError for an unknown name, and
-        ConnectFailed for a server that is not ready, with the reason.
-        """
-        state = self._states[name]
-        if state == "ready":
-            return self._clients[name]
-        error = ConnectFailed(f"the server {name!r} is not ready: {self._errors.get(name, state)}")
-        error.__cause__ = self._errors.get(name)
-        raise error
-
-    def state(self, name: str) -> ServerState:
-        """Return the state of a server. Raises KeyError for an unknown name."""
-        return self._states[name]
-
-    def error(self, name: str) -> McpError | None:
-        """Return why a server failed or is being restarted, or ``None``."""
-        return self._errors.get(name)
-
-    async def ready(self, name: str) -> Client:
-        """Wait until a server is ready, and return its client. Raises ConnectFailed if the server has failed."""
-        while self._states[name] in ("starting", "restarting"):
-            await self._changed.wait()
-        return self[name]
-
-    async def tools(self, **call: Unpack[CallOptions]) -> list[Gathered[Tool]]:
-        """Return the tools of all servers that are ready, under public names.
-
-        A server whose list fails has none; ``on_change`` or its own calls tell why. All are asked at once.
-        """
-
-        async def listed(client: Client) -> list[Tool]:
-            return [tool async for tool in client.tools(**call)] if _offers(client, "tools") else []
-
-        return await self._gather(self._tools, listed)
-
-    async def prompts(self, **call: Unpack[CallOptions]) -> list[Gathered[Prompt]]:
-        """Return the prompts of all servers that are ready, as ``tools`` does."""
-
-        async def listed(client: Client) -> list[Prompt]:
-            return [prompt async for prompt in client.prompts(**call)] if _offers(client, "prompts") else []
-
-        return await self._gather(self._prompts, listed)
-
-    async def resources(self, **call: Unpack[CallOptions]) -> list[Gathered[Resource]]:
-        """Return the resources of all servers that are ready. Read one with ``servers[it.server].read_resource``."""
-
-        async def listed(client: Client) -> list[Resource]:
-            return [each async for each in client.resources(**call)] if _offers(client, "resources") else []
-
-        return await self._gather(PublicNames(self._states), listed)
-
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
-    ) -> CallToolResult:
-        """Call the tool of a public name, at the server that lists it.
-
-        Raises LookupError if no server lists it, ConnectFailed if its server is not ready, and as ``Client.call_tool``.
-        """
-        server = self._tools.server_of(name)
-        return await self[server].call_tool(await self._found(self._tools, name, self.tools), arguments, **call)
-
-    async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
-    ) -> GetPromptResult:
-        """Fill in the prompt of a public name, at the server that lists it. Raises as ``call_tool``."""
-        server = self._prompts.server_of(name)
-        return await self[server].get_prompt(await self._found(self._prompts, name, self.prompts), arguments, **call)
-
-    async def _found(self, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]) -> str:
-        """Return the server's own name of an item. Asks for the lists again if it is not known."""
-        found = names.find(public)
-        if found is None:
-            await refresh()
-            found = names.find(public)
-        if found is None:
-            raise names.missing(public)
-        return found
-
-    async def _gather(self, names: PublicNames, listed: Callable[[Client], Awaitable[list[T]]]) -> list[Gathered[T]]:
-        """Return one kind of item of all servers, in the order of the configuration."""
-        found: dict[str, list[T]] = {}
-
-        async def ask(name: str) -> None:
-            try:
-                found[name] = await listed(self._clients[name])
-            except (McpError, LocalProtocolError) as error:
-                report(f"the server {name!r} does not list what it offers: {error}", None)
-
-        async with trio.open_nursery() as nursery:
-            for name, state in self._states.items():
-                if state == "ready":
-                    nursery.start_soon(ask, name)
-        gathered = []
-        for name in self._states:
-            items: list[Any] = found.get(name, [])
-            if name in found:
-                names.record(name, (item.name for item in items))
-            gathered += [Gathered(names.public(name, item.name), name, item) for item in items]
-        return gathered
-
-    # For open_servers
-
-    async def _run(self, name: str) -> None:
-        """Keep one server connected, as far as the policy goes."""
-        restarts = None if self._policy is None else Restarts(self._policy)
-        while True:
-            error = await self._connected(name, restarts)
-            self._errors[name] = error
-            if restarts is None:
-                return self._become(name, "failed")
-            restarts.ended(error, trio.current_time(), chance=random.random())  # noqa: S311  jitter is no secret
-            deadline = restarts.next_deadline()
-            if deadline is None:
-                return self._become(name, "failed")
-            self._become(name, "restarting")
-            await trio.sleep_until(deadline)
-
-    async def _connected(self, name: str, restarts: Restarts | None) -> McpError:
-        """Connect to a server once, and return why that ended or failed."""
-        try:
-            async with self._opened(name) as client:
-                self._clients[name] = client
-                self._errors.pop(name, None)
-                if restarts is not None:
-                    restarts.began(trio.current_time())
-                self._become(name, "ready")
-                await client.driver.wait_closed()
-        except ConnectFailed as error:
-            return error
-        except Exception as error:
-            # A faulty entry or option, or a source that raises errors of its own.
-            failure = ConnectFailed(
-                f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
-            )
-            failure.__cause__ = error
-            return failure
-        try:
-            client.check_open()
-        except NoBackChannel as error:
-            return ConnectionLost(str(error))
-        return ConnectionLost("the connection is closed")
-
-    def _opened(self, name: str) -> AbstractAsyncContextManager[Client]:
-        options: Any = {**self._options, "on_notification": partial(self._notified, name)}
-        source = self._config[name]
-        return opener_of(source)(**options)
-
-    def _notified(self, name: str, notification: Any) -> None:
-        what = _LISTS.get(type(notification).__name__)
-        if what is not None:
-            self._tell(name, what)
-        given = self._options.get("on_notification")
-        if given is not None:
-            given(notification)
-
-    def _become(self, name: str, state: ServerState) -> None:
-        self._states[name] = state
-        if state != "ready":
-            self._clients.pop(name, None)
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-        self._tell(name, state)
-
-    def _tell(self, name: str, change: str) -> None:
-        if self._on_change is None:
-            return
-        try:
-            self._on_change(name, change)
-        except Exception as error:
-            report(f"on_change failed for the server {name!r}", error)
-
-    async def _settled(self, *, stop_at_failure: bool) -> None:
-        """Wait until no server is starting; or until one has failed, with ``stop_at_failure``."""
-        while "starting" in (states := self._states.values()) or "restarting" in states:
-            if stop_at_failure and "failed" in states:
-                return
-            await self._changed.wait()
-
-    def _raise_failure(self) -> None:
-        for name, state in self._states.items():
-            if state == "failed":
-                self[name]
-
-
-_LISTS: Final = {
-    "ToolListChangedNotification": "tools",
-    "PromptListChangedNotification": "prompts",
-    "ResourceListChangedNotification": "resources",
-}
-
-
-def _is_disabled(config: Mapping[str, ServerSource], name: str) -> bool:
-    try:
-        source = config[name]
-    except ValueError:
-        return False  # a malformed entry is not disabled: it fails, with its reason
-    return isinstance(source, ServerEntry) and source.disabled
-
-
-def opener_of(source: ServerSource) -> Callable[..., AbstractAsyncContextManager[Client]]:
-    """Return the function that opens a client of a source."""
-    if not isinstance(source, ServerEntry):
-        return source
-    entry = source
-    if entry.url is None:
-        from mcpio.trio import open_stdio
-
-        return partial(open_stdio, entry.command, env=entry.env, cwd=entry.cwd, stderr="capture")
-    if entry.url.startswith(("ws://", "wss://", "ws+unix://", "wss+unix://")):
-        from mcpio.trio import open_websocket
-
-        return partial(open_websocket, entry.url, headers=dict(entry.headers))
-    from mcpio.http.client.options import HttpClientOptions
-    from mcpio.trio import open_http
-
-    return partial(open_http, entry.url, http=HttpClientOptions(headers=dict(entry.headers)))
-
-
-def _offers(client: Client, what: str) -> bool:
-    capabilities: Any = client.server.capabilities
-    return isinstance(capabilities, types.ServerCapabilities) and getattr(capabilities, what) is not None
+    async with run_servers(
+        TrioEventLoop(),
+        drivers,
+        config,
+        on_failure=on_failure,
+        restart=restart,
+        start_timeout=start_timeout,
+        on_change=on_change,
+        **options,
+    ) as servers:
+        yield servers
