@@ -16,13 +16,15 @@ import attrs
 import pytest
 import trio
 from certificates import serving_as, trusting
-from streams import run_in_real_time
+from streams import each_loop, run_in_real_time
 
 from mcpio import Client, ConnectFailed, ConnectionLost, Context, NoBackChannel, RequestTimeout, Server
 from mcpio.asyncio import HttpClientTimeouts, connect_http, open_http
 from mcpio.http import HttpClientOptions
 from mcpio.trio import serve_http
 from mcpio.types.elicitation import ElicitResult
+
+__all__ = ["each_loop"]
 
 
 @attrs.frozen
@@ -91,6 +93,7 @@ def served() -> Iterator[Served]:
 # A whole conversation
 
 
+@pytest.mark.usefixtures("each_loop")
 def test_client_in_a_block_calls_lists_and_is_asked(served: Served) -> None:
     progress: list[float] = []
 

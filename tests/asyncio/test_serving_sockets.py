@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 from certificates import serving_as, trusting
 from lifespans import Scope
+from streams import each_loop, run_in_real_time
 from streams import run as run_in_virtual_time
-from streams import run_in_real_time
 
 from mcpio import Client, ConnectFailed, Context, Server
 from mcpio.asyncio import SocketPeer, open_tcp, open_unix, serve_tcp, serve_unix
 
 KINDS = pytest.mark.parametrize("kind", ["tcp", "unix"])
+
+__all__ = ["each_loop"]
+
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 def make_server(**options: Any) -> Server:

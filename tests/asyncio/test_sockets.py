@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from carriers import CARRIERS, make_server
 from certificates import serving_as, trusting
-from streams import run_in_real_time
+from streams import each_loop, run_in_real_time
 from threaded import on_trio
 
 from mcpio import Client, ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
@@ -27,6 +27,10 @@ from mcpio.websocket import WebSocketOptions
 Open = Callable[..., AbstractAsyncContextManager[Client]]
 
 KINDS = ("tcp", "unix", "websocket", "ws+unix")
+
+__all__ = ["each_loop"]
+
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 def opening(kind: str, listening: Any, directory: Path) -> Open:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
+import pytest
 from asgiwire import OnAsyncio
 from peers import HELLO, HELLO_INFO, lines
 
@@ -22,6 +24,17 @@ Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Main: TypeAlias = Callable[[], Awaitable[None]]
 
 
+new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+"""What makes the event loop of ``run_in_real_time``; asyncio's own by default."""
+
+
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.needs("uvloop"))])
+def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test on asyncio's own event loop, and on uvloop."""
+    if request.param == "uvloop":
+        monkeypatch.setattr("streams.new_event_loop", importlib.import_module("uvloop").new_event_loop)
+
+
 def run(main: Main) -> None:
     """Run in virtual time. Nothing may be left: no task, and no fault that only the event loop heard of."""
     OnAsyncio().run(lambda: _checked(main))
@@ -29,7 +42,8 @@ def run(main: Main) -> None:
 
 def run_in_real_time(main: Main) -> None:
     """Run where threads, processes or the network take their time."""
-    asyncio.run(_checked(main))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_checked(main))
 
 
 async def _checked(main: Main) -> None:

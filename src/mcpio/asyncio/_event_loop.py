@@ -158,8 +158,9 @@ class AsyncioEventLoop:
         if unix is not None:
             _, stream = await self._loop.create_unix_connection(SocketStream, unix)
             return stream
-        # One address after another as they answer, as Trio does (RFC 8305).
-        transport, stream = await self._loop.create_connection(SocketStream, host, port, happy_eyeballs_delay=0.25)
+        # The addresses are tried side by side, as Trio does (RFC 8305). uvloop tries one after another.
+        hurried: Any = {"happy_eyeballs_delay": 0.25} if isinstance(self._loop, asyncio.BaseEventLoop) else {}
+        transport, stream = await self._loop.create_connection(SocketStream, host, port, **hurried)
         if keep_alive is not None:
             set_tcp_keep_alive(transport.get_extra_info("socket"), keep_alive)
         return stream

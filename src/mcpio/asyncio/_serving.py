@@ -235,16 +235,18 @@ class _Sockets:
         self, accepted: _Accepted, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
     ) -> tuple[SocketStream, Any] | None:
         """Shake hands as a server, if there is a context. asyncio itself limits the time for that to 60 s."""
+        stream = SocketStream()
         try:
-            _, accepted.stream = await self._loop.connect_accepted_socket(
-                SocketStream,
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
                 accepted.socket,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else timeout,
             )
         except OSError:
             return None  # The client is gone, or does not speak TLS as the server does.
-        return accepted.stream, None if context is None else accepted.stream.get_extra_info("ssl_object")
+        accepted.stream = stream
+        return stream, None if context is None else stream.get_extra_info("ssl_object")
 
     async def abandon(self, accepted: _Accepted) -> None:
         """Close a connection forcefully."""
