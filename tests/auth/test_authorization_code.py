@@ -95,6 +95,10 @@ def test_a_client_that_is_given_comes_first_and_authenticates_as_the_server_list
     credentials = world.log_in(OAuth(client_id="pre:registered", client_secret="s e+cret"))
     assert credentials.registrations[AS].auth_method == method
     assert credentials.token is not None
+    fetch = next(effect for effect in world.effects if isinstance(effect, Fetch) and effect.url == AS + "/token")
+    form = query("?" + (fetch.body or b"").decode())
+    assert form["client_id"] == "pre:registered"
+    assert ("client_secret" in form) is (method == "client_secret_post")
 
 
 @pytest.mark.req("AUTH-24")

@@ -61,7 +61,7 @@ def test_active_token_is_admitted_and_its_answer_kept_for_a_minute() -> None:
     assert ask(at, "first") is None
     effect, grant = answer(at, ACTIVE)
     assert (effect.method, effect.url) == ("POST", AS + "/introspect")
-    assert effect.body == b"token=opaque&token_type_hint=access_token"
+    assert effect.body == b"token=opaque&token_type_hint=access_token&client_id=mcp"
     assert dict(effect.headers)["authorization"] == "Basic bWNwOnMzY3JldA=="
     assert grant == Grant(AS, "ada", "app")
     assert (grant.scopes, grant.expires_at) == ({"a", "b"}, 1000.0)

@@ -1,8 +1,8 @@
 """A server, a proxy and a client of ``fastmcp``: ``python fastmcp_peer.py ROLE HOW TARGET``.
 
-ROLE ``server`` is ``stdio``, or ``http``, which prints its URL first; so is ``proxy``, in front of TARGET, a URL or the
-words of a command. ROLE ``client`` reads lines, each with a mode and a target as JSON, and prints what it saw of each
-as JSON.
+ROLE ``server`` is ``stdio``, or ``http``, which prints its URL first, or ``guarded``, which has authorization too. So
+is ``proxy``, in front of TARGET, a URL or the words of a command. ROLE ``client`` reads lines, each with a mode, a
+target and whether to log in as JSON, and prints what it saw of each as JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
 from typing import Any
 
 import anyio
@@ -18,10 +23,11 @@ from fastmcp import Client, Context, FastMCP
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from fastmcp.server import create_proxy
+from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp import MCPError
+from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 
-server: Any = FastMCP("fastmcp", version="4")
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -51,17 +57,25 @@ def fail() -> str:
     raise ToolError("as it should")
 
 
-server.tool(add)
-for tool in (count, greet, fail):
-    server.tool(tool, output_schema=None)
+def build(**options: Any) -> Any:
+    server: Any = FastMCP("fastmcp", version="4", **options)
+    server.tool(add)
+    for tool in (count, greet, fail):
+        server.tool(tool, output_schema=None)
+    return server
 
 
-def serve(served: Any, how: str) -> None:
+def serve(role: str, how: str, target: list[str]) -> None:
+    served = create_proxy(place(target)) if role == "proxy" else build()
     if how == "stdio":
         served.run("stdio", show_banner=False)
         return
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        print(f"{origin}/mcp", flush=True)
+        if how == "guarded":
+            registration = ClientRegistrationOptions(enabled=True)
+            served = build(auth=InMemoryOAuthProvider(base_url=origin, client_registration_options=registration))
         config = uvicorn.Config(served.http_app("/mcp"), log_level="error", ws="none", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -70,7 +84,23 @@ def place(target: list[str]) -> Any:
     return target[0] if target[0].startswith("http") else StdioTransport(target[0], target[1:])
 
 
-async def report(mode: str, target: list[str]) -> dict[str, Any]:
+def visit(url: str, new: int = 0, autoraise: bool = True) -> bool:
+    """Log in, as a browser does: the authorization server approves at once. Its caller listens later."""
+
+    def follow() -> None:
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(url).close()
+            except urllib.error.URLError:
+                time.sleep(0.05)
+            else:
+                return
+
+    threading.Thread(target=follow, daemon=True).start()
+    return True
+
+
+async def report(mode: str, target: list[str], login: bool) -> dict[str, Any]:
     asked, progress = [], []
 
     async def elicit(message: str, kind: Any, *_: Any) -> Any:
@@ -80,7 +110,7 @@ async def report(mode: str, target: list[str]) -> dict[str, Any]:
     async def step(*numbers: Any) -> None:
         progress.append(numbers)
 
-    async with Client(place(target), mode=mode, elicitation_handler=elicit) as client:
+    async with Client(place(target), mode=mode, elicitation_handler=elicit, auth="oauth" if login else None) as client:
         listed = await client.list_tools()
         added = await client.call_tool("add", {"a": 2, "b": 3})
         counted = await client.call_tool("count", {"to": 3}, progress_handler=step)
@@ -106,8 +136,9 @@ async def report(mode: str, target: list[str]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     role, *rest = sys.argv[1:]
-    if role == "client":
+    if role != "client":
+        serve(role, rest[0], rest[1:])
+    else:
+        webbrowser.open = visit
         for line in sys.stdin:
             print(json.dumps(anyio.run(report, *json.loads(line))), flush=True)
-    else:
-        serve(server if role == "server" else create_proxy(place(rest[1:])), rest[0])

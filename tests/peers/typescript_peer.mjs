@@ -1,5 +1,5 @@
 // A server and a client of the TypeScript SDK v2: node typescript_peer.mjs server HOW, or client.
-// A server is stdio, or http, which prints its URL first. A client reads lines, each with a mode and a target as JSON, the
+// A server is stdio, or http, which prints its URL first. A client reads lines, each with a mode, a target and whether to log in as JSON, the
 // target being a URL or the words of a command, and prints what it saw of each as JSON. NODE_MODULES is the directory of the
 // packages.
 import { createServer } from 'node:http';
@@ -41,8 +41,27 @@ async function serve() {
     listener.listen(0, '127.0.0.1', () => console.log(`http://127.0.0.1:${listener.address().port}/mcp`));
 }
 
-async function report(mode, target) {
-    const { Client, StreamableHTTPClientTransport } = await load('@modelcontextprotocol/client/dist/index.mjs');
+// Logs in without a browser: the authorization server approves at once.
+function provider() {
+    const kept = {};
+    return {
+        redirectUrl: 'http://127.0.0.1:1/callback',
+        clientMetadata: { client_name: 'TypeScript', redirect_uris: ['http://127.0.0.1:1/callback'] },
+        clientInformation: () => kept.client,
+        saveClientInformation: (client) => { kept.client = client; },
+        tokens: () => kept.tokens,
+        saveTokens: (tokens) => { kept.tokens = tokens; },
+        discoveryState: () => kept.discovery,
+        saveDiscoveryState: (discovery) => { kept.discovery = discovery; },
+        codeVerifier: () => kept.verifier,
+        saveCodeVerifier: (verifier) => { kept.verifier = verifier; },
+        redirectToAuthorization: async (url) => { kept.callback = (await fetch(url, { redirect: 'manual' })).headers.get('location'); },
+        callback: () => new URL(kept.callback).searchParams,
+    };
+}
+
+async function report(mode, target, login) {
+    const { Client, StreamableHTTPClientTransport, UnauthorizedError } = await load('@modelcontextprotocol/client/dist/index.mjs');
     const { StdioClientTransport } = await load('@modelcontextprotocol/client/dist/stdio.mjs');
     const versionNegotiation = { mode: mode.startsWith('2') ? { pin: mode } : mode };
     const client = new Client({ name: 'TypeScript', version: '2' }, { capabilities: { elicitation: { form: {} } }, versionNegotiation });
@@ -53,9 +72,17 @@ async function report(mode, target) {
     });
     const progress = [];
     const onprogress = (step) => progress.push([step.progress, step.total, step.message]);
-    const transport = target[0].startsWith('http')
+    let transport = target[0].startsWith('http')
         ? new StreamableHTTPClientTransport(new URL(target[0]))
         : new StdioClientTransport({ command: target[0], args: target.slice(1) });
+    if (login) {
+        const authProvider = provider();
+        const first = new StreamableHTTPClientTransport(new URL(target[0]), { authProvider });
+        const refused = await client.connect(first).catch((error) => error);
+        if (!(refused instanceof UnauthorizedError)) throw refused ?? new Error('connected without a login');
+        await first.finishAuth(authProvider.callback());
+        transport = new StreamableHTTPClientTransport(new URL(target[0]), { authProvider });
+    }
     await client.connect(transport);
     const listed = await client.listTools();
     const added = await client.callTool({ name: 'add', arguments: { a: 2, b: 3 } });

@@ -231,6 +231,14 @@ def test_a_client_registers_with_a_secret() -> None:
     assert post(to, "/token", form)[1]["error"] == "unauthorized_client"
 
 
+def test_a_registration_names_what_the_client_left_out() -> None:
+    response = server().respond(Fetch(method="POST", url=AS + "/register", body=dumps({"redirect_uris": []})), 0.0)
+    answer = loads(response.body)
+    assert answer["token_endpoint_auth_method"] == "client_secret_basic"
+    assert answer["grant_types"] == ["authorization_code"]
+    assert "client_secret" in answer
+
+
 @pytest.mark.req("AUTH-53")
 def test_a_device_code_is_polled_slowly_and_used_once() -> None:
     to = server()

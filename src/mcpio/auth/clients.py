@@ -128,9 +128,10 @@ def authenticated(
     """
     secret = client.client_secret
     if client.auth_method == "client_secret_basic" and secret is not None:
-        # Both are form-encoded first (RFC 6749 §2.3.1).
+        # Both are form-encoded first (RFC 6749 §2.3.1). The id may be in the form too (§3.2.1): servers made with
+        # package mcp refuse a form without it.
         pair = f"{quote_plus(client.client_id)}:{quote_plus(secret.reveal())}"
-        return {}, (("authorization", "Basic " + b64encode(pair.encode()).decode()),)
+        return {"client_id": client.client_id}, (("authorization", "Basic " + b64encode(pair.encode()).decode()),)
     if client.auth_method == "client_secret_post" and secret is not None:
         return {"client_id": client.client_id, "client_secret": secret.reveal()}, ()
     if client.auth_method == "private_key_jwt":

@@ -327,9 +327,10 @@ class AuthorizationServer:
             raise _Refused("invalid_redirect_uri")
         name = "client-" + base64url(self._entropy(8))
         secret = None if method == "none" else base64url(self._entropy(16))
-        grants = tuple(document.get("grant_types", ["authorization_code"]))
-        self._clients[name] = _Client(name, secret, tuple(uris), grants, method)
-        answer = {**document, "client_id": name}
+        grants = document.get("grant_types", ["authorization_code"])
+        self._clients[name] = _Client(name, secret, tuple(uris), tuple(grants), method)
+        # All that was registered, so also what the client left to the server (RFC 7591 §3.2.1).
+        answer = {**document, "client_id": name, "token_endpoint_auth_method": method, "grant_types": grants}
         return 201, answer if secret is None else {**answer, "client_secret": secret, "client_secret_expires_at": 0}
 
     def _find_client(self, client_id: str) -> _Client | None:
