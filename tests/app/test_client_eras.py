@@ -247,6 +247,22 @@ def test_cancelled_notification_of_the_server_is_a_graceful_end_too() -> None:
     assert listening.ended == "graceful"
 
 
+@pytest.mark.req("SUB-09")
+def test_kept_listening_outlives_a_graceful_end() -> None:
+    played = Played()
+    listening, _, request = played.listen(tools=True, keep=True)
+    played.acknowledge(request, toolsListChanged=True)
+    played.answer(request, {"_meta": {SUBSCRIPTION: request["id"]}})
+    assert listening.ended is None
+    waiting = played.start(listening.__anext__())
+    played.advance(0.1)
+    (again,) = played.sent()
+    assert again["method"] == "subscriptions/listen"
+    assert waiting.state == "waits"
+    played.acknowledge(again, toolsListChanged=True)
+    assert waiting.result == Missed()
+
+
 @pytest.mark.req("SUB-07")
 def test_leaving_the_block_cancels_the_subscription() -> None:
     played = Played()

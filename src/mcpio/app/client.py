@@ -558,7 +558,7 @@ class Client(Session):
             prompts: Changes of the list of prompts.
             resources: Changes of the list of resources.
             uris: Changes of the contents of these resources.
-            keep: Listen again when the connection was lost, and yield ``Missed`` then.
+            keep: Listen again when the connection was lost or the server ended it, and yield ``Missed`` then.
 
         Raises:
             ValueError: Nothing is listened for.

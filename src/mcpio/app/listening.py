@@ -216,10 +216,13 @@ class Listening(AsyncIterator[Change]):
             self._renewal.cancel()
         self._wake()
 
-    def lose(self) -> None:
-        """Record that the source broke: renew it, or end."""
+    def lose(self, how: Ended = "lost") -> None:
+        """Record that the source broke, or that the server ended it: renew it, or end.
+
+        A server that ends it gracefully may be one of several processes, or about to start again.
+        """
         if not self._keep or self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
-            self.end("lost")
+            self.end(how)
         elif self.ended is None:
             self._renewal = self._client.driver.runtime.spawn(self._renew())
 
@@ -403,7 +406,7 @@ class StatelessSource:
             self._opened.set(event.error if isinstance(event, RequestFailed) else unexpected)
         elif isinstance(event, ResponseReceived) or isinstance(event.error, RequestCancelled):
             # Servers on channels may say either first (SUB-08).
-            self._listening.end("graceful")
+            self._listening.lose("graceful")
         else:
             self._listening.lose()
 
