@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from linked import Link
 
-from mcpio.app.changes import SLICE, Audience, Changed, LocalChanges
+from mcpio.app.changes import SLICE, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.server import Server
 from mcpio.errors import InvalidMessage
 from mcpio.testing import ManualRuntime
@@ -46,6 +46,18 @@ class Ear:
 def test_change_is_plain_json_and_back(change: Changed, notification: Any) -> None:
     assert Changed.from_json(change.to_json()) == change
     assert change.notification() == notification
+
+
+def test_lost_changes_of_a_bus_reach_every_listener() -> None:
+    server, runtime = Server("s"), ManualRuntime()
+    lists, one, other = Ear(runtime), Ear(runtime), Ear(runtime)
+    server.audience.add(lists, ["tools", "resources"])
+    server.audience.add(one, [resource_topic("a:1")])
+    server.audience.add(other, ["prompts", resource_topic("a:2")])
+    server.changes.publish(Changed("anything"))
+    assert lists.heard == [ToolListChangedNotification(), ResourceListChangedNotification()]
+    assert one.heard == [ResourceUpdatedNotification("a:1")]
+    assert other.heard == [PromptListChangedNotification(), ResourceUpdatedNotification("a:2")]
 
 
 MALFORMED: list[Any] = [

@@ -29,8 +29,9 @@ __all__ = [
     "resource_topic",
 ]
 
-ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
-"""A list that changed, or ``"updated"`` for the contents of one resource."""
+ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "updated", "anything"]
+"""A list that changed, ``"updated"`` for the contents of one resource, or ``"anything"`` from a bus that may have lost
+changes: then clients are told of everything that they listen for."""
 
 
 LISTS: Final = "lists"
@@ -52,7 +53,7 @@ class Changed:
     kind: ChangeKind
     """What changed."""
     uri: str | None = None
-    """The resource that was updated; ``None`` for lists."""
+    """The resource that was updated; ``None`` for other kinds."""
     within: tuple[str, ...] = ()
     """Resources that contain it: their subscribers want to know too."""
 
@@ -91,7 +92,7 @@ class Changed:
         return notification()
 
 
-_LIST_CHANGED: Final = {
+_LIST_CHANGED: Final[dict[ChangeKind, str]] = {
     "tools": "ToolListChangedNotification",
     "prompts": "PromptListChangedNotification",
     "resources": "ResourceListChangedNotification",
@@ -173,6 +174,11 @@ class Audience:
                 listeners.pop(listener, None)
                 if not listeners:
                     del self._by_topic[topic]
+
+    def everything(self) -> list[Changed]:
+        """Return a change for each list, and for each resource that has a listener."""
+        uris = [topic[1] for topic in self._by_topic if isinstance(topic, tuple)]
+        return [*map(Changed, _LIST_CHANGED), *(Changed("updated", uri) for uri in uris)]
 
     def tell(self, topics: tuple[Hashable, ...], notification: Any) -> int:
         """Send a notification to the listeners of any of the topics, each of them once.

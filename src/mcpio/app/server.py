@@ -704,9 +704,10 @@ class Server:
         self._told = self._tell(change)
 
     def _tell(self, change: Changed) -> int:
-        count = self.audience.tell(change.topics, change.notification())
+        changes = self.audience.everything() if change.kind == "anything" else (change,)
+        count = sum([self.audience.tell(each.topics, each.notification()) for each in changes])
         # Lists change in the registries of those servers too, which tell their clients themselves.
-        for parent in self._mounted_in if change.uri is not None else ():
+        for parent in self._mounted_in if change.kind in ("updated", "anything") else ():
             count += parent._tell(change)
         return count
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import coredis
@@ -132,6 +132,8 @@ end
 return found
 """
 
+C = TypeVar("C")
+
 _AT_ONCE: Final = 64
 """How many tasks a process takes over at once, so that others have their share."""
 _RETRY: Final = 1.0
@@ -145,11 +147,12 @@ _MOST_WAITING: Final = 4096
 class RedisChanges:
     """The bus of changes between processes, for ``Server(changes=…)``: ``RedisStore.changes``.
 
-    Changes reach all processes whose store is open, this one included. One that waits already is not sent twice.
+    Changes reach all processes whose store is open, this one included. One that waits already is not sent twice. A
+    process that could not hear the others for a while takes it that anything has changed.
     """
 
-    def __init__(self, subscribe: Callable[[str, Callable[[str], None]], Callable[[], None]]) -> None:
-        self._subscribe = subscribe
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[Changed], None]] = []
         self._waiting: dict[str, None] = {}
         self._wake: anyio.Event | None = None
 
@@ -163,12 +166,20 @@ class RedisChanges:
 
     def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
         """Call a function with each change, in the event loop's thread. Returns what ends that."""
+        return _added(self._callbacks, callback)
 
-        def hear(text: str) -> None:
-            with suppress(InvalidMessage, ValueError):  # something else writes to the channel
-                callback(Changed.from_json(json.loads(text.encode())))
+    def hear(self, text: str) -> None:
+        """Take a message of the channel."""
+        with suppress(InvalidMessage, ValueError):  # something else writes to the channel
+            self._tell(Changed.from_json(json.loads(text.encode())))
 
-        return self._subscribe("changes", hear)
+    def lose(self) -> None:
+        """Record that messages of the channel may have been lost."""
+        self._tell(Changed("anything"))
+
+    def _tell(self, change: Changed) -> None:
+        for callback in tuple(self._callbacks):
+            callback(change)
 
     async def send(self, publish: Callable[[str], Awaitable[Any]]) -> None:
         """Send what is published, until cancelled."""
@@ -214,8 +225,8 @@ class RedisStore:
         self._prefix = prefix
         self._holder = secrets.token_hex(8)
         self._client: coredis.Redis[bytes] = coredis.Redis.from_url(url, **options)
-        self._callbacks: dict[str, list[Callable[[str], None]]] = {}
-        self.changes = RedisChanges(self._subscribed)
+        self._callbacks: list[Callable[[str], None]] = []
+        self.changes = RedisChanges()
         self._open: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
@@ -293,7 +304,7 @@ class RedisStore:
 
     def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]:
         """Call back with the key of each task that any process changed, while the store is open."""
-        return self._subscribed("tasks", callback)
+        return _added(self._callbacks, callback)
 
     # Inside
 
@@ -308,35 +319,43 @@ class RedisStore:
     async def _publish_change(self, text: str) -> None:
         await self._client.publish(f"{self._prefix}changes", text)
 
-    def _subscribed(self, channel: str, callback: Callable[[str], None]) -> Callable[[], None]:
-        callbacks = self._callbacks.setdefault(channel, [])
-        callbacks.append(callback)
-
-        def end() -> None:
-            if callback in callbacks:
-                callbacks.remove(callback)
-
-        return end
+    def _tell(self, key: str) -> None:
+        for callback in tuple(self._callbacks):
+            callback(key)
 
     async def _listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Pass on what processes publish, for as long as the store is open."""
-        channels = {self._prefix + channel: channel for channel in ("tasks", "changes")}
+        channels = {f"{self._prefix}tasks": self._tell, f"{self._prefix}changes": self.changes.hear}
         is_first = True
         while True:
             try:
-                async with self._client.pubsub(channels=list(channels), ignore_subscribe_messages=True) as messages:
+                # Without retries inside of coredis, which would conceal that messages may have been lost.
+                async with self._client.pubsub(
+                    channels=list(channels), ignore_subscribe_messages=True, retry_policy=None
+                ) as messages:
                     if is_first:
                         task_status.started()
                         is_first = False
+                    else:
+                        self.changes.lose()
                     async for message in messages:
                         heard: Any = message  # bytes, since the client does not decode
-                        channel, text = channels[heard["channel"].decode()], heard["data"].decode()
-                        for callback in tuple(self._callbacks.get(channel, ())):
-                            callback(text)
+                        channels[heard["channel"].decode()](heard["data"].decode())
             except Exception:
                 if is_first:
                     raise
             await anyio.sleep(_RETRY)
+
+
+def _added(callbacks: list[C], callback: C) -> Callable[[], None]:
+    """Add a callback, and return what removes it; calling that again does nothing."""
+    callbacks.append(callback)
+
+    def remove() -> None:
+        if callback in callbacks:
+            callbacks.remove(callback)
+
+    return remove
 
 
 def _milliseconds(seconds: float | None) -> str:
