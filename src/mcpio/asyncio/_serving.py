@@ -227,6 +227,15 @@ class _Sockets:
         accepted, _ = await self._loop.sock_accept(listener)
         return _Accepted(accepted)
 
+    async def accept_waiting(self, listener: socket.socket) -> _Accepted | None:
+        """Return a connection that the system has accepted already."""
+        try:
+            accepted, _ = listener.accept()  # listeners do not block
+        except OSError:
+            return None
+        accepted.setblocking(False)
+        return _Accepted(accepted)
+
     def socket_of(self, accepted: _Accepted) -> socket.socket:
         """Return the socket."""
         return accepted.socket

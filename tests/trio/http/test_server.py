@@ -264,6 +264,35 @@ def test_cancelled_server_answers_and_ends_streams(parser: str) -> None:
 
 
 @each_parser
+def test_draining_server_ends_each_connection_with_its_next_answer(parser: str) -> None:
+    async def main() -> None:
+        shop = Shop()
+        with trio.fail_after(20):
+            async with memory_site(shop.server, parser=parser, drain=10, grace=2) as site:
+                busy, resting, unused = site.connect(), site.connect(), site.connect()
+                await busy.initialize()
+                resting.session = busy.session
+                assert text_of((await resting.post(resting.call("echo", text="before"))).json) == "before"
+                await busy.say(busy.posted(busy.call("wait")))
+                await trio.testing.wait_all_tasks_blocked()
+                began = trio.current_time()
+                site.scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(0.2)
+                    heard = await resting.post(resting.call("echo", text="after"))
+                    assert (text_of(heard.json), heard.headers["connection"].lower()) == ("after", "close")
+                    assert await resting.rest() == b""
+                    shop.go_on.set()
+                    heard = await busy.hear()
+                    assert (text_of(heard.json), heard.headers["connection"].lower()) == ("waited", "close")
+                    assert trio.current_time() - began < 6
+                    assert await unused.rest() == b""
+                    assert trio.current_time() - began == 10
+
+    in_virtual_time(main)
+
+
+@each_parser
 def test_handlers_beyond_the_grace_are_cancelled(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser, grace=2) as site:

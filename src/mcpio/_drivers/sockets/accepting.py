@@ -36,6 +36,9 @@ class ServerSockets(Protocol):
     async def accept(self, listener: Any) -> Any:
         """Wait for a connection. Raises ListenerClosed, and OSError if the system cannot accept it."""
 
+    async def accept_waiting(self, listener: Any) -> Any:
+        """Return a connection that the system has accepted already, or ``None``, even if cancelled."""
+
     def socket_of(self, accepted: Any) -> Any:
         """Return the socket of an accepted connection; ``None`` if it has none."""
 
@@ -94,17 +97,23 @@ class Acceptor:
         connections: Runtime,
         serve: Callable[[Any, SocketPeer], Awaitable[None]],
         make_room: Callable[[], None],
+        *,
+        drains: bool = False,
     ) -> None:
         """Accept until cancelled, or until all listeners are closed; then close them.
 
         ``serve`` runs in a task of ``connections``, and closes its stream. ``make_room`` is called at the limit of
         connections, and may close an idle one. An exception in either is logged, and ends at most one connection.
+        With ``drains`` those clients that the system has accepted by then are served too: they may have sent a request
+        already, and closing the listener would reset them.
         """
         try:
             async with self._loop.group() as accepting:
                 for listener in listeners:
                     accepting.spawn(self._accept(listener, connections, serve, make_room))
         finally:
+            for listener in listeners if drains else ():
+                await self._accept_waiting(listener, connections, serve)
             await self._sockets.close_all(listeners)
 
     async def _accept(self, listener: Any, connections: Runtime, serve: Any, make_room: Any) -> None:
@@ -127,6 +136,14 @@ class Acceptor:
                     await self._sockets.abandon(accepted)
                 raise
             connections.spawn(self._admit(accepted, serve))
+
+    async def _accept_waiting(self, listener: Any, connections: Runtime, serve: Any) -> None:
+        with self._faults.contained("a connection could not be accepted"):
+            while (accepted := await self._sockets.accept_waiting(listener)) is not None:
+                if not self._room.try_take():
+                    await self._sockets.abandon(accepted)
+                    return
+                connections.spawn(self._admit(accepted, serve))
 
     async def _find_room(self, make_room: Callable[[], None]) -> None:
         if not self._room.try_take():

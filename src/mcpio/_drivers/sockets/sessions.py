@@ -174,6 +174,9 @@ class StreamHandler:
             return
         await self._sessions.serve_session(self._make_adapter(stream), principal)
 
+    def retire(self) -> None:
+        """Do nothing: a session goes on until it is closed."""
+
     def make_room(self) -> None:
         """Do nothing: only its client knows whether a session is still needed."""
 

@@ -78,6 +78,7 @@ class HttpConnection:
         # Holds the reader, with the deadline of the state that it waits in.
         self._scope = trio.CancelScope()
         self._requests = 0
+        self._is_retired = False
         # The request under way: the machine's name for it while its response has more to pull; its head until the
         # head of the response is encoded; and what was read of it and not handed over.
         self._exchange: Hashable = None
@@ -108,6 +109,10 @@ class HttpConnection:
             self._write_now()
         else:
             self._write_later(b"")
+
+    def retire(self) -> None:
+        """Serve one more request, or the one that has begun, and no other: its answer says so."""
+        self._is_retired = True
 
     def close(self) -> None:
         """Serve the request that has begun, and no other."""
@@ -348,6 +353,8 @@ class HttpConnection:
             if not is_complete:
                 self._step(Input.SEND_HEAD)
             head, self._head = self._head, None
+            if self._is_retired:
+                self._life.is_last = True
             # A response that comes before the end of its request is the last one: where the rest of the body ends and
             # the next request begins is known only by reading all of it.
             return self._responses.head(head, item.status, item.headers, closes=self._life.is_last or not is_complete)

@@ -76,12 +76,15 @@ async def serve_http(
     unanswered: UnansweredPolicy = "fail",
     handle_signals: bool = False,
     grace: float = 0.5,
+    drain: float = 0.0,
     task_status: trio.TaskStatus[HttpListening] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve any number of clients over HTTP until cancelled, then end gracefully for at most ``grace`` seconds.
 
     Gracefully means: no new connection is accepted, running requests are answered or cut off when the grace is over,
-    and streams end with their last chunk. With ``handle_signals``, SIGINT and SIGTERM start that, and then end the
+    and streams end with their last chunk. With ``drain``, for a server behind a balancer, the open connections serve on
+    for at most so many seconds before that: each ends with the answer to its next request, which says so. With
+    ``handle_signals``, SIGINT and SIGTERM start that, and then end the
     process: see ``terminate_on_signals``. Leave it out where other code of the process handles signals. With
     ``nursery.start`` it returns an HttpListening.
 
@@ -149,10 +152,10 @@ async def serve_http(
         https_compatible=True,
     )
     scheme = "http" if ssl_context is None else "https"
-    with until_signalled(handle_signals, grace):
+    with until_signalled(handle_signals, grace + drain):
         async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
-            await run_http(server, bound, name, http, config, acceptor, scheme, grace, task_status.started)
+            await run_http(server, bound, name, http, config, acceptor, scheme, grace, task_status.started, drain)
 
 
 async def run_http(
@@ -165,6 +168,7 @@ async def run_http(
     scheme: str,
     grace: float,
     started: Callable[[HttpListening], None],
+    drain: float = 0.0,
 ) -> None:
     """Serve on bound listeners until cancelled; ``name`` is the host that was asked for. See ``serve_http``."""
     address = _address(bound[0], name)
@@ -175,7 +179,7 @@ async def run_http(
         started(HttpListening(url, address[1] if isinstance(address, tuple) else None, handler.host))
 
     new_handler = partial(HttpConnectionHandler, http=http, config=config)
-    await serve_listeners(server, new_handler, acceptor, bound, grace=grace, started=listening)
+    await serve_listeners(server, new_handler, acceptor, bound, grace=grace, drain=drain, started=listening)
 
 
 @attrs.frozen(kw_only=True)
@@ -205,6 +209,7 @@ class HttpConnectionHandler:
         self._timekeeper = context.timekeeper
         self._connections: ActiveSet[AnyConnection] = ActiveSet(context.loop)
         self._is_closing = False
+        self._is_retiring = False
         self.host = host = HttpHost(
             context.server,
             context.runtime,
@@ -254,6 +259,8 @@ class HttpConnectionHandler:
             await trio.aclose_forcefully(stream)
             return
         self._connections.enter(connection)
+        if self._is_retiring:
+            connection.retire()
         try:
             await connection.run(data)
         finally:
@@ -297,6 +304,12 @@ class HttpConnectionHandler:
         idle = next((connection for connection in self._connections if connection.is_idle), None)
         if idle is not None:
             idle.abort()
+
+    def retire(self) -> None:
+        """Have each connection end with its next answer."""
+        self._is_retiring = True
+        for connection in self._connections:
+            connection.retire()
 
     def close(self, grace: float) -> None:
         """Reject new requests, and answer running ones within ``grace`` seconds."""

@@ -69,6 +69,9 @@ class ConnectionHandler(Protocol):
     def make_room(self) -> None:
         """Close an idle connection, if there is one, since another client waits."""
 
+    def retire(self) -> None:
+        """Have each connection end after the request that it serves next, or is serving now."""
+
     def close(self, grace: float) -> None:
         """Start closing all connections gracefully. Running requests have ``grace`` seconds."""
 
@@ -86,34 +89,36 @@ async def serve_listeners(
     listeners: Sequence[trio.abc.Listener[Any]],
     *,
     grace: float,
+    drain: float = 0.0,
     started: Callable[[S], None],
 ) -> None:
-    """Serve until cancelled; then end gracefully, within ``grace`` seconds and a moment.
+    """Serve until cancelled; then end gracefully, within ``drain`` and ``grace`` seconds and a moment.
 
-    ``started`` is called with the handler once clients can connect. Modules are imported before, since imports fail at
-    the limit of open files. The server's lifespan is entered around all of it; what it raises propagates unwrapped.
-    Tasks of tools end with it, and the listeners are closed. Raises ValueError for an invalid ``grace``.
+    For ``drain`` seconds no connection is accepted, and those that are open serve on. ``started`` is called with the
+    handler once clients can connect. Modules are imported before, since imports fail at the limit of open files. The
+    server's lifespan is entered around all of it; what it raises propagates unwrapped. Tasks of tools end with it, and
+    the listeners are closed. Raises ValueError for an invalid ``grace`` or ``drain``.
     """
     try:
-        limit = seconds(grace) or 0.0
+        limits = seconds(drain) or 0.0, seconds(grace) or 0.0
         preload(*_LATE)
         async with lifespan_of(server) as state:
-            hold = partial(_hold, server, state, make_handler, limit)
+            hold = partial(_hold, server, state, make_handler, *limits)
             with ungrouped():
-                await _accept(hold, acceptor, listeners, started)
+                await _accept(hold, acceptor, listeners, started, drains=bool(drain))
     finally:
         await close_all(listeners)
 
 
-def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractContextManager[object]:
+def until_signalled(handle_signals: bool, limit: float) -> contextlib.AbstractContextManager[object]:
     """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
 
-    Raises RuntimeError outside Trio.
+    The block has ``limit`` seconds to end, and a moment. Raises RuntimeError outside Trio.
     """
     check_in_trio("servers")
     if not handle_signals:
         return contextlib.nullcontext()
-    return terminate_on_signals(timeout=grace + LAST_WRITES)
+    return terminate_on_signals(timeout=limit + LAST_WRITES)
 
 
 async def _accept(
@@ -121,6 +126,8 @@ async def _accept(
     acceptor: Acceptor,
     listeners: Sequence[trio.abc.Listener[Any]],
     started: Callable[[S], None],
+    *,
+    drains: bool,
 ) -> None:
     """Accept connections until cancelled, then let ``hold`` end."""
     async with trio.open_nursery() as nursery:
@@ -130,7 +137,7 @@ async def _accept(
         try:
             handler, connections = await held.wait()
             started(handler)
-            await acceptor.accept(listeners, connections, handler.receive, handler.make_room)
+            await acceptor.accept(listeners, connections, handler.receive, handler.make_room, drains=drains)
         finally:
             closing.set()
 
@@ -139,6 +146,7 @@ async def _hold(
     server: Server,
     state: Any,
     make_handler: Callable[[ServingContext], S],
+    drain: float,
     grace: float,
     held: TrioOneShot,
     closing: trio.Event,
@@ -158,6 +166,12 @@ async def _hold(
             async with shared, trio.open_nursery() as connections:
                 held.set((handler, TrioRuntime(connections)))
                 await closing.wait()
+                if drain:
+                    # A client that keeps a connection may be sending on it now: closed over that, the request would be
+                    # lost, so the connection ends with an answer that says so.
+                    handler.retire()
+                    with trio.move_on_after(drain):
+                        await handler.wait_empty()
                 handler.close(grace)
                 with trio.move_on_after(grace + LAST_WRITES / 2):
                     await handler.wait_empty()

@@ -95,6 +95,10 @@ class Http2Connection:
         self._streams.wake(exchange)
         self._work.set()
 
+    def retire(self) -> None:
+        """Tell the client to open no more streams: it knows which of its requests are served."""
+        self.close()
+
     def close(self) -> None:
         """Serve the requests that are open, and no others."""
         self._streams.close()
