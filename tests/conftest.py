@@ -60,6 +60,7 @@ NEEDS = (
     Needs("interop/test_site.py", packages="sphinx", programs="chromium", variable="MCPIO_SITE"),  # the built site
     Needs("interop/test_curl.py", programs="curl"),
     Needs("interop/test_redis.py", programs="redis-server", packages="coredis"),
+    Needs("interop/test_many_processes.py", programs="nginx redis-server", packages="coredis"),
     Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),
 )
 

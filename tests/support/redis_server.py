@@ -12,11 +12,11 @@ import pytest
 
 
 @contextlib.contextmanager
-def redis_server() -> Iterator[str]:
-    """Run a server, and give its URL."""
+def redis_server(port: int = 0) -> Iterator[str]:
+    """Run a server, on a free port unless one is given, and give its URL."""
     program = shutil.which("redis-server")
     assert program is not None, "there is no Redis: Debian's package redis-server has it"
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with socket.create_server(("127.0.0.1", port)) as free:
         port = free.getsockname()[1]
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
