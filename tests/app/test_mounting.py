@@ -287,8 +287,9 @@ def test_dependencies_of_mounted_servers_are_overridden_with_the_whole() -> None
         return it
 
     server.mount(child, "x")
+    server.mount(child, "y")
     link = Link(server, revision=REV_2025_11_25)
-    assert link.text("x__who") == "clerk"
+    assert link.text("x__who") == link.text("y__who") == "clerk"
     for each in (child, server):
         with each.overrides({clerk: lambda: "robot"}):
             assert link.text("x__who") == "robot"
