@@ -104,6 +104,7 @@ class AsyncioRuntime:
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group, no task can be spawned."""
         self.group = group
+        """The group that the tasks run in, or None."""
         self._loop = asyncio.get_running_loop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
