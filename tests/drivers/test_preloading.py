@@ -25,6 +25,7 @@ OTHER_MODULES = {
     "app/batching.py": "of clients",
     "app/client.py": "of clients",
     "app/pagination.py": "of clients",
+    "app/tasks/calls.py": "of clients",
     "app/tasks/requester.py": "of clients",
     "app/middleware/retrying.py": "of clients",
     "app/servers_config.py": "of clients",
