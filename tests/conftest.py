@@ -51,6 +51,7 @@ NEEDS = (
     Needs("framing/test_json_backends.py", variable="MCPIO_LONG_TESTS"),
     Needs("cli/test_login.py", variable="MCPIO_LONG_TESTS"),
     Needs("cli/test_reloading.py", variable="MCPIO_LONG_TESTS"),
+    Needs("project/test_readme.py, the blocks of the docs", variable="MCPIO_LONG_TESTS"),
     Needs("docs/*", packages="sphinx gevent twisted waitress"),
     Needs("interop/test_sdk_*.py", packages="mcp"),
     Needs("interop/test_fastmcp_programs.py", packages="fastmcp"),

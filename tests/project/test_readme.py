@@ -1,9 +1,13 @@
-"""Every code block of README, of its sister pages and of the docs runs, and every example; how, blocks.py tells."""
+"""Every code block of README, of its sister pages and of the docs runs, and every example; how, blocks.py tells.
+
+The blocks of the docs take a process each: they are run where ``MCPIO_LONG_TESTS`` is set.
+"""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shutil
 import tomllib
@@ -24,7 +28,12 @@ PAGES = {
     for path in project_files()
     if path.suffix == ".md" and (path.parent == ROOT or DOCS in path.parents)
 }
-BLOCKS = [(page, block) for page, found in PAGES.items() for block in found]
+BLOCKS = [
+    (page, block)
+    for page, found in PAGES.items()
+    for block in found
+    if "/" not in page or os.environ.get("MCPIO_LONG_TESTS")
+]
 
 
 def _desk(page: str, folder: Path) -> Path:
