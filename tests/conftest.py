@@ -40,29 +40,57 @@ class Needs(NamedTuple):
         ]
 
 
+LONG = (
+    "asyncio/test_stdio.py",
+    "cli/demo/test_demo.py",
+    "cli/test_addresses.py",
+    "cli/test_answers.py",
+    "cli/test_complete.py",
+    "cli/test_login.py",
+    "cli/test_processes.py",
+    "cli/test_reloading.py",
+    "cli/test_websocket.py",
+    "drivers/test_preloading.py",
+    "engine/test_size.py",
+    "framing/test_json_backends.py",
+    "http/server/test_many_sessions.py",
+    "interop/test_websocket_*.py",
+    "project/test_documented_programs.py",
+    "promises/test_p09_*.py",
+    "stores/test_killed_*.py",
+    "test_bad_input_over_streams.py",
+    "testing/test_transport_kit*.py",
+    "trio/http/test_http2_*.py",
+    "trio/http/test_server_processes.py",
+    "trio/net/test_failing_connections.py",
+    "trio/stdio/test_process.py",
+    "trio/stdio/test_restarting.py",
+    "trio/test_signals.py",
+)
+"""Files that take seconds: many processes, real signals, large numbers. A run leaves them out unless
+``MCPIO_LONG_TESTS`` is set, and then ``-m long`` selects them."""
+
 NEEDS = (
     Needs("schema/*", variable="MCPIO_SCHEMA_DIR"),  # a directory with the official schemas
     Needs("peers/*", variable="MCPIO_PEERS_DIR"),  # where npm installed them
     Needs("benchmarks/*", variable="MCPIO_BENCHMARKS"),  # anything: they take long
-    Needs("promises/test_p09_interrupts.py", variable="MCPIO_LONG_TESTS"),  # anything, as for those that follow
-    Needs("trio/net/test_failing_connections.py", variable="MCPIO_LONG_TESTS"),
-    Needs("http/server/test_many_sessions.py", variable="MCPIO_LONG_TESTS"),
-    Needs("engine/test_size.py", variable="MCPIO_LONG_TESTS"),
-    Needs("framing/test_json_backends.py", variable="MCPIO_LONG_TESTS"),
-    Needs("cli/test_login.py", variable="MCPIO_LONG_TESTS"),
-    Needs("cli/test_reloading.py", variable="MCPIO_LONG_TESTS"),
-    Needs("project/test_readme.py, the blocks of the docs", variable="MCPIO_LONG_TESTS"),
     Needs("docs/*", packages="sphinx gevent twisted waitress"),
     Needs("interop/test_sdk_*.py", packages="mcp"),
     Needs("interop/test_fastmcp_programs.py", packages="fastmcp"),
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart mcp"),
     Needs("interop/test_uvloop.py", packages="uvloop"),
-    Needs("interop/test_chromium.py", programs="chromium"),
+    Needs("interop/test_chromium.py", programs="chromium", variable="MCPIO_LONG_TESTS"),
     Needs("interop/test_site.py", packages="sphinx", programs="chromium", variable="MCPIO_SITE"),  # the built site
     Needs("interop/test_curl.py", programs="curl"),
-    Needs("interop/test_redis.py", programs="redis-server", packages="coredis"),
-    Needs("interop/test_many_processes.py", programs="nginx redis-server", packages="coredis"),
+    Needs("interop/test_redis.py", programs="redis-server", packages="coredis", variable="MCPIO_LONG_TESTS"),
+    Needs(
+        "interop/test_many_processes.py",
+        programs="nginx redis-server",
+        packages="coredis",
+        variable="MCPIO_LONG_TESTS",
+    ),
     Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),
+    *(Needs(tests, variable="MCPIO_LONG_TESTS") for tests in LONG),
 )
 
 OPTIONAL = ("uvloop", "uvicorn", "hypercorn")
@@ -82,7 +110,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are marked with a package that is not here."""
+    """Mark the long tests, and leave out those that are marked with a package that is not here."""
+    for item in items:
+        if any(item.path.match(f"tests/{tests}") for tests in LONG):
+            item.add_marker("long")
     named = {item: {name for mark in item.iter_markers("needs") for name in mark.args} for item in items}
     unknown = set().union(*named.values()) - set(OPTIONAL)
     if unknown:

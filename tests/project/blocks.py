@@ -9,6 +9,7 @@ What a block is shows in its fence:
 ``console``               ``$`` lines are commands, what follows each is its output; ``...`` stands for anything
 ``sh``                    commands; every one must succeed
 ``json``                  one JSON value, or one on each line
+``nginx``                 a configuration that a test of its own runs
 ``toml``                  a TOML document
 ``text``                  nothing to run
 
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple
 
 from tree import PYTHON
 
-LANGUAGES = {"python", "console", "sh", "js", "json", "toml", "text"}
+LANGUAGES = {"python", "console", "sh", "js", "json", "nginx", "toml", "text"}
 SECONDS = 30
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)$")

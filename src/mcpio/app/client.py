@@ -227,10 +227,10 @@ def _is_stateless(options: Options | None) -> bool:
 
 
 def _engine_options(options: ClientOptions) -> Options | None:
-    era, given = options.get("era"), options.get("options")
+    era, given = options.get("era"), checked("options", options.get("options"), Options)
     if era is None:
         return given
-    chosen_options = chosen("options", given, Options)
+    chosen_options = given or Options()
     own = chosen_options.revisions
     if era != "handshake" and not chosen_options.stateless_revisions:
         own = (*own, *STATELESS_REVISIONS)
