@@ -101,12 +101,15 @@ collect_ignore_glob = [needs.tests for needs in NEEDS if needs.missing()]
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, and why."""
+    left_out: dict[str, list[str]] = {}
     for needs in NEEDS:
         if needs.missing():
-            terminalreporter.write_line(f"left out: tests/{needs.tests}, for want of {', '.join(needs.missing())}")
+            left_out.setdefault(", ".join(needs.missing()), []).append(f"tests/{needs.tests}")
+    for missing, tests in left_out.items():
+        terminalreporter.write_line(f"left out for want of {missing}: {', '.join(tests)}")
     for package in OPTIONAL:
         if find_spec(package) is None:
-            terminalreporter.write_line(f"left out: tests marked needs({package!r}), for want of it")
+            terminalreporter.write_line(f"left out for want of package {package}: tests marked with it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
