@@ -25,6 +25,7 @@ from mcpio.types import (
     SubscriptionFilter,
     SubscriptionsListenRequest,
 )
+from mcpio.types.meta import META_PROTOCOL_VERSION
 
 NEW = "2026-07-28"
 DISCOVERED = {
@@ -229,3 +230,13 @@ def test_subscriptions_do_not_count_as_requests() -> None:
 def test_request_without_a_revision_has_no_header_fields() -> None:
     assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{}}}', lambda _: ()) is None
     assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', lambda _: ()) is None
+
+
+@pytest.mark.req("HDR-02", "XTASK-13")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_request_about_a_task_names_the_task_in_a_header_field(method: str) -> None:
+    params = {"taskId": "7f", "_meta": {META_PROTOCOL_VERSION: "2026-07-28"}}
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    found = mirrored(text, lambda _: ())
+    assert found is not None
+    assert found.fields == [(b"mcp-method", method.encode()), (b"mcp-name", b"7f")]
