@@ -17,12 +17,12 @@ from mcpio.http.model import Headers
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era
 from mcpio.types.meta import META_PROTOCOL_VERSION
 
-__all__ = ["HANDSHAKE_NAMES", "NAMED_BY", "check_field", "check_mirrors", "era_of", "mirrored_name"]
+__all__ = ["HANDSHAKE_NAMES", "check_field", "check_mirrors", "era_of", "mirrored_name"]
 
 HANDSHAKE_NAMES: Final = frozenset(revision.name for revision in HANDSHAKE_REVISIONS)
 """The values of ``MCP-Protocol-Version`` that name a revision with sessions."""
 
-NAMED_BY: Final[Mapping[str, str]] = {
+_NAMED_BY: Final[Mapping[str, str]] = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -58,7 +58,7 @@ def era_of(message: jsonrpc.Message, version: str | None, served: Collection[Era
 
 def mirrored_name(method: str, params: Mapping[str, Any]) -> str | None:
     """Return what ``Mcp-Name`` repeats of a request, ``None`` for requests without it (HDR-02)."""
-    member = NAMED_BY.get(method)
+    member = _NAMED_BY.get(method)
     name = None if member is None else params.get(member)
     return name if isinstance(name, str) else None
 

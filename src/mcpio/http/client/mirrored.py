@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -11,22 +11,13 @@ from mcpio.framing import jsonrpc
 from mcpio.framing.headers import encode_field
 from mcpio.http.model import Headers
 from mcpio.http.param_headers import ParamHeader, param_fields
+from mcpio.http.stateless import mirrored_name
 from mcpio.types.meta import META_PROTOCOL_VERSION
 
 __all__ = ["Mirrored", "ParamHeaders", "mirrored"]
 
 ParamHeaders: TypeAlias = Callable[[str], tuple[ParamHeader, ...]]
 """Returns the annotated arguments of a tool, as far as they are known."""
-
-_NAMED_BY: Final[Mapping[str, str]] = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""By method: the member of the params that ``Mcp-Name`` repeats."""
 
 
 @attrs.frozen
@@ -49,8 +40,8 @@ def mirrored(text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
     if not isinstance(revision, str):
         return None
     fields = [(b"mcp-method", encode_field(message.method).encode())]
-    name = params.get(_NAMED_BY.get(message.method, ""))
-    if isinstance(name, str):
+    name = mirrored_name(message.method, params)
+    if name is not None:
         fields.append((b"mcp-name", encode_field(name).encode()))
         if message.method == "tools/call":
             fields += param_fields(param_headers(name), params.get("arguments"))
