@@ -116,7 +116,7 @@ CASES = [(how, "run", signal.SIGTERM) for how in HANDLERS] + [
 @pytest.mark.parametrize(("how", "where", "signum"), CASES, ids=lambda value: getattr(value, "name", str(value)))
 def test_one_signal_ends_the_process_in_time_and_in_silence(how: str, where: str, signum: int) -> None:
     fastest = PROMISED
-    for _ in range(3):  # A machine that is busy with something else may be late once.
+    for _ in range(10):  # A machine that is busy with something else may be late.
         took, status, out, err = end(started(how, where), signum)
         assert (status, out, err) == (128 + signum, b"", b"")
         fastest = min(fastest, took)

@@ -708,13 +708,21 @@ class Client(Session):
         """
         how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
         how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
-        if request.__class__ is CallToolRequest and self.connection.era is Era.STATELESS:
+        if self.connection.revision is not self._settled:
+            self._settle_layers()
+        if self._cache is not None and request.__class__ is CallToolRequest:
             from mcpio.app.tasks.following import to_the_end
 
-            return to_the_end(self._watch_tasks, self._request_task, request, **how)
-        return self._request_task(request, **how)
+            return to_the_end(self._watch_tasks, self._send, request, **how)
+        return self._send(request, **how)
 
-    def _request_task(
+    def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
+        """Send a request as ``request`` does, and return a ``CreatedTask`` as it is."""
+        if self.connection.revision is not self._settled:
+            self._settle_layers()
+        return self._send(request, **options)
+
+    def _send(
         self,
         request: Any,
         *,
@@ -723,10 +731,8 @@ class Client(Session):
         rounds: int | None = None,
         **options: Any,
     ) -> Coroutine[Any, Any, Any]:
-        """Send a request as ``request`` does, and return a ``CreatedTask`` as it is."""
+        """Send a request through the layers."""
         send: Callable[..., Coroutine[Any, Any, Any]] = super().request
-        if self.connection.revision is not self._settled:
-            self._settle_layers()
         if not self._layers and self._reconnector is None:
             return send(request, **options)
         send = partial(send, **options)

@@ -101,10 +101,12 @@ class AsyncioRuntime:
     cancellation: Final = asyncio.CancelledError
     """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
 
+    group: asyncio.TaskGroup | None
+    """The group that the tasks run in, or None."""
+
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group, no task can be spawned."""
         self.group = group
-        """The group that the tasks run in, or None."""
         self._loop = asyncio.get_running_loop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:

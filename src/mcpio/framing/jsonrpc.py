@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mcpio.errors import ErrorCode
 from mcpio.framing.json import MAX_NESTING, JsonError, check_nesting, dumps, loads
@@ -32,19 +32,21 @@ __all__ = [
 
 
 class _Value:  # noqa: PLW1641  the members are dictionaries, which have no hash
-    """Compares and prints by its members."""
+    """Compares and prints by its members, which ``__match_args__`` of its class lists."""
 
     __slots__ = ()
-    __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+        return _members(self) == _members(other)
 
     def __repr__(self) -> str:
-        members = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
-        return f"{type(self).__name__}({members})"
+        return f"{type(self).__name__}({', '.join(f'{name}={member!r}' for name, member in _members(self).items())})"
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__match_args__}
 
 
 class Request(_Value):

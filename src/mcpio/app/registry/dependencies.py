@@ -63,7 +63,7 @@ class _Plan:
         self._replaced = replaced
         self._indexes: dict[Callable[..., Any], int] = {}
         self.steps: list[_Step] = []
-        self.inputs = self._inputs(handler.binder.dependencies, [handler.binder.name])
+        self.inputs: dict[str, int] = self._inputs(handler.binder.dependencies, [handler.binder.name])
 
     @property
     def functions(self) -> Iterator[Callable[..., Any]]:
