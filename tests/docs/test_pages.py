@@ -65,7 +65,7 @@ def test_every_verb_of_the_engine_has_its_promise() -> None:
 
 
 def test_every_event_has_its_answer() -> None:
-    said = cells("embed.md", "What each event wants")
+    said = cells("embed.md", "How to handle each event")
     assert {each.__name__ for each in typing.get_args(Event) if f"`{each.__name__}`" not in said} == set()
 
 

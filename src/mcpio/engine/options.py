@@ -64,37 +64,37 @@ class Options:
     probe_timeout: float | None = attrs.field(default=10.0, converter=seconds)
     """Seconds that ``"auto"`` waits for the answer to ``server/discover``; then it sends ``initialize``."""
     identify: bool = True
-    """Send the name and version of this side with each message of the stateless era that has a place for them (ENV-02,
-    ENV-06)."""
+    """Whether to send the name and version of this side with each message of the stateless era that has members for
+    them (ENV-02, ENV-06)."""
     limits: Limits = attrs.field(default=Limits(), validator=of_kind(Limits))
     """The bounds of the connection."""
     request_timeout: Timeout = attrs.field(default=Timeout(), validator=of_kind(Timeout))
-    """For requests sent without a timeout of their own."""
+    """The timeout of requests that are sent without one."""
     initialize_timeout: float | None = attrs.field(default=30.0, converter=seconds)
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""
     keep_alive: KeepAlive | None = attrs.field(default=None, converter=as_keep_alive)
-    """Pings for a peer that is silent, and the end of the connection when it stays so (PING-03). A number is how many
-    seconds of silence are too many. Not for sessions of a server over HTTP, whose clients need not listen."""
+    """When to ping a silent peer, and when to close the connection because it stays silent (PING-03). A number is the
+    seconds of silence before the first ping. Not for sessions of a server over HTTP, whose clients need not listen."""
     reopens: bool = False
-    """For clients: when the channel is lost, only the session ends with it. Its requests fail, the phase is ``NEW``
+    """For clients: whether the loss of the channel ends only the session. Its requests fail, the phase is ``NEW``
     again, and ``send_initialize`` may follow over another channel."""
     custom_methods: frozenset[str] = attrs.field(default=frozenset(), converter=_as_names)
     """Methods outside the protocol that this side serves: their requests arrive as ``CustomRequest``."""
     accept_batches: bool = False
-    """Take a JSON array for a batch in every revision, for peers that send what only 2025-03-26 has (BATCH-02)."""
+    """Whether to accept a JSON array as a batch in every revision, although only 2025-03-26 has batches (BATCH-02)."""
     strict_initialized: bool = False
-    """For servers: refuse requests until ``notifications/initialized`` came. Some clients never send it (LIFE-12)."""
+    """For servers: whether to refuse requests until ``notifications/initialized`` arrives. Some clients never send it
+    (LIFE-12)."""
     join_batch_answers: bool = False
-    """Answer a batch with one array, once all of its answers are there, instead of one by one as they come (BATCH-05).
-    Transports with exchanges, as HTTP, do so in any case. Answers that wait for others count against
-    ``Limits.queued_bytes``."""
+    """Whether to answer a batch with one array, once all answers are there, instead of one by one (BATCH-05).
+    Transports with exchanges, such as HTTP, always do. Waiting answers count against ``Limits.queued_bytes``."""
     profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=_as_set)
-    """Dialects to understand beside the protocol. See ``mcpio.profiles``."""
+    """Dialects to understand besides the official protocol. See ``mcpio.profiles``."""
     emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)
-    """The dialect to send notifications and contents in, ``None`` for the official one."""
+    """The dialect in which to send notifications and contents; ``None`` for the official protocol."""
     on_tasks_create: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
-    """For servers with ``Profile.ERLMCP``: turns the params of a ``tasks/create`` into those of the ``tools/call`` that
-    it stands for, or returns ``None`` to refuse it. A plain function that depends on nothing but its argument."""
+    """For servers with ``Profile.ERLMCP``: converts the params of ``tasks/create`` into those of an equivalent
+    ``tools/call``, or returns ``None`` to refuse it. A plain function that depends only on its argument."""
 
     def with_erlmcp_timeouts(self) -> Options:
         """Return a copy with the times that erlmcp documents: 5 s for a request, 30 s for the handshake (A34)."""

@@ -27,7 +27,7 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
 def _sayable(_: object, __: object, names: tuple[Any, ...]) -> None:
     for name in names:
         if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
-            raise ValueError(f"{name!r:.60} is no name of a subprotocol")
+            raise ValueError(f"{name!r:.60} is not a valid subprotocol name: letters, digits and !#$%&'*+-.^_`|~")
     if len(set(names)) < len(names):
         raise ValueError("a subprotocol is named twice")
 
@@ -45,21 +45,21 @@ class WebSocketOptions:
     """
 
     subprotocols: tuple[str, ...] = attrs.field(default=("mcp",), converter=_names, validator=_sayable)
-    """The subprotocols that are spoken, the best first. A client offers them and takes no other answer; a server
-    refuses whoever offers none of them. With ``Profile.ERLMCP`` among the profiles of the server or client,
-    ``mcp.v1`` is spoken too. Empty: none is offered, and none is asked for."""
+    """Subprotocols in order of preference. A client offers them and accepts no other; a server refuses clients that
+    offer none of them. With ``Profile.ERLMCP`` among the profiles of the server or client, ``mcp.v1`` is added. Empty:
+    a client offers none, and a server requires none."""
     ping_interval: float | None = attrs.field(default=30.0, converter=seconds, validator=_more_than_none)
-    """After so much silence a ping is sent; ``None`` for never."""
+    """Seconds of silence before a ping is sent; ``None`` for never."""
     pong_timeout: float = attrs.field(default=20.0, validator=_more_than_none)
-    """After so much more silence the other side is gone. Whatever arrives is a sign of life."""
+    """Seconds after a ping until a silent peer is disconnected. Any input counts as a reply."""
     close_timeout: float = attrs.field(default=1.0, validator=_more_than_none)
-    """How long to wait for the other side to close too. The drivers of ``mcpio.trio`` never wait for more than 1 s."""
+    """Seconds to wait for the peer's close frame. The drivers of ``mcpio.trio`` wait for 1 s at most."""
     first_message_timeout: float | None = attrs.field(default=30.0, converter=seconds, validator=_more_than_none)
-    """For servers: how long a client has to say something before it is cut off; ``None`` for ever."""
+    """For servers: seconds in which a client must send its first message, or be disconnected; ``None`` for no limit."""
     compression: bool = False
-    """Whether to compress messages, by permessage-deflate, where the other side does too. Each message is compressed by
-    itself: a quiet connection needs no memory for it, and no message tells about the length of another. Leave it off
-    where secrets are sent beside what a stranger has chosen, for the length of both together tells about them."""
+    """Whether to negotiate permessage-deflate. Each message is compressed separately, so an idle connection needs no
+    memory for it, and the length of one message reveals nothing about another. Leave it off if a message can contain
+    both a secret and text that an attacker chose: its compressed length would reveal how similar they are."""
 
     def subprotocols_for(self, profiles: Iterable[Profile]) -> tuple[str, ...]:
         """Return the subprotocols to speak with these profiles."""
