@@ -323,6 +323,15 @@ _ROWS = (
         "subscriptions:SubscriptionsAcknowledgedNotification",
         since=REV_2026_07_28,
     ),
+    # Of the tasks extension. Its requests are custom ones: see ``TASK_EXTENSION_METHODS``.
+    _notification(
+        "tasks",
+        _TO_CLIENT,
+        "task_extension:TaskNotification",
+        "extensions",
+        "io.modelcontextprotocol/tasks",
+        since=REV_2026_07_28,
+    ),
 )
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType({row.name: row for row in _ROWS})

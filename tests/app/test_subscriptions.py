@@ -10,6 +10,8 @@ from statelessly import Exchange, StatelessClient
 from waits import Wait
 
 from mcpio.app.server import Server
+from mcpio.app.subscriptions import LONGEST, SHORTEST
+from mcpio.auth.grant import Grant
 from mcpio.engine.envelope import write_envelope
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -152,6 +154,84 @@ def test_subscriptions_are_limited(limits: Limits, reason: str) -> None:
     assert reason in wait.error.data["reason"]
     assert listen.said == []
     assert listening(server, resourceSubscriptions=uris[:1]).said
+
+
+LISTENERS = [
+    (Limits(listeners=2), "this client listens too often at once"),
+    (Limits(total_listeners=2), "too many clients listen"),
+]
+
+
+@pytest.mark.parametrize(("limits", "reason"), LISTENERS)
+def test_listens_at_once_are_limited(limits: Limits, reason: str) -> None:
+    server, runtime = notes(options=Options(limits=limits)), ManualRuntime()
+    client = StatelessClient(server, runtime, principal="ada")
+    params = {"notifications": {"toolsListChanged": True}}
+    first, _, refused = (client.begin("subscriptions/listen", params) for _ in range(3))
+    wait = Wait(runtime, refused.result())
+    assert isinstance(wait.error, RequestError)
+    assert (wait.error.code, wait.error.data) == (-32603, {"reason": reason, "limit": 2})
+    assert refused.said == []
+    assert refused.connection.held.subscriptions == 0
+    other = StatelessClient(server, runtime, principal="bob").begin("subscriptions/listen", params)
+    assert bool(other.said) is (limits.listeners == 2), "another client has a place of its own"
+    first.cancel()
+    runtime.run()
+    again = client.begin("subscriptions/listen", params)
+    runtime.run()
+    assert honoured(again) == {"toolsListChanged": True}
+
+
+def test_clients_without_a_principal_are_counted_by_connection() -> None:
+    server, runtime = notes(options=Options(limits=Limits(listeners=1))), ManualRuntime()
+    client, params = StatelessClient(server, runtime), {"notifications": {"toolsListChanged": True}}
+    exchanges = [client.begin("subscriptions/listen", params) for _ in range(3)]
+    runtime.run()
+    assert [len(exchange.said) for exchange in exchanges] == [1, 1, 1]
+
+
+def grant(left: float | None) -> Grant:
+    now = ManualRuntime().wall_clock()
+    return Grant("issuer", "ada", expires_at=None if left is None else now + left)
+
+
+@pytest.mark.req("SUB-08")
+@pytest.mark.parametrize(("left", "lasts"), [(60.0, 60.0), (-5.0, SHORTEST), (1e300, LONGEST)])
+def test_listen_ends_gracefully_when_its_token_expires(left: float, lasts: float) -> None:
+    server, runtime = notes(), ManualRuntime()
+    client = StatelessClient(server, runtime, principal=grant(left))
+    listen = client.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    runtime.run()
+    ended = Wait(runtime, listen.result())
+    runtime.advance_to(lasts - 0.1)
+    assert ended.state == "waits"
+    runtime.advance_to(lasts)
+    assert ended.result["resultType"] == "complete"
+    assert ended.result["_meta"]["io.modelcontextprotocol/subscriptionId"] == 1
+    server.tool(lambda: None, name="another")
+    assert told(listen) == ["cancelled"], "what a channel says of a subscription that has ended"
+
+
+def test_listen_with_a_token_that_never_expires_goes_on() -> None:
+    server, runtime = notes(), ManualRuntime()
+    for principal in (grant(None), "ada"):
+        listen = StatelessClient(server, runtime, principal=principal).begin(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        )
+        ended = Wait(runtime, listen.result())
+        runtime.advance_to(runtime.now + 10 * LONGEST)
+        assert ended.state == "waits"
+
+
+def test_cancelled_listen_leaves_no_timer() -> None:
+    server, runtime = notes(), ManualRuntime()
+    listen = StatelessClient(server, runtime, principal=grant(60.0)).begin(
+        "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+    )
+    listen.cancel()
+    runtime.run()
+    runtime.advance_to(100.0)
+    assert listen.client.reports == []
 
 
 @pytest.mark.req("ERA-10")

@@ -6,6 +6,7 @@ import io
 import json
 from typing import Any
 
+import attrs
 import pytest
 from stateless import LEVEL, ME, MODERN, SERVER, SUBSCRIPTION, server_of, stateless, tool_call
 from wires import feed, note, one, sent
@@ -25,6 +26,7 @@ from mcpio.types.lifecycle import (
     ToolsCapability,
 )
 from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.prompts import PromptListChangedNotification
 from mcpio.types.resources import ResourceListChangedNotification, ResourceUpdatedNotification
 from mcpio.types.subscriptions import (
@@ -32,6 +34,7 @@ from mcpio.types.subscriptions import (
     SubscriptionsAcknowledgedNotification,
     SubscriptionsListenResult,
 )
+from mcpio.types.task_extension import TaskNotification
 from mcpio.types.tools import CallToolResult, ToolListChangedNotification
 
 OFFERS = ServerCapabilities(
@@ -136,10 +139,59 @@ def test_only_what_is_honoured_is_sent() -> None:
         connection.send_notification(SubscriptionsAcknowledgedNotification(SubscriptionFilter()), related_to=event.id)
     connection.send_progress(event.id, 1)
     connection.send_notification(ResourceUpdatedNotification("a:b"), related_to=event.id)
-    connection.send_notification(CustomNotification("notifications/tasks", {"taskId": "t"}), related_to=event.id)
+    connection.send_notification(CustomNotification("notifications/x", {"taskId": "t"}), related_to=event.id)
     updated, custom = sent(connection)
     assert updated == note("resources/updated", uri="a:b", _meta={SUBSCRIPTION: 1})
     assert custom["params"] == {"taskId": "t", "_meta": {SUBSCRIPTION: 1}}
+
+
+WITH_TASKS = attrs.evolve(OFFERS, extensions={TASKS_EXTENSION: {}})
+
+
+def task(id: str, status: Any = "working", **more: Any) -> TaskNotification:
+    return TaskNotification(id, status, "2026-07-28T10:30:00Z", "2026-07-28T10:30:00Z", 60_000, **more)
+
+
+@pytest.mark.req("XTASK-11", "ENV-09")
+def test_tasks_are_told_of_by_their_ids() -> None:
+    connection = server_of(MODERN, WITH_TASKS)
+    event = listen(connection, taskIds=["a", "b"], toolsListChanged=True)
+    with pytest.raises(LocalProtocolError, match=r"taskIds: \['c'\] was not asked for"):
+        connection.acknowledge(event.id, SubscriptionFilter(task_ids=("a", "c")))
+    connection.acknowledge(event.id, SubscriptionFilter(task_ids=("a",)))
+    connection.send_notification(task("a", "completed", result={"content": []}), related_to=event.id)
+    with pytest.raises(LocalProtocolError, match="does not honour notifications/tasks"):
+        connection.send_notification(task("b"), related_to=event.id)
+    acknowledged, told = sent(connection)
+    assert acknowledged["params"]["notifications"] == {"taskIds": ["a"]}
+    assert told["method"] == "notifications/tasks"
+    assert (told["params"]["taskId"], told["params"]["result"]) == ("a", {"content": []})
+    assert told["params"]["_meta"] == {SUBSCRIPTION: 1}
+    lists = listening(connection, 2, toolsListChanged=True)
+    with pytest.raises(LocalProtocolError, match="does not honour notifications/tasks"):
+        connection.send_notification(task("a"), related_to=lists.id)
+
+
+@pytest.mark.req("XTASK-11")
+def test_only_the_last_state_of_a_task_waits() -> None:
+    connection = server_of(MODERN, WITH_TASKS)
+    event = listening(connection, taskIds=["a", "b"])
+    for number in range(1000):
+        for id in ("a", "b"):
+            connection.send_notification(task(id, status_message=str(number)), related_to=event.id)
+    held = connection.held.output
+    assert [(each["params"]["taskId"], each["params"]["statusMessage"]) for each in sent(connection)] == [
+        ("a", "999"),
+        ("b", "999"),
+    ]
+    assert held < 4096
+
+
+def test_task_is_not_told_of_by_a_server_without_the_extension() -> None:
+    connection = server()
+    event = listening(connection, taskIds=["a"])
+    with pytest.raises(LocalProtocolError, match="needs the capability extensions"):
+        connection.send_notification(task("a"), related_to=event.id)
 
 
 @pytest.mark.req("SUB-11")

@@ -28,7 +28,7 @@ class Shelf:
     def __init__(self) -> None:
         self.now = 0.0
         self.rows: dict[str, Row] = {}
-        self.callbacks: dict[int, Callable[[str], None]] = {}
+        self.callbacks: dict[int, Callable[[str | None], None]] = {}
         self.is_broken = False
         self.is_mute = False
 
@@ -117,7 +117,7 @@ class SharedShelf:
         rows = self._rows().items()
         return [self._stored(key, row) for key, row in rows if owner is not None and row.owner == owner]
 
-    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], object]:
+    def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
         self.shelf.callbacks[self.number] = callback
         return lambda: self.shelf.callbacks.pop(self.number, None)
 

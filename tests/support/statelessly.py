@@ -103,10 +103,14 @@ class StatelessClient:
 
 
 class Exchange:
-    """One request on a connection of its own. ``said`` are the notifications that belong to it."""
+    """One request on a connection of its own. ``said`` are the notifications that belong to it.
+
+    The client ``reads`` what is sent, or does not.
+    """
 
     def __init__(self, client: StatelessClient, number: int, message: Mapping[str, Any]) -> None:
         self.said: list[Any] = []
+        self.reads = True
         self._client = client
         self._number = number
         self._answer = client.runtime.one_shot()
@@ -136,13 +140,14 @@ class Exchange:
         self.write()
 
     def write(self) -> None:
-        """Take what the server has sent."""
-        while (sent := self.connection.next_message()) is not None:
+        """Take what the server has sent, unless the client does not read."""
+        while self.reads and (sent := self.connection.next_message()) is not None:
             message = json.loads(sent.text)
             if "method" in message:
                 self.said.append(message)
             else:
                 self._answer.set(message)
+        self.session.driving.settle()
 
     @property
     def client(self) -> StatelessClient:

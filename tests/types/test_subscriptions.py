@@ -16,7 +16,7 @@ def test_a_subscription() -> None:
     raw = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"], "taskIds": ["1"]}}
     read = E.decode(raw, SubscriptionsListenRequest)
     assert read == SubscriptionsListenRequest(
-        SubscriptionFilter(True, resource_subscriptions=("a:b",), extra={"taskIds": ["1"]})
+        SubscriptionFilter(True, resource_subscriptions=("a:b",), task_ids=("1",))
     )
     assert E.encode(read) == raw
 

@@ -6,16 +6,18 @@ process: sessions, and the ``subscriptions/listen`` requests of stateless client
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when it changes
-from mcpio.errors import InvalidMessage
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
+    from mcpio.engine.limits import Limits
 
 __all__ = [
     "LISTS",
@@ -155,11 +157,32 @@ SLICE: Final = 100
 class Audience:
     """The listeners of one process, by topic, and what they are still to be told."""
 
-    __slots__ = ("_by_topic", "_pending")
+    __slots__ = ("_by_topic", "_listens", "_pending", "_total")
 
     def __init__(self) -> None:
         self._by_topic: dict[Hashable, dict[Listener, None]] = {}
         self._pending: dict[Hashable, dict[Listener, None]] = {}
+        self._listens: Counter[Hashable] = Counter()
+        self._total = 0
+
+    def enter(self, account: Hashable, limits: Limits) -> None:
+        """Count a ``subscriptions/listen`` of a client. Raises RequestError beyond the limits."""
+        for reason, count, limit in (
+            ("this client listens too often at once", self._listens.get(account, 0), limits.listeners),
+            ("too many clients listen", self._total, limits.total_listeners),
+        ):
+            if count >= limit:
+                data = {"reason": reason, "limit": limit}
+                raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        self._listens[account] += 1
+        self._total += 1
+
+    def leave(self, account: Hashable) -> None:
+        """Count one less."""
+        self._listens[account] -= 1
+        self._total -= 1
+        if not self._listens[account]:
+            del self._listens[account]
 
     def add(self, listener: Listener, topics: Iterable[Hashable]) -> None:
         """Have a listener told of some topics."""

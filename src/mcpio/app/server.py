@@ -695,9 +695,7 @@ class Server:
     def _listen(self, scope: Context, request: SubscriptionsListenRequest) -> Awaitable[Any]:
         from mcpio.app.subscriptions import serve_listen
 
-        return serve_listen(
-            scope, request, self.audience, self.options.limits, lambda uri: self.resources.find(uri, scope) is not None
-        )
+        return serve_listen(scope, request, self)
 
     def _spread(self, change: Changed) -> None:
         """Tell the clients of this process of a change, wherever it was made."""

@@ -558,6 +558,13 @@ class SessionDriving:
         if self._session._room is not None:
             self.note_room()
 
+    async def wait_until_read(self) -> None:
+        """Wait until no more than ``Limits.high_water`` of the output waits, or the connection has ended."""
+        connection = self._session.connection
+        held, high_water = connection.held, connection.options.limits.high_water
+        while held.output + held.unwritten > high_water and not connection.closed:
+            await self._session._wait_for_room(None)
+
     def note_room(self) -> None:
         """Wake one of the tasks that wait for room for their output, if there is room now."""
         session = self._session

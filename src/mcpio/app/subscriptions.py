@@ -3,79 +3,200 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Hashable
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Coroutine, Hashable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from mcpio.app.changes import Audience, resource_topic
+import attrs
+
+from mcpio.app.changes import resource_topic
+from mcpio.auth.grant import Grant
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.methods import declares
+from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import Driver
+    from collections.abc import Callable
+
+    from mcpio.app.changes import Audience
+    from mcpio.app.registry.resources import Resources
+    from mcpio.app.runtime import Driver, OneShot
+    from mcpio.app.tasks.receiver import ToolTasks
     from mcpio.engine.limits import Limits
+    from mcpio.engine.options import Options
     from mcpio.types.lifecycle import ServerCapabilities
 
 __all__ = ["Subscription", "honoured_of", "serve_listen"]
 
 
-class Subscription:
-    """One ``subscriptions/listen`` request that runs."""
+class ListenedServer(Protocol):
+    """A server, as far as its subscriptions need it."""
 
-    __slots__ = ("_connection", "_id", "driver")
+    audience: Audience
+    options: Options
+    resources: Resources
+    tasks: ToolTasks | None
+
+
+def serve_listen(
+    scope: Any, request: SubscriptionsListenRequest, server: ListenedServer
+) -> Coroutine[Any, Any, SubscriptionsListenResult]:
+    """Serve a listen request until the client, the connection or the server ends it, or the client's token expires.
+
+    Raises RequestError beyond ``Limits.listeners``, ``total_listeners``, ``subscriptions`` or ``subscription_bytes``,
+    and CapabilityMissing for tasks if the client did not declare their extension (XTASK-11).
+    """
+    wanted, capabilities = request.notifications, scope.session.connection.capabilities
+    honoured = honoured_of(wanted, capabilities, lambda uri: server.resources.find(uri, scope) is not None)
+    if wanted.task_ids is not None and server.tasks is not None and declares(capabilities, _TASKS):
+        from mcpio.app.tasks.extension import check_takes_tasks
+
+        check_takes_tasks(scope.peer.capabilities)
+        honoured = attrs.evolve(honoured, task_ids=tuple(dict.fromkeys(wanted.task_ids)))
+    subscription = Subscription(scope, server, honoured)
+    if not honoured.task_ids:
+        # What follows on the same connection finds the subscription made.
+        subscription.begin()
+    return subscription.run()
+
+
+class Subscription:
+    """One ``subscriptions/listen`` request that runs.
+
+    Changes of lists and resources are sent at once. Of a task only its id is noted: its state is read and sent once the
+    client has read enough of what was sent before, so a client that does not read costs one entry for each task.
+    """
+
+    __slots__ = (
+        "_account",
+        "_changed",
+        "_honoured",
+        "_is_begun",
+        "_is_over",
+        "_scope",
+        "_server",
+        "_signal",
+        "_size",
+        "driver",
+    )
 
     driver: Driver
     """The driver that carries its notifications."""
 
-    def __init__(self, scope: Any) -> None:
-        self.driver = scope.session.driver
-        self._connection = scope.session.connection
-        self._id = scope.id
+    def __init__(self, scope: Any, server: ListenedServer, honoured: SubscriptionFilter) -> None:
+        """Take a place among the listeners, until ``run`` has ended. Raises RequestError beyond the limits."""
+        limits, session = server.options.limits, scope.session
+        self.driver = session.driver
+        self._scope = scope
+        self._server = server
+        self._honoured = honoured
+        self._size = _check_size(honoured, limits, session.connection.held.subscriptions)
+        self._account: Hashable = session.account
+        self._changed: dict[str, None] = {}
+        self._signal: OneShot | None = None
+        self._is_begun = False
+        self._is_over = False
+        server.audience.enter(self._account, limits)
+        session.connection.held.subscriptions += self._size
+
+    def begin(self) -> None:
+        """Acknowledge the request: nothing that happens from here on is missed (SUB-02)."""
+        self._scope.session.connection.acknowledge(self._scope.id, self._honoured)
+        self.driver.wake()
+        self._server.audience.add(self, _topics_of(self._honoured))
+        self._is_begun = True
 
     def hear(self, notification: Any) -> bool:
         """Send a notification; return whether that was possible. What the client has not read yet is not sent twice."""
-        if not self._connection.is_pending(self._id):
+        connection, id = self._scope.session.connection, self._scope.id
+        if not connection.is_pending(id):
             return False  # it has ended, and its handler is about to stop
         try:
-            self._connection.send_notification(notification, related_to=self._id)
+            connection.send_notification(notification, related_to=id)
         except (LocalProtocolError, NoBackChannel):
             return False
         self.driver.wake()
         return True
 
+    def note_task(self, id: str) -> None:
+        """Record that a task has changed."""
+        self._changed[id] = None
+        self._wake()
 
-def serve_listen(
-    scope: Any,
-    request: SubscriptionsListenRequest,
-    audience: Audience,
-    limits: Limits,
-    is_offered: Callable[[str], bool],
-) -> Coroutine[Any, Any, SubscriptionsListenResult]:
-    """Serve a listen request until the client, the connection or the server ends it.
+    def expire(self) -> None:
+        """Record that the client's token has expired: it may come back with a new one."""
+        self._is_over = True
+        self._wake()
 
-    ``is_offered`` says whether there is a resource with a URI. Raises RequestError beyond ``Limits.subscriptions`` or
-    ``Limits.subscription_bytes``.
-    """
-    connection = scope.session.connection
-    honoured = honoured_of(request.notifications, connection.capabilities, is_offered)
-    size = _check_size(honoured, limits, connection.held.subscriptions)
-    # The acknowledgement comes first, and nothing that happens from here on is missed (SUB-02).
-    connection.acknowledge(scope.id, honoured)
-    scope.session.driver.wake()
-    subscription, topics = Subscription(scope), _topics_of(honoured)
-    audience.add(subscription, topics)
-    connection.held.subscriptions += size
-
-    async def until_cancelled() -> SubscriptionsListenResult:
+    async def run(self) -> SubscriptionsListenResult:
+        """Tell the client of changes until the subscription is cancelled, ends with its connection, or expires."""
+        runtime, timer = self.driver.runtime, None
+        expires_at = _expiry_of(self._scope.peer.principal)
         try:
-            # Nothing sets it: the request ends by being cancelled, or with its connection.
-            return cast("SubscriptionsListenResult", await scope.driving.runtime.one_shot().wait())
+            if expires_at is not None:
+                # Some tokens are accepted a little longer: such a client must not come back without a pause.
+                left = min(max(expires_at - runtime.wall_clock(), SHORTEST), LONGEST)
+                timer = runtime.call_later(left, self.expire)
+            if not self._is_begun:
+                await self._begin_with_tasks()
+            while not self._is_over:
+                if self._changed:
+                    await self._tell_next_task()
+                else:
+                    self._signal = runtime.one_shot()
+                    await self._signal.wait()
+            return SubscriptionsListenResult()
         finally:
-            audience.remove(subscription, topics)
-            connection.held.subscriptions -= size
+            if timer is not None:
+                timer.cancel()
+            self._end()
 
-    # What follows on the same connection finds the subscription made.
-    return until_cancelled()
+    # Inside
+
+    async def _begin_with_tasks(self) -> None:
+        """Acknowledge the request with those tasks that the client has (XTASK-14), and report their present states.
+
+        So it misses nothing that a task became between its creation and now.
+        """
+        found = []
+        for id in self._honoured.task_ids or ():
+            try:
+                await self._tasks.look(self._scope, id)
+            except RequestError:
+                continue
+            found.append(id)
+        self._honoured = attrs.evolve(self._honoured, task_ids=tuple(found))
+        self.begin()
+        self._tasks.watch(found, self.note_task)
+        self._changed.update(dict.fromkeys(found))
+
+    async def _tell_next_task(self) -> None:
+        await self._scope.session.driving.wait_until_read()
+        id = next(iter(self._changed))
+        del self._changed[id]
+        try:
+            look = await self._tasks.look(self._scope, id)
+        except RequestError:
+            return  # its time is over: there is no state to report
+        from mcpio.app.tasks.extension import task_notification
+
+        self.hear(task_notification(look))
+
+    def _end(self) -> None:
+        audience = self._server.audience
+        audience.leave(self._account)
+        audience.remove(self, _topics_of(self._honoured))
+        if self._honoured.task_ids:
+            self._tasks.unwatch(self._honoured.task_ids, self.note_task)
+        self._scope.session.connection.held.subscriptions -= self._size
+
+    @property
+    def _tasks(self) -> ToolTasks:
+        return cast("ToolTasks", self._server.tasks)
+
+    def _wake(self) -> None:
+        if self._signal is not None:
+            self._signal.set(None)
 
 
 def honoured_of(
@@ -101,9 +222,9 @@ def _topics_of(honoured: SubscriptionFilter) -> list[Hashable]:
 
 def _check_size(honoured: SubscriptionFilter, limits: Limits, held: int) -> int:
     """Return the bytes that a subscription holds. Raises RequestError if they are too many."""
-    uris = honoured.resource_subscriptions or ()
-    size = _COST + sum(sys.getsizeof(uri) + _COST for uri in uris)
-    if len(uris) > limits.subscriptions:
+    names = (*(honoured.resource_subscriptions or ()), *(honoured.task_ids or ()))
+    size = _COST + sum(sys.getsizeof(name) + _COST for name in names)
+    if len(names) > limits.subscriptions:
         data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
         raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
     if held + size > limits.subscription_bytes:
@@ -112,5 +233,14 @@ def _check_size(honoured: SubscriptionFilter, limits: Limits, held: int) -> int:
     return size
 
 
+def _expiry_of(principal: Any) -> float | None:
+    return principal.expires_at if isinstance(principal, Grant) else None
+
+
+SHORTEST: Final = 1.0
+"""The least seconds that a subscription lasts, also with a token that has expired."""
+LONGEST: Final = 86400.0
+"""The most seconds after which a subscription with a token that expires ends: event loops take no timer for ages."""
+_TASKS: Final = ("extensions", TASKS_EXTENSION)
 _COST: Final = 128
-"""Bytes that a subscription, and each of its resources, costs beside the URI."""
+"""Bytes that a subscription, and each of its resources and tasks, costs beside the name."""

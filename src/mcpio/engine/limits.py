@@ -53,9 +53,15 @@ class Limits:
     logs_per_second: int = 1000
     """Log messages that a server sends to one client in a second. Beyond: dropped and counted (LOG-07)."""
     subscriptions: int = 4096
-    """Resources that one client may be subscribed to. Beyond: the request is refused with -32603."""
+    """Resources and tasks that one client may be subscribed to. Beyond: the request is refused with -32603."""
     subscription_bytes: int = 4 * MIB
     """Memory that the URIs of its subscriptions may take. Beyond: the request is refused with -32603."""
+    listeners: int = 256
+    """``subscriptions/listen`` requests of one client that may run at once (2026-07-28): of its principal, or without
+    one of its connection. Beyond: the request is refused with -32603."""
+    total_listeners: int = 8192
+    """``subscriptions/listen`` requests that may run at once for all clients of one server; over HTTP each is a
+    connection, or a stream of one. Beyond: the request is refused with -32603."""
     retired_ids: int = 256
     """Cancelled or timed-out ids that are remembered, to distinguish a late answer from a wrong one. Beyond: the oldest
     is forgotten."""

@@ -28,6 +28,8 @@ _FLAGS: Final = {
 }
 _UPDATED: Final = "notifications/resources/updated"
 _RESOURCES: Final = "resourceSubscriptions"
+_TASK: Final = "notifications/tasks"
+_TASKS: Final = "taskIds"
 
 
 class Listening:
@@ -64,7 +66,7 @@ class Listening:
         members = encode(self.codec, honoured)
         for name, value in members.items():
             asked = self.asked.get(name)
-            more = [each for each in value if each not in (asked or ())] if isinstance(value, list) else value
+            more = sorted(frozenset(value).difference(asked or ())) if isinstance(value, list) else value
             if more and not (more is True and asked is True):
                 raise LocalProtocolError(f"{name}: {more!r:.100} was not asked for")
         return self._stamped(request, {"notifications": members})
@@ -84,6 +86,8 @@ class Listening:
                 raise LocalProtocolError(fault)
             if method.name in _FLAGS:
                 honoured = self.honoured.get(_FLAGS[method.name]) is True
+            elif method.name == _TASK:
+                honoured = params["taskId"] in self.honoured.get(_TASKS, ())
             else:
                 # The resource may lie within one that was subscribed to, which the caller knows.
                 honoured = method.name == _UPDATED and bool(self.honoured.get(_RESOURCES))
@@ -93,7 +97,9 @@ class Listening:
 
     def coalescing_key(self, request: IncomingRequest, method: Method | None, params: Mapping[str, Any]) -> Hashable:
         """Return the key that equal notifications coalesce by: within their subscription, since each gets its own."""
-        key = coalescing_key(method, params)
+        # Of a task only the last state counts.
+        is_task = method is not None and method.name == _TASK
+        key = (_TASK, params["taskId"]) if is_task else coalescing_key(method, params)
         return None if key is None else (request.id, key)
 
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:

@@ -225,7 +225,7 @@ class RedisStore:
         self._prefix = prefix
         self._holder = secrets.token_hex(8)
         self._client: coredis.Redis[bytes] = coredis.Redis.from_url(url, **options)
-        self._callbacks: list[Callable[[str], None]] = []
+        self._callbacks: list[Callable[[str | None], None]] = []
         self.changes = RedisChanges()
         self._open: AsyncExitStack | None = None
 
@@ -302,8 +302,11 @@ class RedisStore:
         index = self._index(owner)
         return [_stored(each) for each in await self._run(_OWNED, index)] if index else []
 
-    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]:
-        """Call back with the key of each task that any process changed, while the store is open."""
+    def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], None]:
+        """Call back with the key of each task that any process changed, while the store is open.
+
+        With ``None`` after a break, in which any may have changed.
+        """
         return _added(self._callbacks, callback)
 
     # Inside
@@ -319,7 +322,7 @@ class RedisStore:
     async def _publish_change(self, text: str) -> None:
         await self._client.publish(f"{self._prefix}changes", text)
 
-    def _tell(self, key: str) -> None:
+    def _tell(self, key: str | None) -> None:
         for callback in tuple(self._callbacks):
             callback(key)
 
@@ -338,6 +341,7 @@ class RedisStore:
                         is_first = False
                     else:
                         self.changes.lose()
+                        self._tell(None)
                     async for message in messages:
                         heard: Any = message  # bytes, since the client does not decode
                         channels[heard["channel"].decode()](heard["data"].decode())

@@ -27,6 +27,8 @@ class SubscriptionFilter(Payload):
     resources_list_changed: bool | None = None
     resource_subscriptions: tuple[str, ...] | None = None
     """The URIs of resources."""
+    task_ids: tuple[str, ...] | None = None
+    """The ids of tasks, of the tasks extension (XTASK-11)."""
 
 
 @payload

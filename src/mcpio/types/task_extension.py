@@ -10,12 +10,13 @@ from attrs import field
 from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types._fields import EMPTY, payload, wire, wired
 from mcpio.types.inputs import InputRequest
-from mcpio.types.messages import FinalResult, RequestPayload
+from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload
 from mcpio.types.tasks import TaskStatus
 
 __all__ = [
     "CreatedTask",
     "DetailedTask",
+    "TaskNotification",
     "TaskReference",
     "TaskUpdate",
 ]
@@ -54,6 +55,24 @@ class DetailedTask(_FlatTask):
     """The result of the call, if its status is ``completed``."""
     error: Mapping[str, Any] | None = wire(default=None, strict=True)
     """The JSON-RPC error of the call, if its status is ``failed`` (XTASK-07)."""
+
+
+@payload
+class TaskNotification(NotificationPayload):
+    """A task changed: the members of its ``DetailedTask``, for a subscription with its id (XTASK-11)."""
+
+    SINCE: ClassVar[Revision] = REV_2026_07_28
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+    input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
+    result: Mapping[str, Any] | None = wire(default=None, strict=True)
+    error: Mapping[str, Any] | None = wire(default=None, strict=True)
 
 
 @payload

@@ -21,6 +21,7 @@ from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.task_extension import (
     CreatedTask,
     DetailedTask,
+    TaskNotification,
     TaskReference,
     TaskUpdate,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from mcpio.types.tasks import Task
     from mcpio.types.tools import CallToolRequest
 
-__all__ = ["TaskExtension", "check_takes_tasks", "created_task"]
+__all__ = ["TaskExtension", "check_takes_tasks", "created_task", "task_notification"]
 
 _CAPABILITY: Final = ("extensions", TASKS_EXTENSION)
 _CODEC: Final = codec(REV_2026_07_28)
@@ -115,7 +116,7 @@ class TaskExtension:
 
     async def _get(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
         look = await self._tasks.look(scope, self._params(scope, request, TaskReference).task_id)
-        return encode(_CODEC, _detailed(look))
+        return encode(_CODEC, DetailedTask(**_detailed(look)))
 
     async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
         update = self._params(scope, request, TaskUpdate)
@@ -159,8 +160,13 @@ def result_of(outcome: TaskOutcome) -> dict[str, Any]:
     return {"resultType": "complete", **(outcome.result or {})}
 
 
-def _detailed(look: TaskLook) -> DetailedTask:
-    """Return a task with what goes with its status. One whose tool failed is ``completed`` (XTASK-07)."""
+def task_notification(look: TaskLook) -> TaskNotification:
+    """Return the notification of a task's state: what ``tasks/get`` would return (XTASK-11)."""
+    return TaskNotification(**_detailed(look))
+
+
+def _detailed(look: TaskLook) -> dict[str, Any]:
+    """Return the members of a task, with those of its status. One whose tool failed is ``completed`` (XTASK-07)."""
     members, outcome = _members(look.task), look.outcome
     if look.task.status == "input_required":
         questions = {key: InputRequest(said["method"], said["params"] or None) for key, said in look.inputs.items()}
@@ -173,7 +179,7 @@ def _detailed(look: TaskLook) -> DetailedTask:
             error = {"code": outcome.error.code, "message": outcome.error.message}
             data = {} if outcome.error.data is None else {"data": outcome.error.data}
             members |= {"status": "failed", "error": {**error, **data}}
-    return DetailedTask(**members)
+    return members
 
 
 def _members(task: Task) -> dict[str, Any]:

@@ -7,7 +7,7 @@ and a client that is asked for messages and forms (TASK-31).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -153,15 +153,15 @@ class TaskReceiver:
         store: Any = options.store or MemoryTaskStore()
         shared = shared_store(store)
         self._sharing = None if shared is None else SharedTasks(shared)
-        hearing: Any = {} if self._sharing is None else {"on_signal": self._sharing.signalled}
         self._keeping = TaskStorage(
             store,
             self._act,
             limits=options.limits,
             poll_interval=options.poll_interval,
             settle=settle,
-            **hearing,
+            on_signal=self._signalled,
         )
+        self._watchers: dict[str, list[Callable[[str], None]]] = {}
         self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
         self._host: TaskHost | None = None
         self._runs: dict[str, TaskRun] = {}
@@ -296,6 +296,33 @@ class TaskReceiver:
         """Record that nothing waits for an answer any more."""
         self._machine.withdraw_question(run.id, key, self._keeping.now())
         self._keeping.pump()
+
+    # For subscriptions
+
+    def watch(self, ids: Iterable[str], callback: Callable[[str], None]) -> None:
+        """Call back with the id of each of these tasks when its state has changed, in whatever process."""
+        for id in ids:
+            self._watchers.setdefault(id, []).append(callback)
+
+    def unwatch(self, ids: Iterable[str], callback: Callable[[str], None]) -> None:
+        """Call back no more. Does nothing for tasks that were not watched."""
+        for id in ids:
+            callbacks = self._watchers.get(id, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+                if not callbacks:
+                    del self._watchers[id]
+
+    def _tell_watchers(self, id: str) -> None:
+        for callback in tuple(self._watchers.get(id, ())):
+            callback(id)
+
+    def _signalled(self, id: str | None) -> None:
+        """Act on a change of a task in the shared store; ``None`` where any may have changed."""
+        if self._sharing is not None:
+            self._sharing.signalled(id)
+        for each in tuple(self._watchers) if id is None else (id,):
+            self._tell_watchers(each)
 
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
@@ -462,6 +489,8 @@ class TaskReceiver:
         run = self._runs.get(task.task_id)
         if event.change == "expired" or task.status in FINAL:
             self._stop(task.task_id)
+        if self._sharing is None:  # otherwise the store says so, to every process
+            self._tell_watchers(task.task_id)
         if self.options.notify and event.change == "status" and run is not None and run.session is not None:
             with suppress(LocalProtocolError, NoBackChannel):
                 run.session.notify(_flat(TaskStatusNotification, task))

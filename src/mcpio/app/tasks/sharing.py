@@ -41,10 +41,11 @@ class SharedTasks:
         self._store = store
         self._waiting: dict[str, list[OneShot]] = {}
 
-    def signalled(self, id: str) -> None:
-        """Look again at a task, if an ``outcome`` waits for it: a process changed it."""
-        for each in self._waiting.pop(id, ()):
-            each.set(None)
+    def signalled(self, id: str | None) -> None:
+        """Look again at a task, if an ``outcome`` waits for it: a process changed it. ``None`` stands for any task."""
+        for key in tuple(self._waiting) if id is None else (id,):
+            for each in self._waiting.pop(key, ()):
+                each.set(None)
 
     async def get(self, owner: Owner, id: str) -> Task:
         """Return a task."""

@@ -100,10 +100,11 @@ class SharedTaskStore(Protocol):
     def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
         """Return the tasks of an owner, in any order; for ``None``, which says nothing about who asks, none."""
 
-    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], object]:
+    def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
         """Call back, in the event loop's thread, with the key of each task that any process changed.
 
-        A plain method. Calls may be missing while the store cannot be reached. Returns what ends them.
+        A plain method. Calls may be missing while the store cannot be reached; a call with ``None`` afterwards says
+        that any task may have changed. Returns what ends them.
         """
 
 
@@ -154,11 +155,12 @@ class TaskStorage:
         limits: TaskLimits,
         poll_interval: float | None,
         settle: Settle | None = None,
-        on_signal: Callable[[str], None] = lambda id: None,
+        on_signal: Callable[[str | None], None] = lambda id: None,
     ) -> None:
         """``act`` is called with each event of the machine. ``settle`` enters the memory of tasks into a ledger.
 
-        ``on_signal`` is called with the id of each task that a process changed in a shared store.
+        ``on_signal`` is called with the id of each task that a process changed in a shared store, and with ``None``
+        where any may have changed.
         """
         self.shared: SharedTaskStore | None = shared_store(store)
         """The store, if other processes use it too."""
@@ -309,9 +311,10 @@ class TaskStorage:
 
     # The store
 
-    def _signalled(self, id: str) -> None:
+    def _signalled(self, id: str | None) -> None:
         """Act on a task that a process changed in the shared store."""
-        self.machine.task_signalled(id)
+        if id is not None:  # renewing the leases finds the others
+            self.machine.task_signalled(id)
         self._on_signal(id)
         self.pump()
 
