@@ -63,7 +63,7 @@ class _Scoped(Protocol):
 
 
 class ScopeRules:
-    """The scopes that the requests of one server need. Whoever has no grant has none of them."""
+    """The scopes that requests to one server need. A request without a grant has no scopes."""
 
     __slots__ = ("_methods", "_server")
 
@@ -72,7 +72,7 @@ class ScopeRules:
         self._methods: dict[str, frozenset[str] | Callable[[Any], Iterable[str]]] = {}
 
     def require(self, method: str, scopes: Scopes) -> None:
-        """Let requests of a method need scopes, beside those of the tool, resource or prompt that they name."""
+        """Require scopes for requests of a method, in addition to those of the tool, resource or prompt."""
         self._methods[method] = checked_scopes(scopes)
 
     def check(self, method: str, request: Any, principal: Any, scope: Callable[[], HandlerScope]) -> None:

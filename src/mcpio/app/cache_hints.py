@@ -1,4 +1,4 @@
-"""How long the clients of the stateless era may keep a result, and for whom."""
+"""Cache hints for clients of the stateless era: how long, and in which caches, a result may be kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_scope(_: object, __: object, scope: Any) -> None:
 
 @attrs.frozen
 class CacheHint:
-    """How long clients may use a result again, and for whom (CACHE-01). The default is: not at all.
+    """How long, and in which caches, clients may reuse a result (CACHE-01). By default, never.
 
     Notifications of changes end it early, for clients that listen. Raises ValueError for other values.
     """
@@ -32,8 +32,8 @@ class CacheHint:
     ttl: float = attrs.field(default=0.0, validator=_check_ttl)
     """How many seconds the result stays fresh."""
     scope: CacheScope = attrs.field(default="private", validator=_check_scope)
-    """``"public"`` where a cache may serve it to everybody, whoever asked for it; ``"private"`` where it may not. It
-    protects nothing: what needs access control is checked by the server (CACHE-09)."""
+    """``"public"`` if a shared cache may serve the result to any client; ``"private"`` if not. This is not access
+    control, which the server has to enforce itself (CACHE-09)."""
 
     @property
     def members(self) -> dict[str, Any]:

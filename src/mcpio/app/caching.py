@@ -35,7 +35,7 @@ CACHEABLE: Final = frozenset(
 """The methods whose results may be cached (CACHE-01)."""
 
 LONGEST: Final = 24 * 3600.0
-"""The most seconds that a result is kept, whatever its ``ttlMs`` says."""
+"""The most seconds that a result is kept, even if its ``ttlMs`` is longer."""
 
 
 class ResultCache:
@@ -75,7 +75,7 @@ class ResultCache:
         return codec(REV_2026_07_28).decode(loads(text), METHODS[key[0]].result_type)
 
     def put(self, key: CacheKey, result: CacheableResult, now: float) -> None:
-        """Keep a result that was received ``now`` until its time is over; one larger than the cache is left out."""
+        """Keep a result that was received ``now`` until it expires; a result larger than the cache is not kept."""
         self.discard(key)
         text = dumps(codec(REV_2026_07_28).encode(result))
         self._entries[key] = now + min(LONGEST, result.ttl_ms / 1000), text
@@ -121,7 +121,7 @@ class CachingCall(Protocol):
 
 
 class CachingLayer:
-    """The innermost layer around a client's requests: it answers from a cache what is fresh (CACHE-03 to CACHE-07).
+    """The innermost layer around a client's requests; answers from a cache what is fresh (CACHE-03 to CACHE-07).
 
     Private results stay in the client's own cache: a client has the credentials of one principal (CACHE-05).
     """
@@ -156,7 +156,7 @@ class CachingLayer:
         return result
 
     def hear(self, notification: Any, method: str) -> None:
-        """Drop what a notification of the server says has changed (CACHE-06)."""
+        """Drop the results that a notification of the server invalidates (CACHE-06)."""
         if method == "notifications/resources/updated":
             self.drop("resources/read", dumps({"uri": notification.uri}))
         for changed in _CHANGED_BY.get(method, ()):

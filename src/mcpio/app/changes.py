@@ -1,4 +1,4 @@
-"""Changes of what a server offers: from whoever makes them to the clients that want to know.
+"""Changes of a server's lists and resources, passed from their origin to the clients that listen for them.
 
 A ``Changed`` goes to a bus (``Changes``), which may reach other processes, and from the bus to the listeners in each
 process: sessions, and the ``subscriptions/listen`` requests of stateless clients (SUB-13).
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "updated", "anything"]
-"""A list that changed, ``"updated"`` for the contents of one resource, or ``"anything"`` from a bus that may have lost
-changes: then clients are told of everything that they listen for."""
+"""The list that changed, ``"updated"`` for the contents of one resource, or ``"anything"`` from a bus that may have
+lost changes: clients are then notified of everything that they listen for."""
 
 
 LISTS: Final = "lists"
@@ -47,13 +47,13 @@ def resource_topic(uri: str) -> Hashable:
 
 @attrs.frozen
 class Changed:
-    """A change of what a server offers.
+    """A change of a server's lists or resources.
 
     A plain value: ``to_json`` and ``from_json`` are for a bus between processes.
     """
 
     kind: ChangeKind
-    """What changed."""
+    """The list, or the resources, that changed."""
     uri: str | None = None
     """The resource that was updated; ``None`` for other kinds."""
     within: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Changed:
 
     @property
     def topics(self) -> tuple[Hashable, ...]:
-        """What listeners of this change have subscribed to."""
+        """The topics to which listeners for this change have subscribed."""
         if self.uri is None:
             return (self.kind, LISTS)
         return tuple(map(resource_topic, (self.uri, *self.within)))
@@ -109,7 +109,7 @@ class Changes(Protocol):
     """
 
     def publish(self, change: Changed) -> None:
-        """Give a change to all subscribers, in this process and in others, now or soon."""
+        """Publish a change to all subscribers, in this process and in others, now or soon."""
 
     def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
         """Call a function with each change, in the event loop's thread. Returns what ends that."""
@@ -124,12 +124,12 @@ class LocalChanges:
         self._callbacks: list[Callable[[Changed], None]] = []
 
     def publish(self, change: Changed) -> None:
-        """Give a change to all subscribers."""
+        """Publish a change to all subscribers."""
         for callback in tuple(self._callbacks):
             callback(change)
 
     def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
-        """Call a function with each change. Returns what ends that; calling it again does nothing."""
+        """Call a function with each change; return a function that ends this, any number of times."""
         self._callbacks.append(callback)
 
         def end() -> None:
@@ -151,11 +151,11 @@ class Listener(Protocol):
 
 
 SLICE: Final = 100
-"""How many listeners are told in one turn of the event loop, about a millisecond's work."""
+"""Listeners to notify in one turn of the event loop: about a millisecond of work."""
 
 
 class Audience:
-    """The listeners of one process, by topic, and what they are still to be told."""
+    """The listeners of one process, by topic, with the notifications that they have not received yet."""
 
     __slots__ = ("_by_topic", "_listens", "_pending", "_total")
 
@@ -185,12 +185,12 @@ class Audience:
             del self._listens[account]
 
     def add(self, listener: Listener, topics: Iterable[Hashable]) -> None:
-        """Have a listener told of some topics."""
+        """Subscribe a listener to some topics."""
         for topic in topics:
             self._by_topic.setdefault(topic, {})[listener] = None
 
     def remove(self, listener: Listener, topics: Iterable[Hashable]) -> None:
-        """No longer tell a listener of some topics. Does nothing where it was not told."""
+        """Unsubscribe a listener from some topics. Does nothing for topics that it is not subscribed to."""
         for topic in topics:
             listeners = self._by_topic.get(topic)
             if listeners is not None:

@@ -99,8 +99,8 @@ class ClientOptions(TypedDict, total=False):
     """Answers ``sampling/createMessage`` with a message of the model, of ``max_tokens`` at most (SAMP-14), or raises
     ``SamplingRejected`` if the user refuses. The user should see the request and the message before they are used."""
     elicitation: Elicitor | None
-    """Answers ``elicitation/create`` with what the user entered, or that they refused. The server may ask for forms
-    only, unless ``capabilities`` declare ``elicitation.url``."""
+    """Answers ``elicitation/create`` with the user's input or refusal. The server may ask for forms only, unless
+    ``capabilities`` declare ``elicitation.url``."""
     roots: Collection[Root] | RootsProvider | None
     """Answers ``roots/list``: the roots, or a function that returns them."""
     on_log: Callable[[LoggingMessageNotification], None] | None
@@ -129,7 +129,7 @@ class ClientOptions(TypedDict, total=False):
     """Whether to find out if the server needs a handshake, or to speak one era only. Without it, ``options`` decide;
     with it, their revisions are completed with those of the era."""
     rounds: int | None
-    """How often a request is sent again with answers to what a stateless server asks, 10 by default; then the call
+    """How often a request is sent again with answers to a stateless server's questions, 10 by default; then the call
     raises TooManyRounds."""
     shared_cache: ResultCache | None
     """Keeps the results that a stateless server calls public, for several clients of that server. Every client caches
@@ -179,7 +179,7 @@ class OutgoingCall:
         self.rounds = rounds
 
     def now(self) -> float:
-        """Return the time in seconds, on the clock of what carries the session."""
+        """Return the time in seconds, on the session's clock."""
         return self.session.driver.now()
 
 
@@ -367,7 +367,7 @@ class Client(Session):
         return self.connection.era
 
     async def discover(self, **call: Unpack[CallOptions]) -> DiscoverResult:
-        """Return what a stateless server says of itself now: its revisions, capabilities and instructions.
+        """Return a stateless server's current description: its revisions, capabilities and instructions.
 
         Raises LocalProtocolError for a server of the handshake era: it said so in the handshake (``client.server``).
         """
@@ -648,7 +648,7 @@ class Client(Session):
         await self._call(types.SetLevelRequest(level), call)
 
     def notify_roots_changed(self) -> None:
-        """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does.
+        """Notify the server that the roots changed (ROOT-03). Raises as ``notify`` does.
 
         Does nothing for a stateless server, which asks for them whenever it needs them.
         """
@@ -809,7 +809,7 @@ class Client(Session):
             self._call_back(f"the callback for {method}", callback, event.notification)
 
     def _begin_listening(self) -> None:
-        """Have a stateless server report changes of its lists, if the program wants notifications."""
+        """Listen for changes of a stateless server's lists, if the program wants notifications."""
         if self.era is Era.STATELESS and self._on_notification is not None:
             self.driver.runtime.spawn(self._managed().start())
 
@@ -830,7 +830,7 @@ class Client(Session):
         source.hear(event.notification)
 
     def _note_change(self, notification: Any, method: str) -> None:
-        """Drop what is known of a list or resource that changed."""
+        """Drop cached data of a list or resource that changed."""
         if method == "notifications/tools/list_changed":
             self.driving.forget_tools()
         if self._cache is not None:
@@ -858,11 +858,11 @@ class ClientDriving(SessionDriving):
         return Session.request(self._session, request)
 
     def handler_for(self, event: RequestReceived) -> Handler:
-        """Return the handler of a request of the server. Raises RequestError if there is none."""
+        """Return the handler of a request from the server. Raises RequestError if no handler exists."""
         return self._session._handler_for(event)
 
     def new_scope(self, event: RequestReceived) -> Any:
-        """Return what the handler of a request sees of it."""
+        """Return the scope that the handler of a request receives."""
         return self._session._new_scope(self._session, event)
 
     def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
@@ -872,7 +872,7 @@ class ClientDriving(SessionDriving):
 
     @property
     def changes(self) -> SessionChanges:
-        """What the parts of the program listen to, in the handshake era."""
+        """The listeners of all parts of the program, in the handshake era."""
         session = self._session
         if session._changes is None:
             from mcpio.app.listening import SessionChanges
@@ -881,7 +881,7 @@ class ClientDriving(SessionDriving):
         return session._changes
 
     def source_of_changes(self, listening: Listening) -> Source:
-        """Return the source of what a program listens to, in the era of the server."""
+        """Return the source of changes for a listener, in the era of the server."""
         from mcpio.app.listening import HandshakeSource, StatelessSource
 
         kind = StatelessSource if self._session.era is Era.STATELESS else HandshakeSource
@@ -894,7 +894,7 @@ class ClientDriving(SessionDriving):
             session._call_back("the callback for changes", session._on_notification, change)
 
     def miss_changes(self) -> None:
-        """Forget what may have changed while nothing listened."""
+        """Drop cached data that may have changed while no listener was active."""
         self.forget_tools()
         if self._session._cache is not None:
             self._session._cache.clear()

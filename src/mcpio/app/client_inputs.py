@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ROUNDS", "AskedClient", "RoundsLayer", "answers_to", "send_in_rounds"]
 
 ROUNDS: Final = 10
-"""How often one request is sent again with answers, unless told otherwise (MRTR-05)."""
+"""Default for how often one request is sent again with answers (MRTR-05)."""
 
 SOONEST: Final = 0.05
 """Seconds before a request that only carries state is sent again, doubled each time in a row."""
@@ -39,13 +39,13 @@ LATEST: Final = 1.0
 
 
 class Handlers(Protocol):
-    """The client's handlers of what a server may ask."""
+    """The client's handlers for requests from the server."""
 
     def handler_for(self, event: RequestReceived) -> Handler:
         """Return the handler of a request, inside of its middleware."""
 
     def new_scope(self, event: RequestReceived) -> Any:
-        """Return what the handler sees of the request."""
+        """Return the scope that the handler of a request receives."""
 
 
 class AskedClient(Protocol):
@@ -53,7 +53,7 @@ class AskedClient(Protocol):
 
     @property
     def connection(self) -> ClientConnection:
-        """The engine, whose capabilities say what the server may ask."""
+        """The engine, whose capabilities decide which questions the server may ask."""
 
     @property
     def driver(self) -> Driver:
@@ -81,7 +81,7 @@ class RoundsCall(Protocol):
 
 
 class RoundsLayer:
-    """The layer around a client's requests that answers what a stateless server asks."""
+    """The layer around a client's requests that answers the questions of a stateless server."""
 
     def __init__(self, most: int = ROUNDS) -> None:
         self._most = most
@@ -94,7 +94,7 @@ class RoundsLayer:
 
 
 async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most: int) -> Any:
-    """Send a request, answer what the server asks, and send it again until the result is complete.
+    """Send a request, answer the server's questions, and send it again until the result is complete.
 
     With ``most`` of 0 an ``InputRequiredResult`` is returned as it is. Each round repeats the method and the params,
     with the answers under the keys of the questions, and the server's state unchanged (MRTR-06).
@@ -132,7 +132,7 @@ def _name_of(request: Any) -> str:
 
 
 def _check(request: Any, result: InputRequiredResult) -> None:
-    """Raise InvalidMessage for a result that asks where it must not, or asks nothing (MRTR-01, MRTR-02)."""
+    """Raise InvalidMessage for a result with questions where none are allowed, or without any (MRTR-01, MRTR-02)."""
     if not hasattr(request, "input_responses"):
         raise InvalidMessage("resultType", f"{_name_of(request):.100} must not be answered by 'input_required'")
     if not result.input_requests and result.request_state is None:
@@ -188,7 +188,7 @@ class _Round:
     answers: dict[str, Any]
     """The answers so far, by the keys of the questions."""
     failure: Exception | None
-    """What the first callback to fail raised."""
+    """The exception of the first callback that failed."""
     over: OneShot
     """Set when every callback has answered, or one has failed."""
 

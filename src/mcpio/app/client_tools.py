@@ -18,7 +18,7 @@ __all__ = ["MOST_TOOLS", "CheckResults", "ResultChecks", "ToolCache"]
 MOST_TOOLS: Final = 10_000
 """How many tools of one server are cached. Those after them in the list count as unknown (P6)."""
 _WALKS: Final = 3
-"""How often one caller repeats the listing because the list changed, before it takes what it has."""
+"""How often one caller repeats the listing because the list changed, before it uses an outdated one."""
 
 
 class ToolCache:

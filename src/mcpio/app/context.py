@@ -76,7 +76,7 @@ class RequestScope:
         return self._session
 
     def now(self) -> float:
-        """Return the time in seconds, on the clock of what carries the session."""
+        """Return the time in seconds, on the session's clock."""
         return self._session.driver.now()
 
     @property
@@ -98,7 +98,7 @@ class RequestScope:
 
     @property
     def peer(self) -> RequestContext:
-        """Who asks, in which revision, and what it declared."""
+        """The requester: its identity, its revision, and the capabilities that it declared."""
         return self._event.context
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -127,7 +127,7 @@ class RequestScope:
         return await session.thread_pool.run(session.driver.runtime, session.account, function)
 
     def run_in_loop(self, function: Callable[[], T]) -> T:
-        """Run a plain function in the loop's thread, and return what it returns.
+        """Run a plain function in the event loop's thread, and return its result.
 
         A handler in a thread (``blocking=True``) must not touch the session or the server itself; with this it can.
         Raises NoBackChannel if the loop has ended.
@@ -163,7 +163,7 @@ class _ScopeDriving:
         return self._scope._event
 
     def abandon(self) -> None:
-        """Record that the answer is no longer wanted."""
+        """Record that the peer no longer wants the answer."""
         self._scope._given_up = True
 
     def is_from_peer(self, error: Exception) -> bool:
@@ -211,7 +211,7 @@ class Context(RequestScope):
 
     @property
     def grant(self) -> Grant | None:
-        """Who sent the request, and what their token allows; ``None`` without authorization by tokens."""
+        """The grant of the request's token: its sender and scopes; ``None`` without authorization by tokens."""
         from mcpio.app.authorization import grant_of
 
         return grant_of(self.peer.principal)
@@ -340,7 +340,7 @@ class Context(RequestScope):
         elicitation_id: str | None = None,
         **options: Unpack[AskOptions],
     ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
-        """Ask the client's user to visit a web address, for what must not pass through the client (ELIC-14).
+        """Ask the client's user to visit a web address, for data that must not pass through the client (ELIC-14).
 
         ``url`` is the address, or a function that makes it from the elicitation's id, which is random by default.
         ``Accepted`` has the id, and means only that the user agreed to go (ELIC-15); when they are done,
@@ -454,7 +454,7 @@ class Context(RequestScope):
         return self._own_flow.state
 
     async def become_task(self) -> None:
-        """Go on as a task, if the client is a stateless one and this is none yet: the handler is run again as the task.
+        """Continue as a task, by running the handler again, if the client is stateless and no task runs yet.
 
         For tools with ``becomes_task=True``. What was asked before is answered by the same answers, so ask first, then
         call this, then work. Elsewhere it does nothing. Raises CapabilityMissing if the client takes no tasks.
@@ -483,7 +483,7 @@ class Context(RequestScope):
 
     @property
     def _url_elicitations(self) -> UrlElicitations | None:
-        """The elicitations that the client can be told about; ``None`` for a stateless one."""
+        """The elicitations whose completion can be notified to the client; ``None`` for a stateless client."""
         return None if self._is_stateless else self._session.driving.url_elicitations
 
     def _ask(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> Coroutine[Any, Any, T]:
@@ -553,7 +553,7 @@ class _ContextDriving(_ScopeDriving):
         return self._scope._has_asked or (flow is not None and bool(flow.answers))
 
     def begin(self, flow: Flow) -> None:
-        """Begin a pass of the handler."""
+        """Start a run of the handler."""
         self._scope._flow = flow
 
     def put(self, request: Any) -> Coroutine[Any, Any, Any]:
@@ -628,7 +628,7 @@ class TaskContext(_InTask, Context):
             session.log(level, data, logger, meta=self._task.related)
 
     async def become_task(self) -> None:
-        """Do nothing: it is a task."""
+        """Do nothing, because the request is a task already."""
 
     async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
         if not self._is_stateless:
@@ -693,7 +693,7 @@ class MountedContext(Context):
         return states[self._server]
 
     async def become_task(self) -> None:
-        """Do nothing: a mounted server has no tasks."""
+        """Do nothing, because tools of a mounted server do not run as tasks."""
 
     @property
     def _own_flow(self) -> Flow:

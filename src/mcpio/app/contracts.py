@@ -109,7 +109,7 @@ class HandlerScope(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the answer is no longer wanted."""
+        """Whether the peer no longer wants the answer."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ class HandlerScope(Protocol):
 
     @property
     def peer(self) -> RequestContext:
-        """Who asks, in which revision, and what it declared."""
+        """The requester: its identity, its revision, and the capabilities that it declared."""
 
     @property
     def driving(self) -> ScopeDriving:
@@ -135,7 +135,7 @@ class ScopeDriving(Protocol):
         """The request, as the engine reported it."""
 
     def abandon(self) -> None:
-        """Record that the answer is no longer wanted."""
+        """Record that the peer no longer wants the answer."""
 
     def is_from_peer(self, error: Exception) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
@@ -167,4 +167,4 @@ class RunningTask(Protocol):
         """Whether the task has reached its final status or expired; the handler's work no longer matters."""
 
     def say(self, message: str) -> None:
-        """Set the status message. Does nothing once the task is over."""
+        """Set the status message. Does nothing after the task has ended."""

@@ -93,14 +93,14 @@ ElicitAnswer: TypeAlias = Accepted[T] | Declined | Cancelled
 
 
 def answer_of(result: ElicitResult, read: Callable[[Any], T]) -> ElicitAnswer[T]:
-    """Return the answer that a result stands for; ``read`` makes the value from its content."""
+    """Return the answer in a result; ``read`` makes the value from its content."""
     if result.action == "accept":
         return Accepted(read(result.content))
     return Declined() if result.action == "decline" else Cancelled()
 
 
 Ask = Callable[[Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
-"""Asks the client, and returns what a function makes of the result. The function raises InvalidMessage if the result
+"""Asks the client, and returns a function's conversion of the result. The function raises InvalidMessage if the result
 does not fit."""
 
 

@@ -116,7 +116,7 @@ def _schema_of(kind: Any, schema: dict[str, Any]) -> ElicitSchema:
 
 
 def _too_much(field: Any) -> str | None:
-    """Return what a form cannot express about a field, or ``None``."""
+    """Return the part of a field's type that a form cannot express, or ``None``."""
     if isinstance(field, UnknownSchema):
         kind = field.raw.get("type", "of several types")
         return "an object" if "$ref" in field.raw else f"a field that is {kind}"
@@ -137,7 +137,7 @@ def _field(schema: Mapping[str, Any], titles: Mapping[str, str], *, optional: bo
 
 
 def _without_null(field: dict[str, Any]) -> None:
-    """Remove null from the values of a field, where it means that nothing was entered."""
+    """Remove null from the values of an optional field, where null means that nothing was entered."""
     others = [part for part in field.get("anyOf", ()) if part.get("type") != "null"]
     if len(others) == 1:
         del field["anyOf"]
@@ -193,7 +193,7 @@ _SECRET: Final = re.compile(
     r"|(?:api|access|private|secret|signing) ?keys?|apikeys?|credit ?cards?|card ?number|security ?code"
     r"|account ?number|social ?security)\b"
 )
-"""Words for what gives access, or pays."""
+"""Words that name credentials or means of payment."""
 
 
 def _words(name: str) -> str:

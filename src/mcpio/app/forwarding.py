@@ -57,7 +57,7 @@ class ForwardingServer(Server):
         self.notification_handlers["notifications/roots/list_changed"] = self._tell_roots
 
     def adopt(self, peer: Peer) -> None:
-        """Be the server that a client found: its name, instructions and capabilities."""
+        """Present this server as the one that the client found: its name, instructions and capabilities."""
         self.info, self.instructions = peer.info, peer.instructions
         found = peer.capabilities if isinstance(peer.capabilities, ServerCapabilities) else ServerCapabilities()
         every = ServerCapabilities(
@@ -70,7 +70,7 @@ class ForwardingServer(Server):
         self._declared = attrs.evolve(every if self._may_change else found, tasks=None, extensions=found.extensions)
 
     def options_for(self, session: ServerSession) -> ClientOptions:
-        """Return the options of the client that stands for a session's client."""
+        """Return the options of the client that represents a session's client to the server behind."""
         peer = session.connection.peer
 
         def tell(notification: Any) -> None:
@@ -103,7 +103,7 @@ class ForwardingServer(Server):
         session.state.forget(session)
 
     async def _forward(self, method: str, scope: Context, request: Any) -> Any:
-        """Have the server behind this one answer a request. Raises RequestError, with its own words if it has any."""
+        """Forward a request to the server behind this one. Raises RequestError with that server's error."""
         session, upstreams = scope.session, scope.state
         try:
             client = await upstreams.client(session)
@@ -138,7 +138,7 @@ class ForwardingServer(Server):
         return result
 
     def _record(self, session: ServerSession, method: str, request: Any) -> None:
-        """Record what a server that replaces this one has to be told."""
+        """Record the state that a replacement of the server has to be given."""
         match method:
             case "resources/subscribe":
                 session.driving.subscribe(request.uri)
@@ -164,4 +164,4 @@ _EMPTY: Final = {
     "resources/templates/list": "ListResourceTemplatesResult",
     "prompts/list": "ListPromptsResult",
 }
-"""The lists that a server without the feature answers with nothing."""
+"""The lists to answer with an empty page if the server behind lacks the feature."""

@@ -15,7 +15,7 @@ __all__ = ["Gathered", "PublicNames"]
 T = TypeVar("T")
 
 MAX_NAME: Final = 64
-"""Length of a public name in characters: what the APIs of models take."""
+"""The most characters of a public name, as the APIs of models accept."""
 
 MAX_PREFIX: Final = 24
 """Length of a server's part of a public name."""
@@ -65,7 +65,7 @@ class PublicNames:
         self._items[server] = {self.public(server, name): name for name in names}
 
     def server_of(self, public: str) -> str:
-        """Return the server that a public name belongs to. Raises LookupError if there is none."""
+        """Return the server that a public name belongs to. Raises LookupError for an unknown name."""
         server = self._servers.get(public.partition("__")[0])
         if server is None:
             raise LookupError(f"no server has the prefix of {public!r}; there are {', '.join(self._servers) or 'none'}")

@@ -1,4 +1,4 @@
-"""The health of a session: what it is doing, how much passed, and how much is held for its peer."""
+"""The health of a session: its requests, its traffic, and the memory held for its peer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SessionHealth:
     """Output that waits to be sent; it grows when the peer reads slowly."""
     held: Mapping[str, int]
     """Memory held for the peer, in bytes by kind: ``input``, ``bodies``, ``requests``, ``output``, ``unwritten``,
-    ``own``, ``replay``, ``subscriptions``. Kinds that hold nothing are left out."""
+    ``own``, ``replay``, ``subscriptions``. Kinds without memory are left out."""
     dropped_logs: int
     """The number of log messages dropped because the peer did not read them."""
 

@@ -113,7 +113,7 @@ class HttpHost:
         return self.clock()
 
     def receive(self, *items: RequestItem) -> None:
-        """Take in what came of requests, in order."""
+        """Process items of a request (head, body, end), in order."""
         machine, now = self.machine, self.clock()
         if self._ends_streams:
             # Again each time: the clock of an event loop may stand still while the machine sleeps.
@@ -140,13 +140,13 @@ class HttpHost:
         return items
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire. The next one is told in any case."""
+        """Handle expired deadlines. The next deadline is always reported."""
         self._deadline = math.nan  # unlike any other
         self.machine.handle_timeout(self.clock())
         self._drain()
 
     def close(self, grace: float | None = 5.0) -> None:
-        """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams."""
+        """Refuse new requests, answer running ones for at most ``grace`` seconds, and end all streams."""
         self.machine.close(self.clock(), grace)
         self._drain()
 
@@ -157,12 +157,12 @@ class HttpHost:
             hosted.driver.wake()
 
     def touch(self, session: HttpSession) -> None:
-        """Act on what was done to the connection of a session: now, or in the drain that is under way."""
+        """Process changes of a session's connection: now, or in the drain that is running."""
         self.machine.touch(session, self.clock())
         self._drain()
 
     def _drain(self) -> None:
-        """Act on everything that was marked, until nothing is left."""
+        """Process everything that was marked, until nothing is left."""
         if self._is_draining:
             return  # the drain that is under way sees this too
         self._is_draining = True
@@ -304,11 +304,11 @@ class HostedSession:
         return self._host.clock()
 
     def wake(self) -> None:
-        """Act on what was done to the connection."""
+        """Process changes of the connection."""
         self._host.touch(self._session)
 
     def close(self, grace: float) -> None:
-        """Close the session gracefully, at the loop's next turn. Once it is over, its client gets 404.
+        """Close the session gracefully, at the loop's next turn. Then its client gets 404.
 
         Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
         """
@@ -329,7 +329,7 @@ class HostedSession:
         return done
 
     def refuse(self, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
-        """Let the status of a response tell that its token has too few scopes. See ``HttpServer.refuse``."""
+        """Set the status of a response to 403 because its token lacks scopes. See ``HttpServer.refuse``."""
         self._host.machine.refuse(self._session, via, id, scopes)
 
     def report(self, message: str, error: BaseException | None) -> None:

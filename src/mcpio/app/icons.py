@@ -1,4 +1,4 @@
-"""Checks for the icons of a peer before they are fetched and shown (ICON-03). mcpio itself fetches nothing."""
+"""Checks of a peer's icons before a program fetches and shows them (ICON-03). mcpio itself fetches nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def icon_redirect_fault(src: str, target: str) -> str | None:
 
 
 def icon_type_of(data: bytes) -> str | None:
-    """Return the image type that the first bytes show, whatever the server declared; ``None`` for others."""
+    """Return the image type that the first bytes show, regardless of the declared one; ``None`` for others."""
     return next((type for pattern, type in _MAGIC if pattern.match(data)), None)
 
 

@@ -54,7 +54,7 @@ Change: TypeAlias = (
     | ResourceUpdatedNotification
     | Missed
 )
-"""What a ``Listening`` yields."""
+"""An item that a ``Listening`` yields."""
 
 Ended: TypeAlias = Literal["graceful", "lost", "here"]
 
@@ -111,7 +111,7 @@ class ListeningDriving(Protocol):
 
     @property
     def changes(self) -> SessionChanges:
-        """What the parts of the program listen to, in the handshake era."""
+        """The listeners of all parts of the program, in the handshake era."""
 
     def source_of_changes(self, listening: Listening) -> Source:
         """Return where the changes for a listening come from."""
@@ -120,17 +120,17 @@ class ListeningDriving(Protocol):
         """Call the client's callback for notifications."""
 
     def miss_changes(self) -> None:
-        """Forget what may have changed while nothing listened."""
+        """Drop cached data that may have changed while no listener was active."""
 
 
 class Source(Protocol):
-    """Where the changes come from, in one era."""
+    """The source of changes, in one era."""
 
     async def open(self) -> SubscriptionFilter:
-        """Begin, and return what the server honours. Raises McpError."""
+        """Start, and return the part of the filter that the server honours. Raises McpError."""
 
     def close(self) -> None:
-        """End it, without waiting. Does nothing if it has not begun, or has ended."""
+        """Stop, without waiting. Does nothing if it has not started, or has ended."""
 
 
 class Listening(AsyncIterator[Change]):
@@ -141,7 +141,7 @@ class Listening(AsyncIterator[Change]):
     """
 
     honoured: SubscriptionFilter
-    """What the server agreed to report: the rest of what was asked for never comes (SUB-04)."""
+    """The part of the filter that the server agreed to report (SUB-04). It reports nothing else."""
     ended: Ended | None
     """How it ended: ``"graceful"`` by the server, ``"lost"`` with the connection, ``"here"`` by ``close`` or the end of
     the block; ``None`` until then."""
@@ -192,7 +192,7 @@ class Listening(AsyncIterator[Change]):
     # For sources, which report what happens
 
     def hear(self, change: Change) -> None:
-        """Take a change, unless an equal one waits."""
+        """Queue a change, unless an equal one is queued already."""
         if self.ended is not None:
             return
         key = (type(change), getattr(change, "uri", None))
@@ -206,7 +206,7 @@ class Listening(AsyncIterator[Change]):
         self.hear(Missed())
 
     def end(self, how: Ended) -> None:
-        """End it. A second time does nothing."""
+        """End the iteration. Further calls do nothing."""
         if self.ended is not None:
             return
         self.ended = how
@@ -291,7 +291,7 @@ class HandshakeSource:
         return SubscriptionFilter(**lists, resource_subscriptions=uris or None)
 
     def hear(self, notification: Any) -> None:
-        """Take a notification of the session."""
+        """Process a notification of the session."""
         member, _ = _MEMBERS.get(type(notification), ("", ()))
         if member:
             if getattr(self._wanted, member):
@@ -300,13 +300,13 @@ class HandshakeSource:
             self._listening.hear(notification)
 
     def lose(self) -> None:
-        """Record that the session was lost: another one does not know what was asked of it."""
+        """Record that the session was lost: its successor does not know the subscriptions."""
         self._client.driving.changes.remove(self)
         self.uris.clear()
         self._listening.lose()
 
     def close(self) -> None:
-        """Unsubscribe from what nothing else in the client needs."""
+        """Unsubscribe from resources that no other part of the client needs."""
         self._client.driving.changes.remove(self)
         uris, self.uris = self.uris, set()
         for uri in uris:
@@ -323,7 +323,7 @@ class HandshakeSource:
 
 
 class SessionChanges:
-    """What a client of the handshake era listens to: the parts of a program share one session."""
+    """The source of changes for a client of the handshake era: the parts of a program share one session."""
 
     subscribed: set[str]
     """The resources that the program itself subscribed to."""
@@ -337,7 +337,7 @@ class SessionChanges:
         self._sources.append(source)
 
     def remove(self, source: HandshakeSource) -> None:
-        """Report nothing more to a source. A second time does nothing."""
+        """Stop reporting to a source. Further calls do nothing."""
         if source in self._sources:
             self._sources.remove(source)
 
@@ -390,16 +390,16 @@ class StatelessSource:
         return honoured
 
     def acknowledge(self, honoured: SubscriptionFilter) -> None:
-        """Take the server's acknowledgement (SUB-02)."""
+        """Process the server's acknowledgement (SUB-02)."""
         self._is_open = True
         self._opened.set(honoured)
 
     def hear(self, notification: Any) -> None:
-        """Take a notification of this subscription."""
+        """Process a notification of this subscription."""
         self._listening.hear(notification)
 
     def set(self, event: Any) -> None:
-        """Take the outcome of the request: the end of the subscription (SUB-08)."""
+        """Process the outcome of the request: the end of the subscription (SUB-08)."""
         self._id = None
         if not self._is_open:
             unexpected = RemoteProtocolError("subscriptions/listen ended before it was acknowledged")
@@ -444,11 +444,11 @@ class ManagedListening:
 
     @property
     def honoured(self) -> SubscriptionFilter:
-        """What the server reports now."""
+        """The part of the filter that the server honours now."""
         return SubscriptionFilter() if self._current is None else self._current.honoured
 
     async def start(self) -> None:
-        """Begin to listen to the lists, if any. A failure is reported."""
+        """Start to listen to the lists, if any. A failure is reported."""
         try:
             await self._renew()
         except McpError as error:
@@ -473,7 +473,7 @@ class ManagedListening:
             await self._renew()
 
     async def _renew(self) -> None:
-        """Replace the request by one for what is wanted now. One task at a time does so."""
+        """Replace the request by one with the current filter. Only one task at a time does so."""
         while self._is_busy:
             turn = self._client.driver.runtime.one_shot()
             self._turns.append(turn)

@@ -1,4 +1,4 @@
-"""What the lifespans of a server and of the servers mounted in it yielded."""
+"""The values that the lifespans of a server and of its mounted servers yielded."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class MountedStates:
 
 
 def own_state(state: Any) -> Any:
-    """Return the state of a server itself, from what its lifespan yielded."""
+    """Return a server's own state, from the values that the lifespans yielded."""
     return state.own if state.__class__ is MountedStates else state

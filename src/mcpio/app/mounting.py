@@ -42,7 +42,7 @@ class MountingServer(Protocol):
     mounts: tuple[Mount, ...]
 
     def heed(self, endpoint: RegisteredFunction) -> None:
-        """Have requests checked for what a function needs."""
+        """Check requests for the scopes that a function needs."""
 
 
 S = TypeVar("S", bound=MountingServer)
@@ -86,12 +86,12 @@ class Mount:
             mirror.begin()
 
     def end(self) -> None:
-        """Stop offering what the server has."""
+        """Remove the mounted server's entries."""
         for mirror in self._mirrors:
             mirror.end()
 
     def serve(self, key: str, scope: Context, request: Any) -> Any:
-        """Have the server answer a request for its entry ``key``: inside of its middleware, with its own state."""
+        """Pass a request for the entry ``key`` to the mounted server, through its middleware and with its state."""
         server, method = self.server, scope.method
         inner = MountedContext(scope, server)
         if hasattr(request, "ref"):
@@ -180,7 +180,7 @@ class _Mirror:
 
 
 class _Place:
-    """Where a copied entry comes from: see ``registry.base.Mounted``."""
+    """The origin of a copied entry: see ``registry.base.Mounted``."""
 
     __slots__ = ("_key", "_mount")
 
@@ -194,7 +194,7 @@ class _Place:
         return str(self._mount.server.info.name)
 
     def serve(self, scope: Any, request: Any) -> Any:
-        """Have the server answer a request for the entry."""
+        """Pass a request for the entry to the mounted server."""
         return self._mount.serve(self._key, scope, request)
 
 

@@ -19,7 +19,7 @@ __all__ = ["MALFORMED_BYTES", "MAX_PAGES", "MOST_MALFORMED", "Items", "Page", "P
 T = TypeVar("T")
 
 MAX_PAGES: Final = 1000
-"""How many pages of one list a client requests, unless told otherwise."""
+"""Default for the number of pages of one list that a client requests."""
 
 
 class Page(Generic[T]):

@@ -135,7 +135,7 @@ class SessionReconnector:
             self._client.driver.report("the callback for a lost session failed", error)
 
     async def open(self) -> None:
-        """Perform the handshake, restore what the server has to know, and let waiting requests go on.
+        """Perform the handshake, restore the server's view of this client, and release waiting requests.
 
         Raises ConnectFailed if the handshake fails, and McpError if the session is lost again.
         """
@@ -153,7 +153,7 @@ class SessionReconnector:
         self._leave_lost(_State.OPEN)
 
     def give_up(self, why: McpError | None = None) -> None:
-        """Record that no session can come any more: waiting and later requests fail. A second time does nothing.
+        """Record that no session can follow: waiting and later requests fail. Further calls do nothing.
 
         ``why`` is told to them; ``None`` if the client was closed.
         """

@@ -48,7 +48,7 @@ class Operator(Protocol):
         """Return the time, in seconds."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Report something to the operator, with the exception behind it."""
+        """Report a failure to the operator, with its exception."""
 
 
 class FaultReports:
@@ -131,7 +131,7 @@ def unwrap_group(error: Exception) -> Exception:
 
 
 def intended_answer(error: Exception, era: Era = Era.HANDSHAKE) -> RequestError | None:
-    """Return the answer that an exception of a handler stands for, or ``None`` for an unintended exception."""
+    """Return the error that answers a request whose handler raised, or ``None`` for an unexpected exception."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, CapabilityMissing):
@@ -161,7 +161,7 @@ _OTHER_LOOPS: Final = {
     "no running event loop": "asyncio",  # asyncio.sleep, without asyncio
     "unrecognized yield message": "asyncio",  # Trio, when an asyncio future is awaited
 }
-"""Parts of the texts of such errors, and the event loop that they need."""
+"""Phrases in the messages of such errors, and the event loop that they require."""
 
 
 def internal_error() -> RequestError:

@@ -1,4 +1,4 @@
-"""Request state: what a stateless server carries through its client, sealed and bound to one call (MRTR-09, MRTR-10).
+"""Request state: what a stateless server carries through its client, bound to one call (MRTR-09, MRTR-10).
 
 The client is not trusted: it returns a state when it likes, as often as it likes, with any other request, or altered.
 So a state is sealed, says when it expires, and names the call that it belongs to. It is not a single-use token:
@@ -30,7 +30,7 @@ class Sealer(Protocol):
 
     @property
     def conceals(self) -> bool:
-        """Whether the client cannot read what is sealed."""
+        """Whether the content is hidden from the client."""
 
     def seal(self, payload: bytes) -> str:
         """Return the text for the client: ASCII, without spaces."""
@@ -40,11 +40,11 @@ class Sealer(Protocol):
 
 
 class StateRejected(ValueError):
-    """A request state cannot be used. The text is for the operator; the client is only told that it is invalid."""
+    """A request state is invalid. The message is for the operator; the client only learns that it is invalid."""
 
 
 class HmacSealer:
-    """Seals with HMAC-SHA256: nobody else can make or alter a state, but **the client can read it**.
+    """Seals with HMAC-SHA256: only holders of the keys can make or alter a state, but **the client can read it**.
 
     ``keys`` are at least one, each of 32 bytes or more, and secret. The first one seals, all of them open: to change
     the key, put the new one first, and remove the old one when its states have expired.
@@ -53,7 +53,7 @@ class HmacSealer:
     __slots__ = ("_first", "_keys")
 
     conceals: Final = False
-    """The client can read what is sealed."""
+    """False: the client can read the content."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         ring = check_keys(keys)
@@ -82,7 +82,7 @@ class HmacSealer:
 
 
 def check_keys(keys: Any) -> tuple[bytes, ...]:
-    """Return the keys of a ring. Raises TypeError or ValueError if there is none, or one is not 32 bytes or more."""
+    """Return the keys of a ring. Raises TypeError or ValueError for an empty ring, or a key under 32 bytes."""
     if isinstance(keys, bytes | str):
         raise TypeError("keys= takes a list of keys, not one key: [key]")
     ring = tuple(keys)
@@ -97,7 +97,7 @@ def check_keys(keys: Any) -> tuple[bytes, ...]:
 
 
 def key_id(key: bytes) -> str:
-    """Return the public name of a key: eight hexadecimal digits, which say nothing about the key."""
+    """Return the public name of a key: eight hexadecimal digits, which reveal nothing about the key."""
     return _derived(key, b"name").hex()[:8]
 
 
@@ -118,7 +118,7 @@ def decode64(text: str) -> bytes:
 
 
 class RequestStates:
-    """How a server seals what it carries through its clients between the rounds of a call.
+    """How a server seals the state of a call between its rounds.
 
     ::
 
@@ -192,7 +192,7 @@ class RequestStates:
         return text
 
     def open(self, text: str, call: Mapping[str, Any], now: float) -> dict[str, Any]:
-        """Return what was carried for this call. Raises StateRejected for any state that is not this call's own."""
+        """Return the state of this call. Raises StateRejected for a state of another call, or an altered one."""
         if len(text) > 4 * self.most:
             raise StateRejected(f"it has {len(text):,} characters, and at most {self.most:,} are sent")
         if self._sealer is None:
@@ -228,7 +228,7 @@ _FACTS: Final = {
 
 
 def call_of(event: RequestReceived, audience: str) -> dict[str, Any]:
-    """Return what a state is bound to: the server, the method, its target and arguments, and the principal."""
+    """Return the values that bind a state: server, method, target, arguments, and principal."""
     params = event.raw.get("params") or {}
     said = {name: value for name, value in params.items() if name not in _CHANGING}
     return {

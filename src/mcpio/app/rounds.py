@@ -53,14 +53,14 @@ their own."""
 
 
 class Leave(BaseException):
-    """Raised through a handler that cannot go on before the client has answered.
+    """Raised through a handler that needs an answer of the client to continue.
 
     Not an ``Exception``, so that a handler that catches those does not stop it; its ``finally`` blocks run.
     """
 
 
 def without_leaving(error: BaseException) -> BaseException:
-    """Return what a group of exceptions is beside ``Leave``: a ``Leave`` if it is nothing else."""
+    """Return a group of exceptions without its ``Leave``, or a ``Leave`` if it contains nothing else."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     _, others = error.split(Leave)
@@ -71,7 +71,7 @@ def without_leaving(error: BaseException) -> BaseException:
 
 
 class Flow:
-    """One call of a handler: its answers, its open questions, and what is carried from round to round."""
+    """One call of a handler: its answers, its open questions, and the state between its rounds."""
 
     __slots__ = (
         "_earlier",
@@ -189,14 +189,14 @@ class Flow:
         return Flow(self._runtime, self._new, self.to_carry(self.state))
 
     async def _wait_for_siblings(self) -> None:
-        """Let the other tasks of the handler ask as well, so that questions at the same time make one round."""
+        """Let the other tasks of the handler ask too, so that concurrent questions make one round."""
         known = 0
         while known != len(self.questions):
             known = len(self.questions)
             await self._runtime.sleep(0)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Return what a function returned in the first pass that came here, as JSON and back."""
+        """Return the value of a function from the first run that reached it, converted to JSON and back."""
         read = _reader(function)
         if key not in self._memory:
             value = function()
@@ -206,7 +206,7 @@ class Flow:
         return read(self._memory[key])
 
     def to_carry(self, state: bytes | None = None) -> dict[str, Any] | None:
-        """Return what the next round needs, as JSON; ``None`` if it needs nothing but the answers."""
+        """Return the state for the next round, as JSON; ``None`` if the answers are enough."""
         said = {
             "r": {**self._earlier, **self._used},
             "o": self._memory,
@@ -264,7 +264,7 @@ def _wire_form(request: Any) -> dict[str, Any]:
 
 
 def check_declared(request: Any, client: ClientCapabilities, text: str | None = None) -> None:
-    """Raise CapabilityMissing, with a text, if the client did not declare what a question needs (MRTR-04)."""
+    """Raise CapabilityMissing if the client did not declare the capability for a question (MRTR-04)."""
     for path in _needed(request):
         if not declares(client, path):
             name = method_of(request.__class__).name
@@ -310,7 +310,7 @@ class FlowDriving(Protocol):
         """The flow of the call."""
 
     def begin(self, flow: Flow) -> None:
-        """Begin a pass of the handler."""
+        """Start a run of the handler."""
 
     def put(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a question to a client with which a handshake was made, and return the plain result."""
@@ -320,7 +320,7 @@ class FlowDriving(Protocol):
 
 
 def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
-    """Return a handler that asks a stateless client: what it leaves for becomes an ``InputRequired``.
+    """Return a handler for stateless clients, whose ``Leave`` becomes an ``InputRequired``.
 
     ``begin`` gives the context its flow; it raises RequestError if the state of the request is invalid.
     """
@@ -366,7 +366,7 @@ def check_one_form(flow: Flow, asked: InputRequired) -> None:
 
 
 async def run_again_with_answers(driving: FlowDriving, runtime: Runtime, asked: Any, run: Callable[[], Any]) -> Any:
-    """Ask a client with which a handshake was made, and run the handler again, until it returns a result of its own."""
+    """Ask a client of the handshake era, and run the handler again, until it returns a complete result."""
     for _ in range(MOST_ROUNDS):
         check_one_form(driving.flow, asked)
         answers = await gather(runtime, [driving.put(request) for request in asked.requests.values()])

@@ -31,7 +31,7 @@ class OneShot(Protocol):
         """Set the value and wake the waiter. Further calls do nothing."""
 
     def wait(self) -> Awaitable[Any]:
-        """Wait for the value. One task may wait, once; cancelling the wait leaves nothing behind."""
+        """Wait for the value. Only one task may wait, once; cancelling the wait has no side effects."""
 
 
 class Runtime(Protocol):
@@ -76,7 +76,7 @@ class Runtime(Protocol):
 
 
 class Driver(Protocol):
-    """What carries a session: feeds the connection, calls ``session.driving.process``, and writes the output."""
+    """The driver of a session: feeds the connection, calls ``session.driving.process``, and writes the output."""
 
     @property
     def runtime(self) -> Runtime:
@@ -86,7 +86,7 @@ class Driver(Protocol):
         """Return the time in seconds, on the clock of the connection."""
 
     def wake(self) -> None:
-        """Take notice that there may be output, another deadline, or the end. Does not wait."""
+        """Record that output, a deadline, or the end may be due. Does not wait."""
 
     def close(self, grace: float) -> None:
         """Close the connection gracefully. May be called at any time and place, signal handlers included (P9)."""
@@ -95,7 +95,7 @@ class Driver(Protocol):
         """Wait until the connection has ended and its transport is closed."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Report something to the operator, with the exception behind it."""
+        """Report a failure to the operator, with its exception."""
 
 
 def checked_grace(grace: float | None) -> float | None:

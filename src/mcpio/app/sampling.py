@@ -107,7 +107,7 @@ async def _remembered(
 
 
 def _name_of(request: CreateMessageRequest, result: CreateMessageResult) -> str:
-    """Return a name for what the model says in a conversation: its ids of tool uses may begin anew in each message."""
+    """Return an id for a tool use that is unique in a conversation, since models may reuse ids in each message."""
     own = codec(REV_2026_07_28)
     return digest(canonical([own.encode(request), own.encode(result)]))
 

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - a server and those that it is mounted in are objects of this one class
-"""A server: what it offers is registered by decorators, and any driver serves it to any number of sessions."""
+"""Servers: decorators register tools, resources and prompts; a driver serves them to any number of sessions."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""Async context manager around the serving; what it yields is ``Context.state``."""
+"""Async context manager that is entered while the server is served; its value is ``Context.state``."""
 
 
 class Server:
-    """A server and what it offers. One object may serve any number of sessions at once, in one event loop.
+    """A server: tools, resources and prompts. One object may serve any number of sessions at once, in one event loop.
 
     ::
 
@@ -144,7 +144,7 @@ class Server:
     thread_pool: ThreadPool
     """The threads of blocking handlers of all sessions."""
     changes: Changes
-    """The bus that changes of what is offered pass."""
+    """The bus for changes of the lists and resources."""
     audience: Audience
     """The listeners of this process: sessions, and subscriptions of stateless clients."""
     _WHY_NOT_MOUNTED: ClassVar[str | None] = None
@@ -258,7 +258,7 @@ class Server:
 
     @property
     def states(self) -> RequestStates:
-        """How what is carried through stateless clients is sealed."""
+        """How the state of a stateless client's call is sealed between rounds."""
         if self._states is None:
             from mcpio.app.request_state import RequestStates
 
@@ -288,7 +288,7 @@ class Server:
         return self._add_tool(function, options, level=3)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offer what a function returns as a resource.
+        """Register a function whose return value is a resource.
 
         Text and bytes become its contents; ``TextResourceContents``, ``BlobResourceContents`` and lists of them are
         sent as they are; other values are sent as JSON. ``None`` means that the resource does not exist.
@@ -357,14 +357,14 @@ class Server:
         return register
 
     def require(self, method: str, scopes: Scopes) -> None:
-        """Let every request of a method need scopes, beside those of the tool, resource or prompt that it names.
+        """Require scopes for every request of a method, in addition to those of the tool, resource or prompt.
 
         Raises ValueError for a malformed scope.
         """
         self._need_scopes().require(method, scopes)
 
     def middleware(self, function: F) -> F:
-        """Put an async function of (ctx, request, call_next) around every request, inside of earlier middleware.
+        """Add an async function of (ctx, request, call_next) around every request, inside earlier middleware.
 
         The engine answers some requests itself, such as ``ping``; those do not pass through. A tool call that runs as a
         task passes through twice: as the request, whose result is the task, and as the work, with ``ctx.task`` set.
@@ -414,13 +414,13 @@ class Server:
         return self._injector
 
     def _adopt(self, endpoint: RegisteredFunction) -> None:
-        """Prepare what calls of a function need. Raises TypeError if it depends on what cannot be made."""
+        """Prepare the dependencies and scopes of a function. Raises TypeError for an impossible dependency."""
         if endpoint.binder.dependencies:
             self._injects().inject(endpoint)
         self.heed(endpoint)
 
     def heed(self, endpoint: RegisteredFunction) -> None:
-        """Have requests checked for what a function needs. Called by everything that registers one."""
+        """Check requests for the scopes that a function needs. Called by every registration."""
         self._is_selective = self._is_selective or endpoint.hides or endpoint.visible is not None
         if endpoint.scopes is not None:
             self._need_scopes()
@@ -514,7 +514,7 @@ class Server:
         server._mounted_in = tuple(each for each in server._mounted_in if each is not self)
 
     def _enter_mounted(self) -> None:
-        """Have the lifespans of mounted servers entered with that of this one."""
+        """Enter the lifespans of mounted servers together with this one's."""
         if not self._enters_mounted:
             from mcpio.app.mounting import mounted_lifespan
 
@@ -531,7 +531,7 @@ class Server:
         return tuple(self._sessions)
 
     def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
-        """Tell the subscribers of a resource that it changed; return how many were told (RES-07).
+        """Notify the subscribers of a resource that it changed; return their number (RES-07).
 
         ``within`` are resources that contain it: their subscribers are told of ``uri`` too. Where several processes
         share ``changes``, the subscribers of all of them are told, and the number is 0 if that is done later.
@@ -541,7 +541,7 @@ class Server:
         return self._told
 
     def notify_elicitation_complete(self, id: str) -> bool:
-        """Tell the client that its user is done at a web address; return whether that was news (ELIC-16).
+        """Notify the client that its user has finished at a web address; return whether this was new (ELIC-16).
 
         Called by the page at that address, in the loop's thread, with the id of ``Context.elicit_url``. Does nothing if
         no open session knows the id.
@@ -555,7 +555,7 @@ class Server:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities for a client that connects now: those of what is registered so far (CAP-03)."""
+        """The capabilities to declare to a client that connects now, from the current entries (CAP-03)."""
         return self._capabilities(told_apart=False)
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
@@ -680,7 +680,7 @@ class Server:
         return found
 
     def _hide(self, scope: Context, registry: Registry[Any], page: Page[Any]) -> frozenset[int]:
-        """Leave out of a page what a request does not list; return the ids of what that is."""
+        """Leave out of a page the entries that a request may not see; return the ids of those it may."""
         hidden = hidden_in(registry, scope) if self._is_selective else frozenset[int]()
         if hidden:
             page.items = [each for each in page.items if id(each) not in hidden]
@@ -698,7 +698,7 @@ class Server:
         return serve_listen(scope, request, self)
 
     def _spread(self, change: Changed) -> None:
-        """Tell the clients of this process of a change, wherever it was made."""
+        """Notify the clients of this process of a change, regardless of its origin."""
         self._told = self._tell(change)
 
     def _tell(self, change: Changed) -> int:

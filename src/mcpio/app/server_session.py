@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - ServerDriving is the drivers' half of ServerSession; the two classes share one state
-"""One session of a server: the handlers of its requests, and what the server knows of this client."""
+"""One session of a server: the handlers of its requests, and the state kept for its client."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ServedBy(Protocol):
 
     @property
     def states(self) -> RequestStates:
-        """The sealing of what is carried between the rounds of a call."""
+        """Seals the state of a call between its rounds."""
 
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
@@ -90,10 +90,10 @@ class ServedBy(Protocol):
         """Return tools that are not offered to clients."""
 
     def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
-        """Tell the subscribers of a resource that it changed."""
+        """Notify the subscribers of a resource that it changed."""
 
     def notify_elicitation_complete(self, id: str) -> bool:
-        """Tell the client whose user was sent to a web address that they are done there."""
+        """Notify the client that its user has finished at a web address."""
 
     def forget(self, session: ServerSession) -> None:
         """Remove a session that has ended."""
@@ -145,7 +145,7 @@ class ServerSession(Session):
         return ServerDriving(self)
 
     def notify_elicitation_complete(self, id: str) -> bool:
-        """Tell the client that its user is done at a web address; return False if it was told before (ELIC-16).
+        """Notify the client that its user has finished at a web address; return False if it knew (ELIC-16).
 
         Raises as ``notify`` does, and LocalProtocolError if this client was never sent the elicitation, or so long ago
         that it is forgotten.
@@ -193,7 +193,7 @@ class ServerSession(Session):
             self._outlet().send(self.server.log_filter, level, data, logger, related_to, meta)
 
     def log_statelessly(self, level: LoggingLevel, data: Any, logger: str | None, event: RequestReceived) -> None:
-        """Send a log message with a stateless request that asked for its level, and is not answered yet (GONE-04).
+        """Send a log message for an unanswered stateless request that asked for its level (GONE-04).
 
         Raises ValueError if the level is unknown.
         """
@@ -292,7 +292,7 @@ class ServerSession(Session):
         return in_rounds(handler, self._begin_round)
 
     def _begin_round(self, scope: Any, request: Any) -> Flow:
-        """Give a context what came with its request: the answers, and what earlier rounds carried."""
+        """Give a context the answers that came with its request, and the state of earlier rounds."""
         from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
         from mcpio.app.rounds import Flow
 
@@ -319,7 +319,7 @@ class ServerSession(Session):
         return await run_again_with_answers(driving, self.driver.runtime, asked, lambda: handler(scope, event.request))
 
     def _input_required(self, event: RequestReceived, flow: Flow, asked: InputRequired) -> InputRequiredResult:
-        """Return the result that asks a stateless client, with what the next round needs."""
+        """Return the result that asks a stateless client, with the state for the next round."""
         from mcpio.app.request_state import call_of
         from mcpio.app.rounds import result_of
 
@@ -403,7 +403,7 @@ class ServerDriving(SessionDriving):
         return session._root_list
 
     def subscribe(self, uri: str) -> None:
-        """Subscribe the client to a resource; a second time changes nothing (RES-09).
+        """Subscribe the client to a resource. Subscribing twice has no further effect (RES-09).
 
         Raises RequestError beyond ``Limits.subscriptions`` or ``Limits.subscription_bytes``.
         """
@@ -434,10 +434,10 @@ class ServerDriving(SessionDriving):
 
 
 _TOO_MANY_MISSES: Final = 2
-"""After how many rounds whose answers fit no question the operator is told: one may be due to a new version."""
+"""Rounds whose answers match no question before the operator is warned: one may be due to a new version."""
 
 _SUBSCRIPTION_COST: Final = 128
-"""Bytes that a subscription costs beside its URI."""
+"""Bytes that a subscription costs in addition to its URI."""
 
 
 def checked_level(level: Any) -> LoggingLevel:

@@ -1,4 +1,4 @@
-"""The ``mcpServers`` of a host's configuration file: which servers there are, and how each is reached."""
+"""The ``mcpServers`` of a host's configuration file: the servers, and how to reach each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ServerEntry:
     headers: Mapping[str, str] = EMPTY
     """Header fields for every request to the URL."""
     disabled: bool = False
-    """Whether the host is told not to use the server."""
+    """Whether the host is configured not to use the server."""
 
 
 class ServersConfig(Mapping[str, ServerEntry]):
@@ -54,7 +54,7 @@ class ServersConfig(Mapping[str, ServerEntry]):
         self._entries = entries
         self._variables = variables
         self.source: str = source or "the configuration"
-        """Where they come from, for messages."""
+        """The source of the entries, for messages."""
 
     @classmethod
     def parse(
@@ -87,7 +87,7 @@ class ServersConfig(Mapping[str, ServerEntry]):
         return cls(entries, variables=variables, source=source)
 
     def __getitem__(self, name: str) -> ServerEntry:
-        """Return the entry. Raises KeyError if there is none of that name, and ValueError if it is malformed."""
+        """Return an entry. Raises KeyError for an unknown name, and ValueError for a malformed entry."""
         entry = self._entries[name]
         return _Reader(f"{self.source}: the server {name!r}", self._variables).entry(entry)
 

@@ -98,7 +98,7 @@ class Session(TaskCalls):
     def __init__(
         self, connection: Connection, driver: Driver, new_scope: Callable[[Any, RequestReceived], Any]
     ) -> None:
-        """``new_scope`` makes what a handler sees of its request, from the session and the event."""
+        """``new_scope`` makes the scope of a request, from the session and the event."""
         self.connection = connection
         self.driver = driver
         self.ended = None
@@ -414,7 +414,7 @@ class Session(TaskCalls):
             self._report_slow(event, took)
 
     def _wrapped(self, event: RequestReceived, handler: Handler, layers: Sequence[Middleware]) -> Handler:
-        """Return the handler of a request inside of its middleware. A plain function is timed by itself."""
+        """Return the handler of a request inside its middleware. A plain function is timed separately."""
         from mcpio.app.middleware import wrapped
 
         def timed(scope: Any, request: Any) -> Any:
@@ -429,7 +429,7 @@ class Session(TaskCalls):
         return wrapped(timed, layers)
 
     async def _finish(self, event: RequestReceived, scope: Any, result: Any) -> None:
-        """Await the result of a handler and send it. Whatever the handler does, its request gets one answer (P4)."""
+        """Await the result of a handler and send it. Every request gets exactly one answer (P4)."""
         try:
             value = result if result.__class__ is InputRequired else await result
             if value.__class__ is InputRequired:

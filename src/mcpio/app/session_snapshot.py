@@ -1,4 +1,4 @@
-"""A session as a value (P12): the engine's snapshot, and what the application layer knows of the peer.
+"""A session as a value (P12): the engine's snapshot, and the state of the application layer.
 
 Running handlers and waiting callers cannot be part of it. The requests of those handlers are, so that they can be
 served again; requests of our own whose callers are gone are cancelled.
@@ -29,8 +29,8 @@ VERSION: Final = 1
 """The version of the layout that this library writes, and the newest that it reads."""
 
 UnansweredPolicy: TypeAlias = Literal["again", "fail"]
-"""What becomes of the peer's requests that were running: their handlers run ``again`` from the beginning, or they
-``fail`` with -32603 and ``data.reason`` "interrupted"."""
+"""How to continue the peer's unanswered requests: run their handlers ``again`` from the beginning, or ``fail`` them
+with -32603 and ``data.reason`` "interrupted"."""
 
 C = TypeVar("C", bound=Connection)
 
@@ -94,7 +94,7 @@ def resume(
     running: Mapping[str, Mapping[str, Any]],
     unanswered: UnansweredPolicy,
 ) -> None:
-    """Settle what a restored connection left open: serve or fail the peer's requests, cancel our own."""
+    """Complete a restored connection: serve or fail the peer's requests, and cancel this side's."""
     check_unanswered(unanswered)
     connection = session.connection
     # Their callers were in the process that made the snapshot.

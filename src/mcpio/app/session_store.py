@@ -118,7 +118,7 @@ class SessionStoreWorker:
         self._is_writing = False
 
     def carry_on(self) -> bool:
-        """Carry out effects, and return whether any were. If the store blocks, start a task that does."""
+        """Perform effects, and return whether any were due. If the store blocks, start a task for them."""
         if self._is_writing:
             return False
         batch = self._take()
@@ -132,7 +132,7 @@ class SessionStoreWorker:
         return False
 
     async def _write(self) -> None:
-        """Carry out effects in a thread, until none are left."""
+        """Perform effects in a thread, until none are left."""
         try:
             while batch := self._take():
                 self._unwritten = batch

@@ -1,4 +1,4 @@
-"""``subscriptions/listen``, served: a stateless client is told of changes for as long as its request runs (SUB-01)."""
+"""Serves ``subscriptions/listen``: notifies a stateless client of changes while its request runs (SUB-01)."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class Subscription:
 def honoured_of(
     wanted: SubscriptionFilter, capabilities: ServerCapabilities, is_offered: Callable[[str], bool]
 ) -> SubscriptionFilter:
-    """Return the part of a filter that this server honours: what it declares, and resources that exist (SUB-03)."""
+    """Return the part of a filter that this server honours: declared features, and existing resources (SUB-03)."""
 
     def of_list(feature: str) -> bool | None:
         is_wanted = getattr(wanted, f"{feature}_list_changed")

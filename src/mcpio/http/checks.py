@@ -123,7 +123,7 @@ class Checks:
     order: tuple[Check, ...]
     """The checks, in their order."""
     methods: tuple[str, ...]
-    """The methods that it serves, beside OPTIONS if ``options.cors`` is set."""
+    """The methods that the endpoint serves, in addition to OPTIONS if ``options.cors`` is set."""
     options: HttpOptions
     max_bytes: int
     """The longest body that it accepts."""
@@ -177,7 +177,7 @@ def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
 
 
 def preflight_headers(checks: Checks, requested: Headers = ()) -> Headers:
-    """Return the header fields of the answer to a preflight request, beside ``cors_headers``.
+    """Return the header fields of the answer to a preflight request, in addition to ``cors_headers``.
 
     ``requested`` are its fields. There is no wildcard for the names of ``Mcp-Param-*``, so those that it asks for are
     allowed by name.
@@ -371,7 +371,7 @@ E = TypeVar("E", bound=Checked)
 
 
 class Admission(Generic[E]):
-    """What the head of a request decides, apart from its session, its principal and its length."""
+    """Properties of a request that follow from its head, apart from session, principal and length."""
 
     __slots__ = ("answers", "cors", "endpoint", "rejection", "request", "size")
 

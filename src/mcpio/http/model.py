@@ -103,7 +103,7 @@ class End:
 
 @attrs.frozen
 class Reset:
-    """An exchange that broke off: the peer is gone, or is to be cut off."""
+    """An exchange that broke off: the peer disconnected, or must be disconnected."""
 
     exchange: Hashable
     """The exchange."""

@@ -86,7 +86,7 @@ class HostPolicy:
 
 @attrs.frozen(kw_only=True)
 class Cors:
-    """What web pages of other origins may do, for servers that browsers call."""
+    """The permissions of web pages of other origins, for servers that browsers call."""
 
     origins: frozenset[str] | Literal["*"] = attrs.field(default="*", converter=_welcome)
     """The allowed origins; ``"*"`` for all."""
@@ -111,27 +111,27 @@ class HttpOptions:
     sse_after: float | None = attrs.field(default=0.5, converter=seconds)
     """Seconds after which an answer that is not ready becomes a stream; ``None`` waits for it."""
     sessions: bool = True
-    """Whether there are sessions. Without, each request stands alone, and a server can ask its client nothing."""
+    """Whether sessions exist. Without, each request stands alone, and the server cannot send requests to its client."""
     session_idle: float | None = attrs.field(default=1800.0, converter=seconds)
     """Seconds without a request after which a session ends; ``None`` for never."""
     listening: bool = True
     """Whether clients of sessions may listen with GET."""
     resumable: bool = True
-    """Whether streams have event ids, so that a client whose connection broke can go on where it was. It comes back
-    with GET, so without ``listening`` there are none."""
+    """Whether streams have event ids, so that a client can resume one after its connection broke. Clients resume with
+    GET, so ids need ``listening``."""
     resume_within: float | None = attrs.field(default=60.0, converter=seconds)
     """Seconds for which sent events, and broken streams, are kept for that; ``None`` as long as the session."""
     keep_alive: float | None = attrs.field(default=15.0, converter=seconds)
-    """Seconds after which a quiet stream gets a comment, so that nothing between takes it for dead."""
+    """Seconds of silence after which a stream gets a comment, so that intermediaries keep it open."""
     cors: Cors | None = attrs.field(default=None, validator=of_kind(Cors, optional=True))
-    """What pages of other origins may do. ``None``: nothing, not even ask."""
+    """The permissions of web pages of other origins. ``None``: no permissions, and no preflight."""
     health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_path))
-    """A path that answers GET with ``{"status":"ok"}``, for whoever watches over servers."""
+    """A path that answers GET with ``{"status":"ok"}``, for monitoring."""
     legacy: tuple[str, str] | None = None
     """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
     (FALL-05): the first to listen by GET, the second to POST to."""
 
     @property
     def resumes(self) -> bool:
-        """Whether a client may go on with a stream after a break."""
+        """Whether a client may resume a stream after its connection broke."""
         return self.resumable and self.listening and self.sessions

@@ -111,7 +111,7 @@ class SessionSweep:
     before: float | None
     """Delete sessions last used before this time, in Unix seconds; ``None`` for no such bound."""
     most: int
-    """Keep at most this many, those used last."""
+    """Keep at most this many, the most recently used."""
 
 
 SessionChange: TypeAlias = SessionSave | SessionDelete | SessionSweep

@@ -1,4 +1,4 @@
-"""Stateless requests over HTTP: how they are told from those of sessions, and the header fields that repeat their body.
+"""Stateless requests over HTTP: how to distinguish them from those of sessions, and their header fields.
 
 Proxies that do not read bodies decide by these fields, so a server refuses a request whose fields say something else
 than its body (HDR-03).

@@ -142,7 +142,7 @@ class RateLimit(_Counted):
 
 
 class ConcurrencyLimit(_Counted):
-    """Middleware: at most so many requests at once. Further ones are refused with 1060, or ``code``; none waits.
+    """Middleware that limits concurrent requests. Further ones are refused with 1060, or ``code``, and do not wait.
 
     ``per`` and ``methods`` are as in ``RateLimit``. Raises ValueError if the number or the code is invalid.
     """

@@ -109,7 +109,7 @@ class Cache:
         return is_meant and not carries_input(request) and getattr(request, "task", None) is None
 
     def _listen(self, ctx: Any) -> None:
-        """Hear of changes of the resources of a server."""
+        """Subscribe to changes of a server's resources."""
         server = getattr(ctx.session, "server", None)
         changes = getattr(server, "changes", None)
         if changes is not None and server not in self._servers:

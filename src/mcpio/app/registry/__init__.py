@@ -1,1 +1,1 @@
-"""What a server offers, as its author writes it: tools, resources, prompts and completion."""
+"""Decorators and registries of a server: tools, resources, prompts and completions."""

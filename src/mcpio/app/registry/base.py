@@ -1,4 +1,4 @@
-"""Registries: what a server offers by name, in the order of registration."""
+"""Registries: the entries of a server by name, in the order of registration."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ T = TypeVar("T", bound=Offered)
 
 
 class Mounted(Protocol):
-    """Where an entry comes from that belongs to a mounted server."""
+    """The origin of an entry that belongs to a mounted server."""
 
     @property
     def server(self) -> str:
         """The name of the mounted server."""
 
     def serve(self, scope: Any, request: Any) -> Any:
-        """Have the mounted server answer a request for the entry."""
+        """Pass a request for the entry to the mounted server."""
 
 
 class Mirror(Protocol):
@@ -59,7 +59,7 @@ class Mirror(Protocol):
         """Enable or disable an entry."""
 
     def changed(self) -> None:
-        """Tell the clients that the list has changed."""
+        """Notify the clients that the list has changed."""
 
 
 class Registry(Generic[T]):
@@ -68,12 +68,12 @@ class Registry(Generic[T]):
     edition: int
     """How many entries were added and removed."""
     noun: str
-    """What an entry is called in errors."""
+    """The noun for an entry in error messages."""
     mirrors: tuple[Mirror, ...]
-    """What repeats every change."""
+    """Functions that repeat every change elsewhere."""
 
     def __init__(self, noun: str, changed: Callable[[], None]) -> None:
-        """``noun`` names an entry in errors. ``changed`` is called after every change of what is offered."""
+        """``noun`` names an entry in errors. ``changed`` is called after every change of the list."""
         self.noun = noun
         self.mirrors = ()
         self._notify_changed = changed
@@ -101,7 +101,7 @@ class Registry(Generic[T]):
             self._changed()
 
     def remove(self, key: str) -> None:
-        """Remove an entry. Raises KeyError if there is none."""
+        """Remove an entry. Raises KeyError for an unknown key."""
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
         self.edition += 1
@@ -111,7 +111,7 @@ class Registry(Generic[T]):
             self._changed()
 
     def enable(self, key: str, enabled: bool = True) -> None:
-        """Offer an entry again, or stop offering it for now. Raises KeyError if there is none."""
+        """Enable an entry, or disable it. Raises KeyError for an unknown key."""
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
@@ -120,7 +120,7 @@ class Registry(Generic[T]):
             mirror.enable(key, enabled)
 
     def disable(self, key: str) -> None:
-        """Stop offering an entry until ``enable``. Raises KeyError if there is none."""
+        """Hide an entry until ``enable``. Raises KeyError for an unknown key."""
         self.enable(key, False)
 
     def find(self, key: str, scope: HandlerScope | None = None) -> T | None:
@@ -162,7 +162,7 @@ class Registry(Generic[T]):
         return len(self._entries)
 
     def changed(self) -> None:
-        """Tell the clients that the list has changed, such as when ``visible=`` gives other answers than before."""
+        """Notify the clients that the list has changed, for example because ``visible=`` now returns something else."""
         self._changed()
         for mirror in self.mirrors:
             mirror.changed()

@@ -62,7 +62,7 @@ class Completions:
         self._resources = resources
 
     def __bool__(self) -> bool:
-        """Whether there are any, including those of disabled prompts and templates."""
+        """Whether any are registered, including those of disabled prompts and templates."""
         owners: list[Completed] = [*self._prompts.everything(), *self._resources.templates.everything()]
         return any(owner.completions for owner in owners)
 

@@ -19,7 +19,7 @@ __all__ = ["Injection", "Injector", "replacing"]
 
 
 class _Kind(Enum):
-    """What a dependency's function returns."""
+    """The value that a dependency's function returns."""
 
     VALUE = auto()
     MANAGER = auto()
@@ -40,7 +40,7 @@ class _Step:
         self.inputs = inputs
 
     async def value(self, scope: HandlerScope, earlier: list[Any], stack: AsyncExitStack) -> Any:
-        """Return the value of the dependency. What has to be closed goes on the stack."""
+        """Return the value of the dependency. Its cleanup, if any, goes on the exit stack."""
         keywords = {name: earlier[index] for name, index in self.inputs.items()}
         if self.context_parameter is not None:
             keywords[self.context_parameter] = scope
@@ -134,7 +134,7 @@ class Injector:
         self._injections: WeakSet[Injection] = WeakSet()
 
     def inject(self, endpoint: RegisteredFunction) -> None:
-        """Have the dependencies of a handler filled in when it is called.
+        """Pass the dependencies of a handler to it when it is called.
 
         Raises TypeError if they form a cycle, or a function of theirs cannot be called.
         """

@@ -25,11 +25,11 @@ class RegisteredFunction:
     __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes", "visible")
 
     scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
-    """What the token of a request must allow: scopes, or a function of the typed request that returns them."""
+    """The scopes that the token of a request needs, or a function of the typed request that returns them."""
     hides: bool
-    """Whether what it serves is listed only for clients that have the scopes."""
+    """Whether to list the entry only for clients that have the scopes."""
     visible: Callable[[Any], bool] | None
-    """Whether what it serves exists for a request, by its scope; ``None`` if it does for all."""
+    """Decides by a request's scope whether the entry exists for it; ``None`` if it exists for all."""
     injection: Callable[[HandlerScope, dict[str, Any]], Any] | None
     """Calls it with its dependencies too; ``None`` for a function without any."""
 
@@ -57,7 +57,7 @@ class RegisteredFunction:
         return name
 
     def is_visible(self, scope: HandlerScope) -> bool:
-        """Whether what it serves exists for a request. Where ``visible`` fails, it does not; that is reported."""
+        """Whether the entry exists for a request. If ``visible`` raises, it does not, and the exception is reported."""
         if self.visible is None:
             return True
         try:

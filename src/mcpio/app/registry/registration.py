@@ -62,11 +62,11 @@ class RegistrationOptions(TypedDict, total=False):
     blocking: bool
     """Run the plain function in a thread. Otherwise it runs in the event loop's thread, and must be quick."""
     scopes: Scopes | None
-    """What the token of a request must allow: a scope, several, or a plain function of the typed request that returns
-    several. A server that has such is served only with authorization."""
+    """The scopes that the token of a request needs: one, several, or a plain function of the typed request that returns
+    several. A server with scopes is served only with authorization."""
     hide: bool
-    """Whether it is listed only for clients whose tokens have the scopes. They may still call it, and are told which
-    scopes that needs."""
+    """Whether to list the entry only for clients whose tokens have the scopes. Others may still call it; the error
+    names the scopes."""
     visible: Callable[[Any], bool] | None
     """Whether it exists for a request: a plain function of the ``Context``. Where it returns False, it is not listed,
     and not found either."""
@@ -168,7 +168,7 @@ def _result_annotation(binder: Binder, options: ToolOptions) -> Any:
 
 
 def _param_headers(tool: Tool, endpoint: RegisteredFunction) -> tuple[ParamHeader, ...]:
-    """Return which arguments header fields repeat over HTTP. Raises ValueError: clients would leave such a tool out."""
+    """Return the arguments that header fields repeat over HTTP. Raises ValueError for what clients reject."""
     if b'"x-mcp-header":' not in json.dumps(tool.input_schema):
         return ()
     from mcpio.http.param_headers import param_headers  # few tools have any

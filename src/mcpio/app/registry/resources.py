@@ -103,7 +103,7 @@ class Resources:
         return self.static.edition + self.templates.edition
 
     def changed(self) -> None:
-        """Tell the clients that the lists have changed: see ``Registry.changed``."""
+        """Notify the clients that the lists have changed: see ``Registry.changed``."""
         self.static.changed()
 
     def find(

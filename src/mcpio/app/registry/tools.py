@@ -137,7 +137,7 @@ class Tools(Registry[FunctionTool]):
         return self._mask_errors
 
     def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
-        """Return which arguments of a tool header fields repeat over HTTP; none of one that is not offered."""
+        """Return the arguments of a tool that header fields repeat over HTTP; empty for an unknown tool."""
         tool = self.find(name)
         return () if tool is None else tool.param_headers
 

@@ -424,7 +424,7 @@ class SchemaBuilder:
         return schema
 
     def _adopted(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a schema of another library with its definitions merged into ours, renamed on conflicts."""
+        """Return a schema of another library with its definitions merged into this schema's, renamed on conflicts."""
         theirs = dict(schema)
         definitions: dict[str, Any] = theirs.pop("$defs", {})
         names = {name: name for name in definitions}

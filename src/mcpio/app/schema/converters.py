@@ -77,7 +77,7 @@ class Converter:
         return converter
 
     def become(self, other: Converter) -> None:
-        """Take over the conversion of another converter, keeping the schema and the name."""
+        """Copy the conversion of another converter, keeping the schema and the name."""
         self.convert = other.convert
         self.as_is = other.as_is
         self.kinds = other.kinds

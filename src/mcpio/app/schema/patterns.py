@@ -162,7 +162,7 @@ class _Estimate:
         return any(items[:1] == [begin] for begin in _BEGINNINGS) and not self._flags & re.MULTILINE
 
     def of(self, items: Any, *, follow: int, rest: float) -> tuple[float, float]:
-        """Return how many ways there are through a text at most, and how many characters the items can take.
+        """Return the most ways through a text, and how many characters the items can consume.
 
         ``follow`` is what may come next, and 0 where the whole pattern has matched: what cannot fail any more is never
         taken back. ``rest`` is how many characters the rest of the pattern can take.
@@ -269,7 +269,7 @@ class _Estimate:
         return found
 
     def _within(self, argument: Any) -> _Estimate:
-        """Return the estimate for what stands in a group, which may have flags of its own."""
+        """Return the estimate for the content of a group, which may have flags."""
         _, added, removed, _ = argument
         return _Estimate((self._flags | added) & ~removed) if added or removed else self
 

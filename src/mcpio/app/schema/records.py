@@ -12,7 +12,7 @@ from mcpio.app.schema.docstring import parse_docstring
 __all__ = ["NO_DEFAULT", "Field", "Record", "attributes_of", "evaluate", "is_payload", "record_for"]
 
 NO_DEFAULT: Final = inspect.Parameter.empty
-"""Marks a missing default, or one that is made anew each time."""
+"""Marks a missing default, or one that a factory makes."""
 
 
 class Field:

@@ -216,7 +216,7 @@ class _Source:
         return self._evaluated(parameter.annotation, f"{self._name}(), parameter {parameter.name!r}")
 
     def dependency(self, parameter: inspect.Parameter) -> Callable[..., Any] | None:
-        """Return the function that gives a parameter its value; ``None`` for what callers give."""
+        """Return the function that supplies a parameter's value; ``None`` if the caller supplies it."""
         if isinstance(parameter.default, Dependency):
             return parameter.default.function
         annotation = parameter.annotation

@@ -140,12 +140,12 @@ class _Budget:
         self._weigh(value)
 
     def spend(self, keyword: Any, instance: Any, steps: int) -> None:
-        """Count one keyword of so many steps, applied to one part of the value."""
+        """Count a number of steps for one keyword, applied to one part of the value."""
         size = len(instance) if isinstance(instance, str) else self._weights.get(id(instance), 0)
         self.spend_steps(steps + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
 
     def spend_on_members(self, instance: Any, halves: int) -> None:
-        """Count so many half steps for each member or item of a part."""
+        """Count a number of half steps for each member or item of a part."""
         self.spend_steps(len(instance) * halves // 2 if isinstance(instance, dict | list) else 0)
 
     def spend_on_all(self, instance: Any) -> None:
@@ -321,7 +321,7 @@ def _reachable(schema: dict[str, Any], dialect: str) -> Iterator[dict[str, Any]]
 
 
 def _registry() -> Any:
-    """Return a registry with the published meta-schemas, which fetches nothing."""
+    """Return a registry with the published meta-schemas, which never fetches anything."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # the package brings no types
 
     return REGISTRY
@@ -371,7 +371,7 @@ _HALF_STEPS_FOR_MEMBERS: Final = {
     "unevaluatedItems": 5,
     "unevaluatedProperties": 5,
 }
-"""Half steps of a keyword for each member or item, beside the keywords applied to it, as measured."""
+"""Half steps of a keyword for each member or item, without the keywords applied to it, as measured."""
 
 
 def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:

@@ -162,7 +162,7 @@ class TaskCalls(ABC):
         return await self._watch_tasks().handle(id, result, None).result(timeout=timeout)
 
     async def cancel_task(self, id: str) -> Task:
-        """Cancel a task and return its state. Raises RequestError (-32602) if it is over (TASK-26)."""
+        """Cancel a task and return its state. Raises RequestError (-32602) if it has ended (TASK-26)."""
         return await self.task(id).cancel()
 
     async def list_tasks(
@@ -182,7 +182,7 @@ class TaskCalls(ABC):
         return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
 
     def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
-        """Send a request that may become a task, and return what the peer answered at once."""
+        """Send a request that may become a task, and return the peer's immediate answer."""
         return self.request(request, **options)
 
     def _sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:

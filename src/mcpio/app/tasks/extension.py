@@ -54,7 +54,7 @@ class Tasks(Protocol):
     async def begin_stateless(
         self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
     ) -> CreatedTask | TaskOutcome:
-        """Make a task of a call, or return its outcome if it need not be a task and is over soon."""
+        """Run a call as a task, or return its outcome if it may be a plain call and ends soon."""
 
     async def look(self, scope: HandlerScope, id: str) -> TaskLook:
         """Return a task with its questions and its outcome."""
@@ -81,7 +81,7 @@ class TaskExtension:
         }
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
-        """Serve ``tools/call``: as a task if the tool is to be one and the client takes tasks (XTASK-01, XTASK-02).
+        """Serve ``tools/call``: as a task if the tool and the client want that (XTASK-01, XTASK-02).
 
         ``params.task`` is another revision's, and ignored (XTASK-12).
         """
@@ -108,7 +108,7 @@ class TaskExtension:
         return await self._as_task(scope, request, tool, must=True)
 
     async def _as_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
-        """Run the tool as a task. One that need not be a task, and is over soon, is answered by its result."""
+        """Run the tool as a task. If it may be a plain call and ends soon, return its result instead."""
         answer = await self._tasks.begin_stateless(scope, request, tool, must=must)
         if isinstance(answer, CreatedTask):
             return answer
@@ -149,7 +149,7 @@ class TaskExtension:
 
 
 def created_task(task: Task) -> CreatedTask:
-    """Return the answer to a call that goes on as a task."""
+    """Return the answer to a call that continues as a task."""
     return CreatedTask(**_members(task))
 
 
@@ -195,7 +195,7 @@ def _members(task: Task) -> dict[str, Any]:
 
 
 def _check_answer(key: str, question: Mapping[str, Any], answer: Any) -> None:
-    """Raise RequestError for an answer that is none to this question."""
+    """Raise RequestError if an answer does not fit its question."""
     try:
         _CODEC.decode(answer, METHODS[question["method"]].result_type)
     except InvalidMessage as error:

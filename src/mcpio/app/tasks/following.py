@@ -54,7 +54,7 @@ async def to_the_end(
 
 
 class StatelessTaskHandle(TaskHandle[R]):
-    """One task of a stateless server. Whoever waits for its result, or iterates over it, answers its questions."""
+    """One task of a stateless server. Waiting for its result, or iterating over it, answers its questions."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

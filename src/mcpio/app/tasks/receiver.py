@@ -1,4 +1,4 @@
-"""The receiver of tasks: requests that are answered at once, and whose work goes on (2025-11-25).
+"""The receiver of tasks: answers requests at once, and continues their work (2025-11-25).
 
 The rules are in ``mcpio.engine.task_machine``. This module carries out its effects and events: it writes to a store,
 runs and cancels the work, and serves the requests about tasks. Both sides use it: a server whose tools run as tasks,
@@ -100,11 +100,11 @@ class TaskOptions:
     poll_interval: float | None = 1.0
     """How often requestors are asked to poll, in seconds; ``None`` leaves it to them."""
     task_after: float = attrs.field(default=2.0, converter=float)
-    """After how many seconds a call of a tool with ``task_support="optional"`` goes on as a task, for stateless clients
-    that take tasks. Clients of 2025-11-25 choose themselves."""
+    """Seconds after which a call of a tool with ``task_support="optional"`` continues as a task, for stateless clients
+    that support tasks. Clients of 2025-11-25 choose themselves."""
     list: bool | None = None
-    """Whether ``tasks/list`` is served. By default if requestors can be told apart, by a principal or because there is
-    only one (TASK-35)."""
+    """Whether to serve ``tasks/list``. By default if requestors can be distinguished, by a principal or because only
+    one exists (TASK-35)."""
     notify: bool = True
     """Whether the session that began a task is notified of its changes (TASK-30)."""
     owner: Callable[[Any], Owner] | None = None
@@ -170,7 +170,7 @@ class TaskReceiver:
     # Where tasks run
 
     def attach(self, host: TaskHost, state: Any = None, session: PeerSession | None = None) -> None:
-        """Let tasks run at a host: those of one session at its driver, or without ``session`` those of all.
+        """Run tasks at a host: those of one session at its driver, or without ``session`` those of all.
 
         ``state`` is what the lifespan around the host yielded.
         """
@@ -184,7 +184,7 @@ class TaskReceiver:
         self._keeping.pump()
 
     def detach(self, host: TaskHost) -> None:
-        """Remove a host. Its tasks are lost, or resumed at another host. A second time does nothing."""
+        """Remove a host. Its tasks are lost, or resumed at another host. Further calls do nothing."""
         self.stop(host)
         self._keeping.detach(host)
 
@@ -224,7 +224,7 @@ class TaskReceiver:
     async def begin(
         self, scope: HandlerScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
     ) -> CreateTaskResult:
-        """Make a task of a request, and return its answer once the task is stored (TASK-09).
+        """Turn a request into a task, and return the answer once the task is stored (TASK-09).
 
         ``work`` then runs as a task of the event loop. With ``saved``, a JSON object, it can be resumed. ``immediate``
         is a text for the model in the meantime (TASK-13). Raises RequestError beyond the limits.
@@ -239,7 +239,7 @@ class TaskReceiver:
     async def _create(
         self, scope: HandlerScope, request: Any, ttl: float | None, saved: Mapping[str, Any] | None
     ) -> tuple[TaskRun, Task]:
-        """Make a task of a request, once it is stored. Raises RequestError beyond the limits."""
+        """Turn a request into a task, once it is stored. Raises RequestError beyond the limits."""
         host, state, session = self._host_for(scope)
         await self._keeping.ready(host)
         owner = self._owner(scope)
@@ -273,7 +273,7 @@ class TaskReceiver:
         self._keeping.pump()
 
     def note_question(self, run: TaskRun) -> None:
-        """Record that the work waits for its requestor. Raises LocalProtocolError if the task is over."""
+        """Record that the work waits for its requestor. Raises LocalProtocolError if the task has ended."""
         self._machine.ask(run.id, now=self._keeping.now())
         self._keeping.pump()
 
@@ -293,7 +293,7 @@ class TaskReceiver:
         return name or key
 
     def close_question(self, run: TaskRun, key: str) -> None:
-        """Record that nothing waits for an answer any more."""
+        """Record that the work no longer waits for an answer."""
         self._machine.withdraw_question(run.id, key, self._keeping.now())
         self._keeping.pump()
 
@@ -345,7 +345,7 @@ class TaskReceiver:
         return _flat(CancelTaskResult, await self.cancel(scope, request.task_id))
 
     async def cancel(self, scope: HandlerScope, id: str) -> Task:
-        """Cancel a task of the request's owner. Raises RequestError if there is none, or it is over."""
+        """Cancel a task of the request's owner. Raises RequestError if it is unknown or has ended."""
         host, owner = scope.session.driver, self._owner(scope)
         await self._keeping.ready(host)
         while (elsewhere := self._elsewhere(id)) is None:
@@ -387,7 +387,7 @@ class TaskReceiver:
         return _CODEC.decode({**result, "_meta": {**(result.get("_meta") or {}), **related(id)}}, GetTaskPayloadResult)
 
     async def _outcome_of(self, scope: HandlerScope, id: str) -> TaskOutcome:
-        """Wait until a task is over and return its outcome. Meanwhile its work may ask the session of the request."""
+        """Wait until a task ends and return its outcome. Meanwhile its work may ask the request's session."""
         host, owner = scope.session.driver, self._owner(scope)
         await self._keeping.ready(host)
         elsewhere = self._elsewhere(id)
@@ -457,7 +457,7 @@ class TaskReceiver:
         return TaskOutcome(error=answer or internal_error())
 
     def _finish(self, run: TaskRun, outcome: TaskOutcome) -> None:
-        """Finish a task. Does nothing if it is over: an outcome that comes too late is ignored (TASK-25)."""
+        """Finish a task. Does nothing if it has ended: a late outcome is ignored (TASK-25)."""
         if run.is_over:
             return
         now = self._keeping.now()
@@ -652,7 +652,7 @@ class ToolTasks(TaskReceiver):
     async def begin_stateless(
         self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
     ) -> CreatedTask | TaskOutcome:
-        """Make a task of a stateless client's call, and return it.
+        """Turn a stateless client's call into a task, and return it.
 
         Unless it ``must`` be a task, wait ``TaskOptions.task_after`` seconds for the work to be over, or to ask
         something: if it is over, there is no task, and its outcome is returned. Raises RequestError beyond the limits.
@@ -754,7 +754,7 @@ def _support(tool: Any) -> str:
 
 
 def _saved(scope: HandlerScope) -> dict[str, Any]:
-    """Return what a call needs to run again, as JSON."""
+    """Return the data with which a call can run again, as JSON."""
     event = scope.driving.event
     own = codec(event.context.revision)
     return {

@@ -113,7 +113,7 @@ _AFTERWARDS: Final = 10.0
 _INTERVAL: Final = 1.0
 """Seconds between two polls if the peer does not state them."""
 _SHORTEST: Final = 0.05
-"""The least time between two polls in seconds, whatever the peer states."""
+"""The least time between two polls, in seconds, even if the peer asks for less."""
 _OVER: Final = ("completed", "failed", "cancelled")
 
 
@@ -170,7 +170,7 @@ class TaskHandle(Generic[R]):
         return self._note(await self._ask(GetTaskRequest(self.id), timeout))
 
     async def result(self, *, timeout: Timeout | float | None | Default = DEFAULT, poll: bool = True) -> R:
-        """Wait until the task is over and return its result: what a plain request would have returned (TASK-21).
+        """Wait until the task ends and return the result that a plain request would have returned (TASK-21).
 
         The task is polled until it is over or waits for input; then ``tasks/result`` is requested, whose answer comes
         at the end. With ``poll=False`` it is requested at once (TASK-20). May be called again, and by several tasks.
@@ -209,7 +209,7 @@ class TaskHandle(Generic[R]):
     # For this package
 
     def note(self, state: Task) -> None:
-        """Record a state that the peer reported. A task that is over stays as it ended (TASK-14)."""
+        """Record a state that the peer reported. The final state of a task never changes (TASK-14)."""
         before = self.last
         if is_over(before):
             return
@@ -345,7 +345,7 @@ class Clock:
         return left
 
     def for_a_look(self) -> float | Default:
-        """Return the timeout of one poll: that of any request, or what is left."""
+        """Return the timeout of one poll: that of any request, or the remaining time."""
         left, usual = self.left(), self._session.connection.options.request_timeout.total
         return DEFAULT if left is None or (usual is not None and usual <= left) else left
 
@@ -445,11 +445,11 @@ class TaskWatch:
                 del self._early[next(iter(self._early))]
 
     def release(self, handle: TaskHandle[Any]) -> None:
-        """Forget a handle whose task is over."""
+        """Drop a handle whose task has ended."""
         self._kept.discard(handle)
 
     def _clear(self) -> None:
-        """Forget tasks whose handles are gone, now and then."""
+        """Drop tasks whose handles are garbage, from time to time."""
         if len(self._handles) >= self._enough:
             self._handles = {id: handles for id, handles in self._handles.items() if handles}
             self._enough = _EARLY + 2 * len(self._handles)

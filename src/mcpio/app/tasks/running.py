@@ -41,7 +41,7 @@ class TaskHost(Protocol):
         """Return the time in seconds, on a clock that all hosts of one server share."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Report something to the operator, with the exception behind it."""
+        """Report a failure to the operator, with its exception."""
 
 
 class TaskKeeper(Protocol):
@@ -68,7 +68,7 @@ class TaskKeeper(Protocol):
         """Record a question for a stateless requestor, and return its key in the task."""
 
     def close_question(self, run: TaskRun, key: str) -> None:
-        """Record that nothing waits for an answer any more."""
+        """Record that the work no longer waits for an answer."""
 
 
 class DisconnectedSession:
@@ -151,7 +151,7 @@ class TaskRun:
         return related(self.id)
 
     def say(self, message: str) -> None:
-        """Set the status message, which people may see beside the status. Use it in the loop's thread.
+        """Set the status message, which clients may show to people. Call it in the loop's thread.
 
         Does nothing once the task is over.
         """
@@ -183,7 +183,7 @@ class TaskRun:
         self._progress = progress
 
     async def ask(self, way: Callable[[PeerSession], Callable[..., Any]], request: Any, **call: Any) -> Any:
-        """Send a request to the requestor, once it waits for the result: before, there is no way to it (TASK-16).
+        """Send a request to the requestor, once it waits for the result: earlier it cannot be reached (TASK-16).
 
         ``way`` returns the call that sends the request in a session. If the connection ends before the answer, the
         request is sent again to the next one that waits (TASK-17).
@@ -203,7 +203,7 @@ class TaskRun:
             self._receiver.note_answer(self)
 
     async def put_question(self, key: str, question: InputRequest) -> Any:
-        """Keep a question in the task until its stateless requestor answers, and return the answer as it came."""
+        """Keep a question in the task until its stateless requestor answers, and return the raw answer."""
         said = {"method": question.method, "params": dict(question.params or {})}
         key = self._receiver.open_question(self, key, said)
         answered = self._open[key] = self.host.runtime.one_shot()
@@ -228,7 +228,7 @@ class TaskRun:
             each.set(None)
 
     def leave(self, scope: HandlerScope) -> None:
-        """Record that it no longer waits. A second time does nothing."""
+        """Record that the work no longer waits. Further calls do nothing."""
         self.waiting = [each for each in self.waiting if each is not scope]
 
     def stop(self) -> None:

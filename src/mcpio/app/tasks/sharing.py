@@ -59,7 +59,7 @@ class SharedTasks:
         return TaskLook(record.view(), inputs, _outcome(record, stored) if record.is_over else None)
 
     async def answer(self, owner: Owner, id: str, answers: Mapping[str, Any]) -> None:
-        """Leave answers to a task's questions in the store, for the process that runs it."""
+        """Store answers to a task's questions, for the process that runs it."""
         record, _ = await self._find(owner, id)
         found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
         if found:
@@ -71,7 +71,7 @@ class SharedTasks:
         return sorted(((_number(record), record.view()) for record in records), key=lambda entry: entry[0])
 
     async def cancel(self, owner: Owner, id: str, moment: float) -> TaskChanged:
-        """Cancel a task at ``moment``, in Unix time. Raises RequestError if it is over (TASK-26)."""
+        """Cancel a task at ``moment``, in Unix time. Raises RequestError if it has ended (TASK-26)."""
         while True:
             record, stored = await self._find(owner, id)
             record.cancel(moment)
@@ -79,7 +79,7 @@ class SharedTasks:
                 return TaskChanged("status", record.view(), owner, record.operation)
 
     async def outcome(self, owner: Owner, id: str, runtime: Runtime) -> TaskOutcome:
-        """Return the outcome of a task, once it is over (TASK-20)."""
+        """Return the outcome of a task, once it has ended (TASK-20)."""
         while True:
             changed = runtime.one_shot()
             waiting = self._waiting.setdefault(id, [])

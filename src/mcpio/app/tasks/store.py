@@ -59,7 +59,7 @@ class TaskStore(Protocol):
         """Return the payload under a key, or ``None``."""
 
     def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
-        """Make the changes in order: all of them, or none if it raises. They are durable when it returns."""
+        """Make the changes in order, atomically: all of them, or none if it raises. On return they are durable."""
 
 
 class SharedTaskStore(Protocol):
@@ -89,16 +89,16 @@ class SharedTaskStore(Protocol):
         """Replace the record of a task and end its lease, if the task still has that version; return whether it had."""
 
     def answer(self, key: str, answers: Mapping[str, bytes]) -> Settled[None]:
-        """Keep answers to a task's questions, by key, until the task is forgotten. The first for each key counts."""
+        """Keep answers to a task's questions, by key, until the task is deleted. The first answer for a key is kept."""
 
     def renew(self, keys: Sequence[str], lease: float) -> Settled[Collection[str]]:
         """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
 
     def adopt(self, lease: float) -> Settled[Sequence[StoredTask]]:
-        """Lease tasks whose leases have expired, for seconds from now, and return them; some, if there are many."""
+        """Lease tasks with expired leases, for a number of seconds, and return them; only some, if there are many."""
 
     def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
-        """Return the tasks of an owner, in any order; for ``None``, which says nothing about who asks, none."""
+        """Return the tasks of an owner, in any order; none for ``None``, which identifies no owner."""
 
     def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
         """Call back, in the event loop's thread, with the key of each task that any process changed.
@@ -145,7 +145,7 @@ class MemoryTaskStore:
 
 
 class TaskStorage:
-    """One task machine and its store, while there are hosts whose event loops can run them."""
+    """One task machine and its store, while hosts exist whose event loops can run the tasks."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class TaskStorage:
             await self._write(self._writer)
 
     def pump(self) -> None:
-        """Carry out the machine's effects and handle its events. Call it after every call of the machine."""
+        """Perform the machine's effects and handle its events. Call it after every call of the machine."""
         if self._is_pumping:
             return
         self._is_pumping = True
@@ -275,7 +275,7 @@ class TaskStorage:
             self._settle(held, self._give_up)
 
     def _give_up(self) -> None:
-        """Free memory for the ledger. Tasks that still run keep theirs, and stay out of the ledger until a change."""
+        """Free memory for the ledger. Running tasks keep theirs, and stay out of the ledger until a change."""
         self.machine.discard_finished()
         self.pump()
 
@@ -319,7 +319,7 @@ class TaskStorage:
         self.pump()
 
     def _carry_on(self) -> bool:
-        """Let the store work here and now, and return whether it did; one that waits works in a task."""
+        """Perform the store's effects now, and return whether that was possible; an async store works in a task."""
         if self._writer is not None:
             return False
         batch = self._take()
@@ -334,7 +334,7 @@ class TaskStorage:
         return False
 
     async def _write(self, writer: _Writer) -> None:
-        """Let the store work, in a thread or by awaiting it, until nothing is left to do."""
+        """Perform the store's effects, in a thread or by awaiting it, until none are left."""
         try:
             while batch := self._take():
                 self._unwritten = batch

@@ -48,7 +48,7 @@ FAREWELL: Final = 5.0
 """Seconds in all for the last messages and the end of the session (SESS-08)."""
 
 STRAGGLE: Final = 2.0
-"""Seconds that a response may go on after its last answer, before it is cut off."""
+"""Seconds that a response may continue after its last answer, before it is cut off."""
 
 HEARING: Final = 0.5
 """Seconds that requests wait for the listening stream: messages that the server sends before it may be lost."""
@@ -58,18 +58,18 @@ FALLBACK: Final = (400, 404, 405)
 
 
 class Stage(enum.Enum):
-    """How far a session has come. A session that the server lost begins anew."""
+    """The phase of a session. A session that the server lost starts over."""
 
     NEW = "new"
-    """Nothing was asked: ``initialize`` may go out."""
+    """Nothing was sent: ``initialize`` may be sent."""
     OPENING = "opening"
-    """``initialize`` is under way, and then ``notifications/initialized``; nothing else may go out."""
+    """``initialize`` is in flight, and then ``notifications/initialized``; nothing else may be sent."""
     OPEN = "open"
     """Requests go in parallel."""
     LEAVING = "leaving"
     """The connection has closed; the last messages are going out."""
     LEFT = "left"
-    """All is out, and the server has been told of the end."""
+    """Everything is sent, and the server was notified of the end."""
 
 
 _UNOPENED: Final = (Stage.NEW, Stage.OPENING)
@@ -180,7 +180,7 @@ class HttpClient:
     # Feed
 
     def receive(self, item: ResponseItem, now: float) -> None:
-        """Take an item of a response. Never raises for what a server sends.
+        """Process an item of a response. Never raises for the server's input.
 
         ``Reset`` says that the exchange broke, or that there was no connection for it. If its cause is an ``McpError``,
         the requests of the exchange fail with it. Items of no open exchange are ignored.
@@ -230,7 +230,7 @@ class HttpClient:
         return own if engine is None else engine if own is None else min(own, engine)
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
+        """Handle the deadlines up to ``now``. Early or repeated calls do nothing."""
         self._exchanges.now = max(now, self._exchanges.now)
         if self.authorizer is not None:
             self.authorizer.handle_timeout(now)
@@ -248,7 +248,7 @@ class HttpClient:
 
     @property
     def closed(self) -> bool:
-        """Whether everything is over: the connection has ended, and the server has been told."""
+        """Whether the connection has ended and the server was notified."""
         return self.connection.closed and self._stage is Stage.LEFT and self._exchanges.is_idle
 
     def save(self) -> str | None:
@@ -347,7 +347,7 @@ class HttpClient:
     # Authorization
 
     def _make_authorized(self, authorizer: Authorizer) -> None:
-        """Make the requests that wait no longer. The time of requests stands still while a person logs in."""
+        """Send the requests that no longer wait. Their timeouts stop while a person logs in."""
         while (ready := authorizer.next_ready()) is not None:
             call = self._exchanges.get(ready.call)
             assert call is not None  # the authorizer drops those that are forgotten
@@ -481,7 +481,7 @@ class HttpClient:
         return named and (call.purpose is not Purpose.LISTEN or call.was_open)
 
     def _reject(self, call: ClientExchange, head: ResponseHead) -> None:
-        """Act on an error status."""
+        """Handle an error status."""
         is_temporary = head.status >= 500 or head.status == 429
         if call.is_probe and is_temporary:
             # Even with an answer in it, this says nothing of the era (ERA-07).
@@ -535,7 +535,7 @@ class HttpClient:
     # Sessions
 
     def _lose_session(self) -> None:
-        """Act on a session that the server no longer knows (SESS-06)."""
+        """Handle a session that the server no longer knows (SESS-06)."""
         self._exchanges.cut_all()
         self._owing.clear()
         self._asked.clear()
@@ -563,7 +563,7 @@ class HttpClient:
     # Streams that break
 
     def _break(self, call: ClientExchange, cause: BaseException | None) -> None:
-        """Act on an exchange that broke: resume its stream, or fail its requests."""
+        """Handle a broken exchange: resume its stream, or fail its requests."""
         if call.purpose in (Purpose.RESUME, Purpose.LISTEN) or (
             call.purpose is Purpose.ASK and call.last_id is not None
         ):
@@ -619,7 +619,7 @@ class HttpClient:
         self._exchanges.target = ""
 
     def _take_endpoint(self, call: ClientExchange, reference: str) -> None:
-        """Take the address for messages (FALL-01, FALL-02)."""
+        """Store the address for messages (FALL-01, FALL-02)."""
         if self._before_endpoint is None or call.head is None:
             return  # only the first endpoint event counts
         location = self._location.at(call.target).join(reference)
@@ -632,7 +632,7 @@ class HttpClient:
         self._request(first)
 
     def _lose_legacy(self, call: ClientExchange, error: McpError) -> None:
-        """Act on the end of the stream that carries all output of the server."""
+        """Handle the end of the stream that carries all output of the server."""
         if self._before_endpoint is not None:
             first, refusal = self._before_endpoint
             # Without a stream, the answer to the first request says more; with one, its own fault does.

@@ -1,4 +1,4 @@
-"""The exchanges of a client: one request each, with what has come of its response."""
+"""The exchanges of a client: one request each, with the response received so far."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Purpose(enum.Enum):
     """The purpose of an exchange; the values stand in error messages."""
 
     ASK = "a request"
-    """A POST of a request, which is to be answered."""
+    """A POST of a request that expects an answer."""
     TELL = "a notification or a response"
     """A POST that is only acknowledged."""
     RESUME = "the rest of an answer"
@@ -101,9 +101,9 @@ class ClientExchange:
     resumes: str | None
     """The last event that was seen of the stream that it resumes."""
     is_handshake: bool
-    """Whether it carries ``initialize``, before which nothing else may go out."""
+    """Whether it carries ``initialize``, before which nothing else may be sent."""
     mirrored: Mirrored | None
-    """What its header fields repeat of its message; ``None`` for a message of the handshake era."""
+    """The parts of its message that header fields repeat; ``None`` for a message of the handshake era."""
     session_id: str | None
     """The session that it names."""
     began: float
@@ -143,7 +143,7 @@ class ClientExchange:
         self.begin(None, 0.0)
 
     def begin(self, session_id: str | None, now: float) -> None:
-        """Begin an attempt in a session, and forget the response to an earlier one."""
+        """Start an attempt in a session, and drop the response to an earlier one."""
         self.session_id = session_id
         self.began = now
         self.head: ResponseHead | None = None
@@ -235,7 +235,7 @@ class ClientExchange:
         return AuthorizationRequired(text, status=head.status, challenges=challenges)
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
-        """Return the error for a response that makes no sense here."""
+        """Return the error for a response that does not fit the request."""
         what = reason or f"{media_type(head) or 'nothing'} in answer to {self.purpose.value}"
         return UnexpectedResponse(head.status, what, self._quote())
 
@@ -279,7 +279,7 @@ class ClientExchanges:
     """The open exchanges of a client, and those that begin later; each has a number, and may have a timer."""
 
     now: float
-    """The latest time that it was told."""
+    """The latest time passed to a call."""
     timers: Timers[int]
     """By the number of an exchange, and ``LEAVING``."""
     target: str
@@ -372,7 +372,7 @@ class ClientExchanges:
         return True
 
     def rest(self, exchange: ClientExchange) -> None:
-        """Keep an exchange that waits for the authorizer. It counts as open, and no time is measured."""
+        """Keep an exchange that waits for the authorizer. It counts as open, and its timeouts stop."""
         self._open[exchange.number] = exchange
         self._resting.add(exchange.number)
         self.timers.clear(exchange.number)
@@ -399,7 +399,7 @@ class ClientExchanges:
                 self.cut(exchange)
 
     def forget(self, exchange: ClientExchange) -> None:
-        """Forget an exchange that is over."""
+        """Drop an exchange that has ended."""
         self._open.pop(exchange.number, None)
         self._later.pop(exchange.number, None)
         self._resting.discard(exchange.number)

@@ -22,7 +22,7 @@ ParamHeaders: TypeAlias = Callable[[str], tuple[ParamHeader, ...]]
 
 @attrs.frozen
 class Mirrored:
-    """What the header fields say of a message that carries its own context."""
+    """The parts of a stateless message that its header fields repeat."""
 
     method: str
     revision: str
@@ -30,7 +30,7 @@ class Mirrored:
 
 
 def mirrored(text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
-    """Return what the header fields of a message repeat; ``None`` for a message of the handshake era."""
+    """Return the parts of a message that header fields repeat; ``None`` for a message of the handshake era."""
     message = jsonrpc.parse(text)
     if not isinstance(message, jsonrpc.Request):
         return None

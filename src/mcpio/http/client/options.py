@@ -68,7 +68,7 @@ def _time(_: object, field: attrs.Attribute[float], value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class HttpClientOptions:
-    """Options of a client. Raises ValueError for values that make no sense."""
+    """Options of a client. Raises ValueError for invalid values."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, validator=_usable, repr=False)
     """Header fields of every request, such as ``Authorization``."""

@@ -1,4 +1,4 @@
-"""The journal of a durable session: what the store has of it, and what waits to be stored before it is sent."""
+"""The journal of a durable session: its stored state, and output that is stored before it is sent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lane:
 
 
 class Journal:
-    """What the store has of one session. Output has a mark, and may be sent once the store has reached it."""
+    """The stored state of one session. Output has a mark, and may be sent once the store has reached it."""
 
     __slots__ = (
         "_changed",
@@ -77,7 +77,7 @@ class Journal:
     """Whether the last write failed."""
 
     def __init__(self, session: HttpSession, changed: Callable[[], None], limits: Limits, *, is_new: bool) -> None:
-        """Call ``changed`` when there is something to store. ``session`` counts the bytes that wait."""
+        """Call ``changed`` when something must be stored. ``session`` counts the waiting bytes."""
         self._session = session
         self._changed = changed
         self._limits = limits
@@ -136,7 +136,7 @@ class Journal:
         return event
 
     def drop(self, stream: Stream) -> None:
-        """Drop the waiting events of a stream that is over."""
+        """Drop the waiting events of a stream that has ended."""
         for each in self._lanes.pop(stream.number, Lane()).held:
             self._count(-1, each.event)
             self.forget(each.event.stream, each.event.number)
@@ -147,7 +147,7 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for optional messages (P6)."""
+        """Whether optional messages are still accepted (P6)."""
         return self._held_count < self._limits.replay_events and self._held_bytes < self._limits.replay_bytes
 
     def _count(self, sign: int, event: StoredEvent) -> None:
@@ -215,7 +215,7 @@ class Journal:
         self.stored = max(self.stored, mark)
 
     def let_events_go(self) -> None:
-        """Release all events: the session is over, so they cannot be asked for again."""
+        """Release all events: the session has ended, so no client can resume their streams."""
         for lane in self._lanes.values():
             lane.held = deque(HeldEvent(each.event, 0) for each in lane.held)
 

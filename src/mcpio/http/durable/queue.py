@@ -1,4 +1,4 @@
-"""The queue of store effects of durable sessions: what the store is asked, in which order, and what follows.
+"""The queue of store effects of durable sessions: their order, and the continuation of each.
 
 Output commit: nothing that depends on a session is sent before the store has that state. So the next process knows all
 that a client has seen, and no client has seen what it does not know.
@@ -74,7 +74,7 @@ class LoadedSession:
 
 @attrs.frozen
 class _Entry:
-    """A session that is to be stored."""
+    """A session to store."""
 
     session: HttpSession
     key: str
@@ -95,7 +95,7 @@ class StoreQueue:
         loaded: Loaded,
         unreachable: Callable[[list[Exchange]], None],
     ) -> None:
-        """Begin with an empty queue.
+        """Create an empty queue.
 
         Args:
             hooks: How sessions become values and back.
@@ -129,13 +129,13 @@ class StoreQueue:
     # For the server
 
     def open(self, session: HttpSession, id: str, *, is_new: bool) -> Journal:
-        """Begin to store a session under its id. Its principal must be an ``Owner``."""
+        """Start storing a session under its id. Its principal must be an ``Owner``."""
         journal = session.journal = Journal(session, partial(self._note, session.key), self._limits, is_new=is_new)
         self._entries[session.key] = _Entry(session, id, journal)
         return journal
 
     def end(self, session: HttpSession) -> None:
-        """Forget a session that is over. What says so waits until the store has forgotten it too."""
+        """Delete a session that has ended. Output that reveals the end waits until the store has deleted it."""
         entry = self.leave(session)
         if entry is None:
             return
@@ -147,7 +147,7 @@ class StoreQueue:
             self._asked.append((SessionDelete(self._take_token(), entry.key), entry))
 
     def leave(self, session: HttpSession) -> _Entry | None:
-        """Let go of a session as it is in the store."""
+        """Drop a session here, and keep it in the store."""
         self._changed.pop(session.key, None)
         self._retries.clear(session.key)
         return self._entries.pop(session.key, None)
@@ -188,7 +188,7 @@ class StoreQueue:
     # For the driver of the store
 
     def next_effect(self, now: float) -> SessionEffect | None:
-        """Return what the store is to do next, or ``None``."""
+        """Return the next effect for the store, or ``None``."""
         if now == float("-inf"):
             return None  # no call has told the time yet
         if not self._has_swept:
@@ -207,7 +207,7 @@ class StoreQueue:
         return effect
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take the store's answer: a value, or the exception that it raised."""
+        """Process the store's answer: a value, or the exception that it raised."""
         asked = self._answers.pop(token, None)
         if asked is None:
             return

@@ -67,15 +67,15 @@ class DurableSessions:
     # The store
 
     def next_effect(self) -> SessionEffect | None:
-        """Return what the store is to do next, or ``None``. All events were drained before."""
+        """Return the next effect for the store, or ``None``. All events were drained before."""
         return self._queue.next_effect(self._streams.now)
 
     def store_done(self, token: int, value: Any) -> None:
-        """Take the store's answer to an effect."""
+        """Process the store's answer to an effect."""
         self._queue.store_done(token, value, self._streams.now)
 
     def look_up(self, exchange: Exchange) -> bool:
-        """Ask the store for the session that an exchange names; return whether there is something to wait for."""
+        """Load the session that an exchange names; return whether the exchange has to wait for it."""
         id = exchange.session_id
         if exchange.lookup is not Lookup.NONE or id is None or self._server.has_session(id):
             return False
@@ -102,7 +102,7 @@ class DurableSessions:
         return min((each for each in due if each is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire."""
+        """Handle the deadlines up to ``now``."""
         self._queue.handle_timeout(now)
         sessions = {session.key: session for session in self._server.sessions}
         for key in self._deadlines.pop_expired(now):
@@ -110,7 +110,7 @@ class DurableSessions:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has nothing left to do."""
+        """Whether the store has no effects left to perform."""
         return self._queue.is_idle
 
     # The life of a session
@@ -122,7 +122,7 @@ class DurableSessions:
             self._queue.open(session, session.id, is_new=True)
 
     def used(self, session: HttpSession) -> None:
-        """Let the store know that a session is in use."""
+        """Record in the store that a session is in use."""
         if session.journal is not None and self._server.is_open(session):
             session.journal.mark()
 
@@ -148,7 +148,7 @@ class DurableSessions:
         return True
 
     def forgetting(self, session: HttpSession) -> None:
-        """Let out what waits for the store, if the session is over for good: nobody can ask for its events again."""
+        """Release output that waits for the store, if the session has ended: its streams cannot be resumed."""
         journal = journal_of(session)
         if journal is not None and session not in self._handed_over:
             for exchange in journal.gated:
@@ -169,7 +169,7 @@ class DurableSessions:
         return RESTARTING if self._server.is_closing and session.journal is not None else None
 
     def _hand_over(self, session: HttpSession) -> None:
-        """Leave a session to the next process. What is not stored has not happened."""
+        """Leave a session to the next process. Output that is not stored was never sent."""
         _turn_back(journal_of(session), RESTARTING)
         self._handed_over.add(session)
         self._server.end(session)
@@ -177,7 +177,7 @@ class DurableSessions:
     # What the store's answers let happen
 
     def _release(self, session: HttpSession, journal: Journal) -> None:
-        """Let out what the store has by now."""
+        """Release the output that is stored by now."""
         for exchange in [each for each in journal.gated if each.gate <= journal.stored]:
             del journal.gated[exchange]
             exchange.wake()
@@ -197,7 +197,7 @@ class DurableSessions:
             self._server.admit_again(exchange, rejection)
 
     def _resume(self, found: LoadedSession | None, waiting: list[Exchange]) -> None:
-        """Go on with a session that the store knew, and with the requests that waited for it."""
+        """Continue a stored session, and the requests that waited for it."""
         if self._server.is_closing:
             self._turn_away(waiting, RESTARTING)
             return
@@ -235,7 +235,7 @@ class DurableSessions:
 
 
 def _fail_unreachable(session: HttpSession) -> None:
-    """Answer the requests whose streams are gone: their clients have been told that the answers are lost."""
+    """Answer the requests whose streams are lost: their clients already got an error."""
     connection = session.connection
     for request in connection.unanswered:
         if session.stream_of(request.via) is None:

@@ -33,7 +33,7 @@ class DurableStreams(Streams):
             journal.drop(stream)
 
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
-        """Carry a stream, after the last event that the client saw."""
+        """Attach an exchange to a stream, after the last event that the client received."""
         journal, seen = journal_of(session), parse_event_id(exchange.last_event_id or "")
         stream = None if seen is None else session.streams.get(seen[0])
         if journal is not None and seen is not None and stream is not None:
@@ -64,7 +64,7 @@ class DurableStreams(Streams):
         return super().end(session, delivers=delivers)
 
     def put_again(self, session: HttpSession, event: StoredEvent) -> None:
-        """Restore an event from the store: to be sent, if its stream goes on, or else as one that was sent."""
+        """Restore an event from the store: to be sent if its stream continues, or else as already sent."""
         journal, stream = journal_of(session), session.streams.get(event.stream)
         if journal is not None and stream is not None and event.number > journal.lane(stream).sent:
             journal.put_again(stream, event)
@@ -127,7 +127,7 @@ class DurableStreams(Streams):
             journal.forget(event.stream, event.number)
 
     def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
-        """Put a message into the journal; drop an optional one while too much waits (P6)."""
+        """Add a message to the journal; drop an optional one while too much waits (P6)."""
         journal = journal_of(session)
         if journal is None or message.last or message.asked or journal.has_room:
             self._put(session, stream, message.text)
@@ -135,7 +135,7 @@ class DurableStreams(Streams):
             self._give_up(session, message)
 
     def _keep_sent(self, session: HttpSession, stream: Stream | None, event: StoredEvent) -> None:
-        """Keep an event that the client saw, or that an earlier process sent."""
+        """Keep an event that the client received, or that an earlier process sent."""
         sent = SentEvent(event.stream, event.number, event.data, self.now)
         if stream is None or stream.number == LISTENING:
             self._remember(session, (sent,))

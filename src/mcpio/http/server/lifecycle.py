@@ -1,4 +1,4 @@
-"""The life of an HTTP connection as a table: what may happen in each state, what follows, and what the adapter does.
+"""The states of an HTTP connection as a table: the next state, and the adapter's action, for each input.
 
 An adapter reports what it read, what it wrote and that a deadline passed, by ``Lifecycle.step``; the ``Action`` that
 comes back is all that it has to decide with. HTTP/1.1 has one ``Lifecycle`` for a connection, which begins in ``NEW``
@@ -30,7 +30,7 @@ from mcpio.errors import LocalProtocolError
 __all__ = ["LINGER", "TABLE", "TIMEOUTS", "Action", "Input", "Lifecycle", "State", "Timeouts"]
 
 LINGER: Final = 1.0
-"""Seconds to go on reading from a client that was answered before its request was complete.
+"""Seconds to continue reading from a client that was answered before its request was complete.
 
 To close a socket that has unread bytes sends a reset, and a client that sees one may throw away the answer before it
 has read it (RFC 9112, 9.6)."""
@@ -45,10 +45,10 @@ _Word.__hash__ = object.__hash__  # type: ignore[method-assign]  # members are c
 
 
 class State(_Word):
-    """Where a connection, or a single exchange, stands."""
+    """The state of a connection, or of a single exchange."""
 
     NEW = "new"
-    """Nothing has come on the connection."""
+    """No request has begun on the connection."""
     IDLE = "idle"
     """Between two requests."""
     HEAD = "head"
@@ -56,22 +56,22 @@ class State(_Word):
     LOOKUP = "lookup"
     """A head is complete, and the adapter is finding out whose request it is."""
     BODY = "body"
-    """The rest of the request is coming, and nothing of the response is out."""
+    """The rest of the request is being received, and nothing of the response was sent."""
     EARLY = "early"
     """The rest of the request is coming, and the response has begun."""
     ANSWER = "answer"
     """The request is complete, the response is not."""
     DRAINING = "draining"
-    """The last response is out. What still comes is thrown away, so that the client can read the response."""
+    """The last response was sent. Further input is discarded, so that the client can read the response."""
     CLOSED = "closed"
-    """Nothing is read or written any more."""
+    """No more reading or writing."""
 
 
 class Input(_Word):
-    """What can happen."""
+    """The inputs of the table."""
 
     RECV_BYTES = "receive bytes"
-    """Some bytes came that complete nothing."""
+    """Received bytes that complete nothing."""
     RECV_HEAD = "receive a head"
     """A head is complete, and it is known whose request it is."""
     RECV_END = "receive the end"
@@ -79,7 +79,7 @@ class Input(_Word):
     RECV_REQUEST = "receive a whole request"
     """Head and end came together, as they mostly do: as ``RECV_HEAD`` and then ``RECV_END``."""
     RECV_INVALID = "receive an error"
-    """What came is not HTTP, or breaks off in the middle of a request."""
+    """Received bytes that are not HTTP, or the end of input in the middle of a request."""
     RECV_LOSS = "lose the client"
     """The client ended its side, the connection broke, or the client reads too slowly."""
     SEND_LOOKUP = "look up the principal"
@@ -93,7 +93,7 @@ class Input(_Word):
     SEND_RESET = "break off"
     """The machine breaks off the response: it gave ``Reset``."""
     SEND_UPGRADE = "switch protocols"
-    """The connection goes on in another protocol."""
+    """The connection continues in another protocol."""
     SEND_CLOSE = "close"
     """The server is to serve the request that has begun, and no other."""
     TIMEOUT = "pass the deadline"
@@ -101,19 +101,19 @@ class Input(_Word):
 
 
 class Action(_Word):
-    """What the adapter does now."""
+    """The adapter's action."""
 
     NOTHING = "nothing"
-    """Go on."""
+    """Continue."""
     REUSE = "reuse"
-    """Get ready to parse the next request."""
+    """Prepare to parse the next request."""
     REFUSE = "refuse"
-    """Give the machine ``Reset`` if it has the exchange, answer 408 after ``TIMEOUT`` or 400 after ``RECV_INVALID`` as
-    the last response, and end the output."""
+    """Pass ``Reset`` to the machine if it has the exchange, answer 408 after ``TIMEOUT`` or 400 after ``RECV_INVALID``
+    as the last response, and end the output."""
     LINGER = "linger"
-    """End the output, and read on until the deadline: the response is out, and the request is not complete."""
+    """End the output, and read until the deadline: the response was sent, but the request is not complete."""
     RESET = "reset"
-    """Give the machine ``Reset``, and close."""
+    """Pass ``Reset`` to the machine, and close."""
     CLOSE = "close"
     """Close: no exchange is open."""
 
@@ -172,7 +172,7 @@ def _table() -> dict[tuple[State, Input], Row]:
 
 
 TABLE: Final = _table()
-"""(state, input) -> the next state, and what the adapter does. A missing row is a mistake of the adapter."""
+"""(state, input) -> the next state and the adapter's action. A missing row is a bug of the adapter."""
 
 TIMEOUTS: Final[dict[State, str | None]] = {
     State.NEW: "head",
@@ -198,7 +198,7 @@ class Timeouts(Protocol):
 
     @property
     def body(self) -> float | None:
-        """For a body, beside the time that its bytes earn by ``rate``."""
+        """For a body, in addition to the time that its bytes earn by ``rate``."""
 
     @property
     def idle(self) -> float | None:
@@ -235,7 +235,7 @@ class Lifecycle:
         self.deadline = inf if seconds is None else now + seconds
 
     def step(self, event: Input, now: float, size: int = 0) -> Action:
-        """Take the next state; return what to do. ``size`` is that of the bytes that came of a body.
+        """Enter the next state; return the action. ``size`` is the number of bytes received of a body.
 
         Raises LocalProtocolError if the event cannot happen in this state: the adapter has lost count.
         """

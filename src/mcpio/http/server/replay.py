@@ -14,10 +14,10 @@ from mcpio.engine.ledger import Held
 __all__ = ["EVENT_COST", "EventQueue", "ReplayBuffer", "SentEvent", "event_id", "parse_event_id"]
 
 EVENT_COST: Final = 200
-"""Bytes that an event takes in memory beside its data."""
+"""Bytes of memory that an event takes in addition to its data."""
 
 Forgotten = Callable[["SentEvent"], None]
-"""Takes an event that is no longer kept."""
+"""Called with an event that is no longer kept."""
 
 
 class Counter(Protocol):
@@ -49,7 +49,7 @@ class SentEvent:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory."""
+        """Bytes of memory that it takes."""
         return len(self.data) + EVENT_COST
 
 
@@ -82,7 +82,7 @@ class EventQueue:
         self._wait(event.size)
 
     def put_back(self, events: list[SentEvent]) -> None:
-        """Put events before those that wait. No sent events may be kept here."""
+        """Insert events before the waiting ones. No sent events may be kept here."""
         for event in reversed(events):
             self._own().appendleft(event)
             self._wait(event.size)
@@ -113,7 +113,7 @@ class EventQueue:
         self._held.replay -= event.size
 
     def rewind(self, number: int | None = None) -> None:
-        """Make the events after ``number`` wait again, and the one that was sent in part."""
+        """Queue the events after ``number`` again, and the one that was sent in part."""
         self._offset = 0
         while number is not None and self._kept and self._events[self._kept - 1].number > number:
             self._kept -= 1
@@ -165,7 +165,7 @@ class ReplayBuffer:
     """Size in memory of the events."""
 
     def __init__(self, most: int, most_bytes: int, held: Held, forgotten: Forgotten) -> None:
-        """Keep at most ``most`` events of ``most_bytes`` in all; ``forgotten`` takes each that is dropped."""
+        """Keep at most ``most`` events of ``most_bytes`` in total; ``forgotten`` is called with each dropped one."""
         self._events: deque[SentEvent] = deque()
         self._most = most
         self._most_bytes = most_bytes
@@ -223,7 +223,7 @@ class ReplayBuffer:
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest event was sent; ``None`` if there is none."""
+        """When the oldest event was sent; ``None`` without events."""
         return self._events[0].sent_at if self._events else None
 
     def __iter__(self) -> Iterator[SentEvent]:
@@ -245,7 +245,7 @@ def event_id(stream: int, number: int) -> str:
 
 
 def parse_event_id(text: str) -> tuple[int, int] | None:
-    """Return the stream and the number in an event id; ``None`` if it is not one of ours."""
+    """Return the stream and the number in an event id; ``None`` if this server did not make the id."""
     stream, _, number = text.partition("-")
     digits = stream + number
     if len(digits) > _MOST_DIGITS or not (stream and number and digits.isascii() and digits.isdigit()):

@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
-"""What happens in a session: the events of its connection, and its beginning and end."""
+"""An event of a session: an event of its connection, its start or its end."""
 
 Connect: TypeAlias = Callable[[Hashable], ServerConnection]
 """Makes the engine for a client with that principal."""
@@ -94,10 +94,10 @@ ID_BYTES: Final = 16
 """Bytes of entropy in the id of a session (SESS-02)."""
 
 SLACK: Final = 8192
-"""Bytes by which the ledger rounds up: most requests change less, so it need not be told of them."""
+"""Granularity of the ledger in bytes: most requests change less, so that no update is needed."""
 
 LIGHT: Final = 65536
-"""Up to this weight of a session, the ledger need not be told at once that it became less."""
+"""Weight of a session up to which a decrease need not be reported to the ledger at once."""
 
 LATER: Final[Headers] = ((b"retry-after", b"5"),)
 SOON: Final[Headers] = ((b"retry-after", b"1"),)
@@ -134,13 +134,13 @@ class Durability(Protocol):
         """Serve ``server``; return its streams. Raises ValueError if its options let no client resume."""
 
     def look_up(self, exchange: Exchange) -> bool:
-        """Ask the store for the session that an exchange names; return whether there is something to wait for."""
+        """Load the session that an exchange names; return whether the exchange has to wait for it."""
 
     def admit_next(self) -> bool:
         """Admit the next request whose session the store has answered for; return whether there was one."""
 
     def begun(self, session: HttpSession) -> None:
-        """Begin to store a session: it has its id now."""
+        """Start storing a session: it has its id now."""
 
     def used(self, session: HttpSession) -> None:
         """Note that a session is still in use."""
@@ -152,10 +152,10 @@ class Durability(Protocol):
         """Prepare to hand a session over within ``grace`` seconds; return whether it is a stored one."""
 
     def forgetting(self, session: HttpSession) -> None:
-        """Act on the end of a session, before its exchanges end."""
+        """Handle the end of a session, before its exchanges end."""
 
     def forgotten(self, session: HttpSession) -> None:
-        """Act on the end of a session, after its exchanges have ended."""
+        """Handle the end of a session, after its exchanges have ended."""
 
     def closed_response(self, session: HttpSession) -> Rejection | None:
         """Return the answer to requests for a session that was handed over, ``None`` for the usual one."""
@@ -164,17 +164,17 @@ class Durability(Protocol):
         """Return when ``handle_timeout`` is due, or ``None``."""
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire."""
+        """Handle the deadlines up to ``now``."""
 
     def next_effect(self) -> SessionEffect | None:
-        """Return what the store is to do next, or ``None``."""
+        """Return the next effect for the store, or ``None``."""
 
     def store_done(self, token: int, value: Any) -> None:
-        """Take the store's answer to an effect."""
+        """Process the store's answer to an effect."""
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has nothing left to do."""
+        """Whether the store has no effects left to perform."""
 
 
 class Endpoint:
@@ -203,7 +203,7 @@ class HttpServer:
     streams: Streams
     """The streams of all sessions, which also keep the time."""
     events: deque[tuple[HttpSession, HttpEvent]]
-    """What happened, for the caller to take."""
+    """The events that the caller has not taken yet."""
     is_closing: bool
     """Whether no new sessions begin."""
     epoch: float | None
@@ -224,7 +224,7 @@ class HttpServer:
         revisions: tuple[Revision, ...] = HANDSHAKE_REVISIONS,
         param_headers: Callable[[str], tuple[ParamHeader, ...]] = lambda _: (),
     ) -> None:
-        """Begin without sessions.
+        """Create a server without sessions.
 
         Args:
             connect: Makes the engine for a client.
@@ -319,7 +319,7 @@ class HttpServer:
     # Feed
 
     def receive(self, item: RequestItem, now: float) -> None:
-        """Take in what came of a request. Never raises for what a client sends.
+        """Process an item of a request: its head, a piece of its body, its end. Never raises for a client's input.
 
         Items of no open exchange are ignored: the response was complete before the request was. Raises
         LocalProtocolError for the head of an exchange that is open already.
@@ -339,7 +339,7 @@ class HttpServer:
             self._lose(exchange, item.cause)
 
     def receive_request(self, head: RequestHead, body: bytes, now: float) -> None:
-        """Take in a whole request: the same as its head, its body and its end one after the other."""
+        """Process a whole request, as if its head, body and end were received one after the other."""
         if now > self.streams.now:
             self.streams.now = now
         exchange = self._begin(head)
@@ -392,7 +392,7 @@ class HttpServer:
         return exchange
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
-        """Return what to send of a response, in order, about ``max_bytes`` of it. An empty list: nothing now.
+        """Return output of a response, in order, about ``max_bytes`` of it; an empty list if none is ready.
 
         Pull only when what was pulled before is written: the rest is counted, and while there is much of it further
         requests of its client wait. After ``End`` the exchange is over.
@@ -423,7 +423,7 @@ class HttpServer:
         return due
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
+        """Handle the deadlines up to ``now``. Early or repeated calls do nothing."""
         for session in tuple(self._touched):
             self._flush(session)  # it may have a new deadline, which may have come
         self._set_time(now)
@@ -449,11 +449,11 @@ class HttpServer:
     # The store, where sessions outlive the process
 
     def next_effect(self) -> SessionEffect | None:
-        """Return what the store is to do next, or ``None``. Drain the events before: what they caused belongs to it."""
+        """Return the next effect for the store, or ``None``. Drain the events first: they may add effects."""
         return None if self._durable is None else self._durable.next_effect()
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take the store's answer to an effect: a value, or the exception that it raised.
+        """Process the store's answer to an effect: a value, or the exception that it raised.
 
         Answers come in the order of the effects; an answer to a token that was answered is ignored.
         """
@@ -479,7 +479,7 @@ class HttpServer:
         return stream is not None and self.streams.interrupt(session, stream, retry)
 
     def refuse(self, session: HttpSession, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
-        """Let the response to a request have status 403 and a challenge for scopes, unless it has begun (AUTH-34).
+        """Set status 403 and a challenge for scopes on a response, unless it has begun (AUTH-34).
 
         Call it before the error is sent that answers the request. A batch is refused so if all of its requests are,
         with the scopes of all: a client that sends it again repeats nothing that was done.
@@ -564,7 +564,7 @@ class HttpServer:
         return CLOSING if self.is_closing else endpoint.admit(exchange)
 
     def admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
-        """Go on with an exchange that waited for its session, unless it was answered or lost since."""
+        """Continue an exchange that waited for its session, unless it was answered or lost since."""
         exchange.lookup = Lookup.DONE
         if exchange.response is not _UNDECIDED or self._exchanges.get(exchange.id) is not exchange:
             return
@@ -613,7 +613,7 @@ class HttpServer:
             self._endpoints[exchange.request.path].serve(exchange, body)
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
-        """Act on a client that is gone in the middle. In a session, what it asked for goes on (HTTP-24, SHTTP-06)."""
+        """Handle a client that disconnected. In a session, its requests continue (HTTP-24, SHTTP-06)."""
         session, stream = exchange.session, exchange.stream
         if session is not None:
             self.streams.detach(session, exchange)
@@ -678,7 +678,7 @@ class HttpServer:
         return None
 
     def _enter(self, session: HttpSession, exchange: Exchange) -> None:
-        """Make an exchange part of a session."""
+        """Attach an exchange to a session."""
         exchange.session = session
         session.exchanges[exchange] = None
         session.exchange_bytes += exchange.cost
@@ -689,7 +689,7 @@ class HttpServer:
             self._ledger.settle(exchange, 0, _nothing)
 
     def _mcp(self, exchange: Exchange, body: bytes) -> None:
-        """Act on a request: a message, the wish to listen, or the end of a session."""
+        """Dispatch a request: a message (POST), a listening stream (GET), or the end of a session (DELETE)."""
         message = None
         if self._serves_stateless and exchange.request.method == "POST":
             message = jsonrpc.parse(body)
@@ -719,7 +719,7 @@ class HttpServer:
             self.end(session)
 
     def _find_session(self, exchange: Exchange, body: bytes) -> bool:
-        """Look the session up that a whole request names; return whether to go on with it now."""
+        """Look up the session that a whole request names; return whether to continue with it now."""
         rejection = self._admit_mcp(exchange)
         if rejection is not None:
             exchange.reject(rejection)
@@ -728,7 +728,7 @@ class HttpServer:
         return exchange.response is _UNDECIDED and exchange.lookup is not _WAITING
 
     def _post_first(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
-        """Act on a message without a session: one begins with it."""
+        """Handle a message without a session, which may begin one."""
         begun = self._begin_session(exchange, message)
         if isinstance(begun, Rejection):
             exchange.reject(begun, _id_to_answer(message))
@@ -738,7 +738,7 @@ class HttpServer:
             self._post(exchange, begun, body, message)
 
     def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> HttpSession | Rejection:
-        """Begin a session for a request that names none, or return why not."""
+        """Create a session for a request that names none, or return why that is impossible."""
         is_initialize = isinstance(message, jsonrpc.Request) and message.method == "initialize"
         if isinstance(message, jsonrpc.Malformed):
             return Rejection(400, message.reason, message.code)
@@ -811,7 +811,7 @@ class HttpServer:
     # fault decides (ERA-13); here are those of the body and of the header fields, up to ``Mcp-Name``.
 
     def _post_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
-        """Act on a message of the stateless era."""
+        """Handle a message of the stateless era."""
         version, exchange.fields, fields = exchange.request.version, (), exchange.fields
         headers = () if version is None else (version,)
         if isinstance(message, jsonrpc.Notification):
@@ -853,7 +853,7 @@ class HttpServer:
         return None
 
     def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request, fields: Headers) -> None:
-        """Give a request to an engine that lives for it alone."""
+        """Pass a request to an engine of its own, which ends with the request."""
         connection = self._connect(exchange.principal)
         connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
         events = []
@@ -874,7 +874,7 @@ class HttpServer:
             self._note(session, event)
 
     def _fault_in_params(self, message: jsonrpc.Request, fields: Headers) -> RequestError | None:
-        """Return what is wrong with the ``Mcp-Param-*`` fields of a request, or ``None`` (HDR-09)."""
+        """Return the fault in the ``Mcp-Param-*`` fields of a request, or ``None`` (HDR-09)."""
         if message.method != "tools/call":
             return None
         try:
@@ -901,7 +901,7 @@ class HttpServer:
         return OVERLOADED if self._ledger.is_nearly_full else None
 
     def _legacy_listening(self, address: str, exchange: Exchange, _: bytes) -> None:
-        """Begin a session whose id nobody can guess (FALL-03)."""
+        """Create a session with an unguessable id (FALL-03)."""
         if self.is_closing:
             exchange.reject(CLOSING)
         elif not self.make_room():
@@ -923,7 +923,7 @@ class HttpServer:
         return None
 
     def _legacy_posting(self, exchange: Exchange, body: bytes) -> None:
-        """Take a message. Its answer goes where the client listens (FALL-03)."""
+        """Process a message. Its answer is sent on the client's listening stream (FALL-03)."""
         session = exchange.session
         if session is None or not self.is_open(session):
             exchange.reject(NO_SESSION)
@@ -935,13 +935,13 @@ class HttpServer:
     # Sessions: how they begin
 
     def _open(self, connection: ServerConnection, principal: Hashable) -> HttpSession:
-        """Begin a session. Until it has an id, it ends with its request."""
+        """Create a session. Until it has an id, it ends with its request."""
         session = self.adopt(connection, principal)
         self.events.append((session, SessionOpened()))
         return session
 
     def adopt(self, connection: ServerConnection, principal: Hashable, id: str | None = None) -> HttpSession:
-        """Make a session of a connection: a new one, or one that the store had under ``id``."""
+        """Make a session of a connection: a new one, or the stored one under ``id``."""
         session = HttpSession(self._next_key, connection, principal, self.streams.now)
         self._next_key += 1
         connection.can_reach = partial(self.streams.can_reach, session)
@@ -953,7 +953,7 @@ class HttpServer:
         return session
 
     def make_room(self) -> bool:
-        """Return whether there is room for one more session with an id, after ending the idlest if need be (P6)."""
+        """Return whether one more session with an id may start, after ending the idlest if necessary (P6)."""
         if len(self._named) < self._limits.sessions:
             return True
         for session in self._named.values():
@@ -963,7 +963,7 @@ class HttpServer:
         return False
 
     def assign_id(self, session: HttpSession) -> str:
-        """Give a session the id that its client is to use from now on (SESS-01, SESS-02)."""
+        """Give a session the id that its client must use from now on (SESS-01, SESS-02)."""
         id = session.id = self._entropy(ID_BYTES).hex()
         self._named[id] = session
         self.arm_idle(session)
@@ -982,7 +982,7 @@ class HttpServer:
     # Sessions: what follows from what their engines did
 
     def _flush(self, session: HttpSession) -> None:
-        """Act on what was done to the connection of a session."""
+        """Process changes of a session's connection."""
         if session.key not in self._sessions:
             return
         connection = session.connection
@@ -1048,7 +1048,7 @@ class HttpServer:
                 stream.requests.add(event.id)
 
     def _output_taken(self, session: HttpSession) -> None:
-        """Act on output of a session that an adapter took."""
+        """Record that an adapter took output of a session."""
         if session.key not in self._sessions:
             return
         connection = session.connection
@@ -1064,7 +1064,7 @@ class HttpServer:
     # Sessions: what is held for them
 
     def _settle(self, session: HttpSession) -> None:
-        """Tell the ledger what is held for a client, if that has changed. It may be the end of some session."""
+        """Update the memory held for a client in the ledger, if it has changed. This may end a session."""
         if session.unwritten != session.held.unwritten:
             session.connection.set_unwritten(session.unwritten)
         weight = session.weight
@@ -1081,7 +1081,7 @@ class HttpServer:
             self._settle_alone(exchange)
 
     def _settle_alone(self, exchange: Exchange) -> None:
-        """Tell the ledger what is held for an exchange that belongs to no session, or to one that is over."""
+        """Update the memory held for an exchange without a session in the ledger."""
         weight = exchange.cost + len(exchange.body) + exchange.size
         if not 0 <= exchange.settled - weight <= 2 * SLACK:
             exchange.settled = weight + SLACK
@@ -1092,7 +1092,7 @@ class HttpServer:
         self._ledger.settle(session, session.settled, partial(self._give_up, session))
 
     def _give_up(self, session: HttpSession) -> None:
-        """Free what is held for a client: first what can be done without, then all of it."""
+        """Free memory held for a client: first the dispensable part, then all of it."""
         session.settled = 0
         if self.streams.forget_sent(session):
             self._record(session, session.weight)
@@ -1108,7 +1108,7 @@ class HttpServer:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether so much is held for clients that no new ones are accepted."""
+        """Whether too much memory is held to accept new clients."""
         return self._ledger.is_nearly_full
 
     # Sessions: how they end
@@ -1119,7 +1119,7 @@ class HttpServer:
         self._flush(session)
 
     def closed_response(self, session: HttpSession) -> Rejection:
-        """Return the answer to a request for a session that is over."""
+        """Return the answer to a request for a session that has ended."""
         return (None if self._durable is None else self._durable.closed_response(session)) or NO_SESSION
 
     def _forget(self, session: HttpSession) -> None:
@@ -1166,7 +1166,7 @@ class HttpServer:
             self._timers.set((_IDLE, session.key, 0), since + self._options.session_idle)
 
     def _expect_expiry(self, session: HttpSession, exchange: Exchange) -> None:
-        """Let the stream on which a client listens end when its token expires."""
+        """End a listening stream when its token expires."""
         grant, stream = exchange.principal, exchange.stream
         if self.epoch is None or not isinstance(grant, Grant) or grant.expires_at is None:
             return
@@ -1192,7 +1192,7 @@ class HttpServer:
 
 
 _ALONE: Final = LISTENING + 1
-"""What the engine of a stateless request calls the exchange: the first stream of its session."""
+"""The engine's name for the exchange of a stateless request: the first stream of its session."""
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -1205,16 +1205,16 @@ _STATUSES: Final[Mapping[int | None, int]] = {
 
 
 def _nothing() -> None:
-    """Give up what is over."""
+    """Release an exchange that has ended."""
 
 
 def _metadata(document: bytes, exchange: Exchange, _: bytes) -> None:
-    """Tell a client what authorizes it (RFC 9728 §3.2)."""
+    """Answer with the protected resource metadata (RFC 9728 §3.2)."""
     exchange.respond(200, (JSON, (b"cache-control", b"max-age=3600")), document)
 
 
 def _health(exchange: Exchange, _: bytes) -> None:
-    """Tell a monitor that this server is running."""
+    """Answer the health check."""
     exchange.respond(200, (JSON, _NOT_CACHED), b'{"status":"ok"}')
 
 
@@ -1226,7 +1226,7 @@ def _id_to_answer(message: jsonrpc.Message) -> int | str | None:
 
 
 def _fault_in(event: Event) -> RemoteProtocolError | None:
-    """Return why a message was not accepted, or ``None``: it was malformed, or a response that makes no sense."""
+    """Return why a message was not accepted, or ``None``: it was malformed, or an unexpected response."""
     if isinstance(event, ProtocolViolated):
         return event.error
     if isinstance(event, RequestFailed) and isinstance(event.error, InvalidMessage):

@@ -40,13 +40,13 @@ LISTENING: Final = 0
 JSON: Final = (b"content-type", b"application/json")
 
 SESSION_COST: Final = 4096
-"""Bytes that an idle session takes beside what its client declared: its engine, and what the application remembers."""
+"""Bytes that an idle session takes in addition to its client's declarations: engine and application."""
 
 EXCHANGE_COST: Final = 2048
-"""Bytes that an exchange takes beside its header fields and bodies, with what its adapter remembers."""
+"""Bytes that an exchange takes in addition to its header fields and bodies, its adapter included."""
 
 STREAM_COST: Final = 1024
-"""Bytes that a stream takes beside its events."""
+"""Bytes that a stream takes in addition to its events."""
 
 NO_CONTENT: Final = 204
 """The status of a response that has no ``content-length`` either."""
@@ -57,12 +57,12 @@ class SessionOpened:
     """A client began a session, or came back to a stored one. It comes before the events of its connection."""
 
     saved: Mapping[str, Any] | None = None
-    """What the store had of it; ``None`` for a new one."""
+    """The stored state of the session; ``None`` for a new one."""
 
 
 @attrs.frozen
 class SessionClosed:
-    """A session is over, and forgotten. It comes after the last event of its connection."""
+    """A session has ended and is forgotten. Follows the last event of its connection."""
 
 
 class SessionJournal(Protocol):
@@ -120,22 +120,22 @@ class HttpSession:
     exchanges: dict[Exchange, None]
     """The exchanges that are open, the oldest first."""
     exchange_bytes: int
-    """Bytes that the exchanges take beside their bodies."""
+    """Bytes that the exchanges take in addition to their bodies."""
     declared: int
-    """Bytes that its client's first message took in memory: the engine keeps what the client declares."""
+    """Bytes of memory of the client's first message, whose declarations the engine keeps."""
     held: Held
-    """Bytes held for the client beside those: see ``weight``."""
+    """Other bytes held for the client: see ``weight``."""
     unwritten: int
-    """Bytes that its engine gave out and no adapter has taken. ``HttpServer`` reports them by ``set_unwritten``, and
-    while there are many, requests wait."""
+    """Bytes that left the engine and that no adapter has taken. ``HttpServer`` reports them by ``set_unwritten``, and
+    requests wait while they are many."""
     settled: int
     """The weight that the ledger knows of."""
     engine_due: float | None
     """The deadline of its engine that the timers know of."""
     replay: ReplayBuffer | None
-    """Events that were sent on streams that are over, for clients that resume; ``None`` while there are none."""
+    """Sent events of streams that have ended, for clients that resume; ``None`` without such events."""
     journal: SessionJournal | None
-    """What the store has of it; ``None`` for a session that ends with the process."""
+    """The stored state of the session; ``None`` for a session that ends with the process."""
     undelivered: int
     """How many messages had no way to the client, and were dropped (P11)."""
     used_at: float
@@ -170,13 +170,13 @@ class HttpSession:
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes in all."""
+        """Bytes that it takes in total."""
         fixed = SESSION_COST + self.declared + self.exchange_bytes + len(self.streams) * STREAM_COST
         return fixed + self.connection.held.total
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the store failed to take it: nothing new may begin in it."""
+        """Whether the store failed to accept it: no new request may start in it."""
         return self.journal is not None and self.journal.is_failing
 
 
@@ -217,7 +217,7 @@ class Stream:
     requests: set[IncomingId]
     """The requests that came by it."""
     refused: Mapping[IncomingId, frozenset[str]]
-    """Those of them whose tokens have too few scopes, with the scopes that they need."""
+    """Its requests whose tokens lack scopes, with the scopes that they need."""
     sent_at: float
     """When it had something to send last, since an exchange carries it."""
     events: EventQueue
@@ -239,7 +239,7 @@ class Response(enum.Enum):
     """How far a response has come."""
 
     UNDECIDED = "undecided"
-    """Nothing of it was queued: it may still become JSON or a stream."""
+    """Nothing was queued yet: the response may still become JSON or a stream."""
     STREAMING = "streaming"
     """It is a stream of events that has begun."""
     ENDED = "ended"
@@ -298,7 +298,7 @@ class Exchange:
     answers: Answers
     """Which forms of response the client takes."""
     cost: int
-    """Bytes that it takes beside its bodies."""
+    """Bytes that it takes in addition to its bodies."""
     fields: Headers
     """The header fields that repeat parts of the body, or that a preflight request asks by; only while it is read."""
     body: bytes | bytearray
@@ -335,7 +335,7 @@ class Exchange:
         last_event_id: str | None = None,
         size: int = 0,
     ) -> None:
-        """Begin an exchange whose head has ``size`` bytes.
+        """Start an exchange whose head has ``size`` bytes.
 
         ``headers`` are fields of any response to it; ``ready`` takes its name when there is something to send.
         """
@@ -361,7 +361,7 @@ class Exchange:
     # The request
 
     def keep_fields(self, headers: Headers) -> None:
-        """Keep the header fields that are checked with the body, or that a preflight request asks by."""
+        """Keep the header fields that are checked together with the body, and those of a preflight request."""
         if self.request.method == "OPTIONS":
             self.fields = tuple([field for field in headers if field[0] == REQUESTED_HEADERS])
         elif self.version_is_open:
@@ -398,7 +398,7 @@ class Exchange:
     # The response
 
     def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Answer in one piece. Where sessions are stored, it goes out once what it rests on is in the store."""
+        """Answer in one piece. In a stored session, the answer is sent once its changes are stored."""
         session = self.session
         if session is not None and session.journal is not None:
             self.gate = session.journal.mark()
@@ -418,7 +418,7 @@ class Exchange:
         self._ready[self.id] = None
 
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
-        """Answer with an error; ``id`` is that of the request, where it could be read. It rests on nothing stored."""
+        """Answer with an error, which waits for no store; ``id`` is the request's, if it could be read."""
         body = rejection_body(rejection, id)
         length = (b"content-length", b"%d" % len(body))
         head = ResponseHead(self.id, rejection.status, (JSON, *rejection.headers, length, *self._headers))
@@ -427,7 +427,7 @@ class Exchange:
         self.finish()
 
     def take_back(self) -> None:
-        """Forget a response that has not gone out."""
+        """Drop a response that was not sent."""
         self.drop_items()
         self.gate = 0
         self.response = _UNDECIDED
@@ -440,7 +440,7 @@ class Exchange:
             self._offset = 0
 
     def cut(self, rejection: Rejection) -> None:
-        """Break off a response, or answer with ``rejection`` if none of it has gone out."""
+        """Break off a response, or answer with ``rejection`` if nothing of it was sent."""
         has_head = bool(self.items) and isinstance(self.items[0], ResponseHead)
         has_begun = self.response is not _UNDECIDED and not has_head
         self.drop_items()
@@ -476,13 +476,13 @@ class Exchange:
         self.wake()
 
     def wake(self) -> None:
-        """Mark that there is something to send: here, or in its stream."""
+        """Mark that output is ready: here, or in its stream."""
         self._ready[self.id] = None
 
     # The adapter
 
     def take(self, max_bytes: int) -> list[ResponseItem]:
-        """Take out the items that wait, about ``max_bytes`` of them."""
+        """Remove and return waiting items, about ``max_bytes`` of them."""
         if self.size <= max_bytes:
             # The usual case.
             items, self.items = self.items, []
@@ -517,7 +517,7 @@ class Exchange:
 
     @property
     def is_held(self) -> bool:
-        """Whether the store does not have yet what the response rests on."""
+        """Whether changes that the response depends on are not stored yet."""
         journal = None if self.session is None else self.session.journal
         return journal is not None and self.gate > journal.stored
 

@@ -40,7 +40,7 @@ EVENT_STREAM: Final = (
 
 
 NOT_KEPT: Final = Rejection(410, "Gone: what comes after this event is not kept")
-"""Not 404, which tells clients that the session is over."""
+"""Not 404, which means to clients that the session has ended."""
 
 
 class TimerKind(IntEnum):
@@ -69,7 +69,7 @@ class Streams:
     now: float
     """The time, which ``HttpServer`` sets."""
     protected: ResourceServer | None
-    """What clients have to be authorized by; ``None`` where that is left to others."""
+    """Authorizes clients; ``None`` without authorization here."""
 
     def __init__(self, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]) -> None:
         self.now = float("-inf")
@@ -137,7 +137,7 @@ class Streams:
                 self._discard(session, via)
 
     def end_unasked(self, session: HttpSession) -> None:
-        """End the streams whose requests were all cancelled: nothing more comes on them (CANC-10)."""
+        """End the streams whose requests were all cancelled: no further output follows on them (CANC-10)."""
         for stream in tuple(session.streams.values()):
             # A stream without requests carries the cancellation itself, and gets 202.
             has_asked = stream.is_deferred or stream.requests
@@ -196,7 +196,7 @@ class Streams:
         return header_fields(self.protected.insufficient(scopes).headers)
 
     def begin(self, session: HttpSession, stream: Stream) -> None:
-        """Make the response a stream of events, if it is undecided."""
+        """Make the response a stream of events, if it is still undecided."""
         exchange = stream.exchange
         if exchange is not None and exchange.response is _UNDECIDED:
             self._begin(session, stream, exchange)
@@ -247,7 +247,7 @@ class Streams:
             self.finish(session, stream)
 
     def _fill(self, session: HttpSession, stream: Stream) -> bool:
-        """Make an event of the next message of a stream; return whether there was one."""
+        """Make an event of the next message of a stream; return whether one was waiting."""
         message = self._take(session, stream)
         if message is None:
             return False
@@ -255,7 +255,7 @@ class Streams:
         return True
 
     def _note_sent(self, session: HttpSession, stream: Stream, event: SentEvent | None) -> None:
-        """Keep an event that an exchange took, if the stream can be resumed; ``None`` stands for a part of an event.
+        """Keep an event that an exchange took, if the stream can be resumed; ``None`` is a part of an event.
 
         A stream keeps all of its events until it is over. The listening stream never is, so its events go to the
         bounded buffer at once.
@@ -286,7 +286,7 @@ class Streams:
         return is_waiting
 
     def _take(self, session: HttpSession, stream: Stream) -> Outgoing | None:
-        """Take the next message of a stream from the engine; requests that the client cannot answer fail."""
+        """Pull the next message of a stream from the engine; requests that cannot reach the client fail."""
         while (message := session.connection.next_message(via=stream.via)) is not None:
             if not message.asked or session.id is not None:
                 return message
@@ -305,7 +305,7 @@ class Streams:
         stream.events.append(SentEvent(stream.number, number, data))
 
     def _remember(self, session: HttpSession, events: Sequence[SentEvent]) -> None:
-        """Keep events of a stream that is over, or of the listening one, within the limits."""
+        """Keep events of an ended stream, or of the listening one, within the limits."""
         if session.replay is None:
             forgotten = partial(self._forget_event, session)
             limits = self._limits
@@ -314,7 +314,7 @@ class Streams:
         self._arm_sent(session)
 
     def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
-        """React to an event that is no longer kept. Durable sessions tell the store."""
+        """Handle the loss of a kept event. Durable sessions update the store."""
 
     def forget_sent(self, session: HttpSession) -> bool:
         """Forget all events that were sent, to free memory; return whether there were any."""
@@ -350,7 +350,7 @@ class Streams:
     # Listening and resuming
 
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
-        """Carry the listening stream, or the stream that the client resumes after the last event it saw.
+        """Attach the listening stream, or the stream to resume after the last event that the client received.
 
         Events that are no longer kept are not repeated: a client gets those that are kept, and those to come. If
         nothing of the stream is left, it is told so (RESUME-05).
@@ -397,7 +397,7 @@ class Streams:
         return stream
 
     def open_channel(self, session: HttpSession, exchange: Exchange, endpoint: str) -> None:
-        """Carry all output of a 2024-11-05 session, after the address that the client is to POST to."""
+        """Send all output of a 2024-11-05 session, after the address for the client's POSTs."""
         self._carry(session, self._listening(session), exchange)
         exchange.send(encode_event(endpoint.encode(), type="endpoint"))
 
@@ -413,7 +413,7 @@ class Streams:
         return None if stream is None or stream.exchange is None else stream
 
     def _carry(self, session: HttpSession, stream: Stream, exchange: Exchange, *, is_resumption: bool = False) -> None:
-        """Let ``exchange`` carry a stream; the exchange before it ends (HTTP-29)."""
+        """Attach ``exchange`` to a stream; the previous exchange ends (HTTP-29)."""
         if stream.exchange is not None:
             stream.exchange.finish()
             stream.exchange.stream = None
@@ -427,7 +427,7 @@ class Streams:
             self._begin(session, stream, exchange)
 
     def detach(self, session: HttpSession, exchange: Exchange) -> None:
-        """Keep a stream whose exchange broke, if it can be resumed. That is not a cancellation (HTTP-24)."""
+        """Keep a stream whose exchange broke, if it can be resumed. This does not cancel its requests (HTTP-24)."""
         stream = exchange.stream
         if stream is None:
             return
@@ -458,7 +458,7 @@ class Streams:
         return True
 
     def expire(self, session: HttpSession) -> None:
-        """End the exchange of the listening stream, if there is one: its client may resume it."""
+        """End the exchange of the listening stream, if any: its client may resume it."""
         stream = self._listener(session)
         if stream is not None and stream.exchange is not None:
             exchange = stream.exchange
@@ -503,7 +503,7 @@ class Streams:
     # Deadlines
 
     def handle_timeout(self, due: int, session: HttpSession, number: int) -> None:
-        """Act on a deadline of a stream, or of events that were sent. There may be new events."""
+        """Handle a deadline of a stream, or of sent events. This may add events."""
         stream = session.streams.get(number)
         if due == _SENT:
             self._forget_sent(session)
