@@ -1,4 +1,4 @@
-"""What the drivers of all event loops share: the log, taps, lifespans, and errors without exception groups."""
+"""Code shared by the drivers of all event loops: log, taps, lifespans, and errors without exception groups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClientContext:
     if not TYPE_CHECKING:  # to a type checker, every misspelt name would be there
 
         def __getattr__(self, name: str) -> Any:
-            """Tell a caller who forgot the block where the client is."""
+            """Explain, to a caller who used a context manager without entering it, where the client is."""
             raise AttributeError(f"{name!r} belongs to the client that the block yields: async with ... as client")
 
 
@@ -70,7 +70,7 @@ _FOREIGN: Final = {
     "object has no attribute 'create_future'": "asyncio",
     "trio.run received unrecognized yield message": "asyncio",
 }
-"""What the functions of an event loop raise where another runs, or none: a part of the text, and the loop's name."""
+"""Phrases of the errors that functions of an event loop raise under another loop, with the loop's name."""
 
 
 def _hint_at_loop(error: BaseException) -> str | None:

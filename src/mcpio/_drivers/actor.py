@@ -54,7 +54,7 @@ class TransportAdapter(Protocol):
         """Pull output and write what finds room, without waiting. ``send`` writes the rest."""
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else pull output and write all of it."""
+        """Write unsent output, or else pull output and write all of it."""
 
     def session_lost(self) -> None:
         """Note that the session was lost although the transport seems to work: use another transport, if possible."""
@@ -77,7 +77,7 @@ class Timed(Protocol):
     """Has a deadline."""
 
     def handle_timeout(self) -> None:
-        """Act on a deadline that has passed."""
+        """Handle an expired deadline."""
 
 
 class Deadlines(Protocol):
@@ -160,7 +160,7 @@ class Actor(ABC):
         report(message, error)
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire. The timekeeper calls this."""
+        """Handle expired deadlines. The timekeeper calls this."""
         self.connection.handle_timeout(self.now())
         if self.connection.phase is Phase.NEW:
             self._adapter.session_lost()
@@ -192,7 +192,7 @@ class Actor(ABC):
         self._flush()
 
     def _flush(self) -> None:
-        """Do what a turn does after the events. Each look at the connection is taken once, since each costs."""
+        """Do the part of a turn after the events. Each property of the connection is read once, since each costs."""
         connection, adapter = self.connection, self._adapter
         had_output = connection.wants_write
         if had_output:
@@ -266,7 +266,7 @@ class Actor(ABC):
         self._written.set()
 
     async def _end(self) -> None:
-        """Leave nothing behind, whatever ended the session. Bounded in time but for ``after_close``.
+        """Release everything, however the session ended. Bounded in time except for ``after_close``.
 
         Each step is taken even if an earlier one is cut off by a second cancellation, or raises an exception that ends
         the program.
@@ -296,7 +296,7 @@ class Actor(ABC):
                 await self._adapter.send(self.connection)
 
     def _finish_events(self) -> None:
-        """Take turns until the last event was handled: no task is left that would."""
+        """Take turns until the last event was handled, because no task is left to take them."""
         self._turn()
         while self._has_more:
             self._turn()
@@ -309,7 +309,7 @@ class Actor(ABC):
             self.report(message, error)
 
     def _lose(self, error: Exception) -> None:
-        """Tell the connection that the transport no longer works."""
+        """Report to the connection that the transport is broken."""
         if not isinstance(error, self._EXPECTED):
             self.report("the transport failed", error)
         self.connection.connection_lost(error, self.now())
@@ -330,7 +330,7 @@ class Actor(ABC):
 
     @abstractmethod
     def _end_writing_by(self, deadline: float) -> None:
-        """Do not let ``run`` wait for the last output beyond that time."""
+        """Stop waiting for the last output at that time."""
 
     @abstractmethod
     def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
@@ -338,7 +338,7 @@ class Actor(ABC):
 
 
 def handle_events(session: SessionDriving, connection: Connection, now: Callable[[], float]) -> bool:
-    """Have a session handle its events; return whether some may be left, for a turn handles so many and no more.
+    """Handle events of a session; return whether some may be left, since a turn handles only so many.
 
     The engine itself gives out no request above its high-water mark. An exception costs the session, and nothing else.
     """

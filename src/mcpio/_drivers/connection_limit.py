@@ -10,7 +10,7 @@ from mcpio._drivers import report
 __all__ = ["MAX_CONNECTIONS", "capped_connections", "max_open_files"]
 
 MAX_CONNECTIONS: Final = 768
-"""The default number of connections: what the usual limit of 1024 open files allows."""
+"""The default number of connections, which the usual limit of 1024 open files allows."""
 
 RESERVED_FILES: Final = 0.25
 """The share of the files that the process may open which is left to everything but connections."""

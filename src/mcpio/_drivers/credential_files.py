@@ -41,7 +41,7 @@ class CredentialStore(Protocol):
         """Acquire the lock of a key, without waiting. Returns whether it was free."""
 
     def unlock(self, key: str) -> None:
-        """Release the lock of a key. Does nothing without it."""
+        """Release the lock of a key. Does nothing if it is not held."""
 
     @property
     def blocking(self) -> bool:
@@ -125,7 +125,7 @@ class FileCredentials:
             return True
 
     def unlock(self, key: str) -> None:
-        """Release the lock of a key. Does nothing without it."""
+        """Release the lock of a key. Does nothing if it is not held."""
         with self._mutex:
             file = self._locks.pop(key, None)
         if file is not None:
@@ -181,7 +181,7 @@ class FileCredentials:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes from writing, so that reading a version and replacing it are one step."""
+        """Lock out other processes, so that reading a version and replacing it are one step."""
         with _open_lock(self.path / "write.lock") as file:
             _lock(file, wait=True)
             yield

@@ -1,4 +1,4 @@
-"""What shared drivers need of an event loop. Trio and asyncio each implement it once."""
+"""The interface between shared drivers and an event loop. Trio and asyncio each implement it once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class EventLoop(Protocol):
 
     @property
     def broken(self) -> tuple[type[Exception], ...]:
-        """What a stream raises that is closed or broken."""
+        """The exceptions that a closed or broken stream raises."""
 
     def now(self) -> float:
         """Return the loop's time in seconds."""
@@ -91,7 +91,7 @@ class EventLoop(Protocol):
         """Return the addresses of a host, the preferred one first. Raises OSError."""
 
     async def checkpoint(self) -> None:
-        """Let other tasks run."""
+        """Yield to other tasks."""
 
     async def open_stream(
         self, host: str, port: int, unix: str | None, keep_alive: float | None = TCP_KEEP_ALIVE
@@ -112,7 +112,7 @@ class EventLoop(Protocol):
         """
 
     def is_readable(self, stream: Any) -> bool:
-        """Whether there is something to read, which on a connection without a request is its end."""
+        """Whether input is waiting, which on a connection without a request means its end."""
 
     async def abort(self, stream: Any) -> None:
         """Close a stream at once, without waiting for the peer, and without raising."""

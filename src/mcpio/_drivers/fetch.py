@@ -42,7 +42,7 @@ async def fetch(
     trust_env: bool = False,
     reach: Reach | None = None,
 ) -> Response:
-    """Make the request of a `Fetch` and return the response, of any status, with header names in lower case.
+    """Perform the request of a `Fetch` and return the response, of any status, with header names in lower case.
 
     Nothing is sent to an address that ``effect.reach`` does not allow: the host is resolved once, and the connection
     goes to the addresses that were judged. Through a proxy only a host that is an address can be judged.

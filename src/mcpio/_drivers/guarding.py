@@ -75,7 +75,7 @@ class RequestGuard:
             self._wake()
 
     async def _fetch(self, effect: Fetch) -> None:
-        """Make a fetch. If this task is cancelled, the effect is left for the next one that waits."""
+        """Perform a fetch. If this task is cancelled, another waiting task performs the effect."""
         try:
             response = await fetch(effect, self._loop())
         except EffectFailed as error:
@@ -96,7 +96,7 @@ class RequestGuard:
                 self._verdicts[admission.request] = admission.verdict
 
     def _wake(self) -> None:
-        """Let all that wait look again: for their verdicts, or for a fetch to make."""
+        """Wake all waiting tasks: to read their outcomes, or to perform a fetch."""
         for flag in self._waiting.values():
             flag.set()
 

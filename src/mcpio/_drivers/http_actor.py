@@ -61,7 +61,7 @@ class HttpConnectOptions(TransportOptions, LoginOptions, ClientOptions, ClientSe
 
 @attrs.frozen
 class HttpSetup:
-    """What the arguments of ``connect_http`` say, checked."""
+    """The checked arguments of ``connect_http``."""
 
     session: SessionSetup
     location: Location
@@ -101,7 +101,7 @@ class HttpSetup:
         return cls(session, location, proxy, transport, of_client, _session_id(session), login)
 
     def client(self, actor: HttpActor) -> Client:
-        """Make the client of an actor."""
+        """Create the client of an actor."""
         connection: Any = self.session.connection
         client = Client(connection, actor, **self.of_client)
         actor.attach(client, SessionReconnector(client, self.transport.get("on_session_lost")))
@@ -118,7 +118,7 @@ def _session_id(setup: SessionSetup) -> str | None:
 
 
 class HttpActor(ABC):
-    """The ``Driver`` of one client: it runs until its connection has ended and the server was told.
+    """The ``Driver`` of one client: it runs until its connection has ended and the server was notified.
 
     ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
     connection takes one for what it read, which saves a turn of the loop. Turns are never nested.
@@ -174,7 +174,7 @@ class HttpActor(ABC):
         return self._loop.now()
 
     def wake(self) -> None:
-        """Mark that there is work: ``run`` takes a turn."""
+        """Mark that a turn is due, which ``run`` takes."""
         self._work.set()
 
     def save_transport(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class HttpActor(ABC):
         self.runtime.call_soon(lambda: self._close(limit))
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended and the server was told."""
+        """Wait until the connection has ended and the server was notified."""
         await self._over.wait()
 
     async def run(self) -> None:
@@ -220,7 +220,7 @@ class HttpActor(ABC):
             self._turn()
 
     async def _end(self) -> None:
-        """Leave nothing behind, in bounded time: whatever is raised here, ``wait_closed`` returns."""
+        """Release everything, in bounded time: whatever is raised here, ``wait_closed`` returns."""
         with ExitStack() as steps:  # the last is taken first
             steps.callback(self._over.set)
             if self._login is not None:
@@ -240,7 +240,7 @@ class HttpActor(ABC):
         """Start a task that outlives the cancellation of ``run``, by way of ``_fail`` if it raises."""
 
     def _fail(self, error: BaseException) -> None:
-        """Note the exception of such a task. It ends the session, and ``run`` raises it; others carry the end."""
+        """Record the exception of a task. It ends the session, and ``run`` raises it."""
         self._failure = self._failure or error
         self._scope.cancel()
 

@@ -32,7 +32,7 @@ SAFE: Final = ("GET", "DELETE")
 
 @attrs.frozen(kw_only=True)
 class HttpClientTimeouts:
-    """How long a server may take, in seconds; ``None`` for ever. Timeouts of requests hold beside these."""
+    """Time limits for a server, in seconds; ``None`` for no limit. Timeouts of requests apply as well."""
 
     connect: float | None = attrs.field(default=10.0, converter=seconds)
     """For connecting, TLS included."""
@@ -103,7 +103,7 @@ class HttpPool:
         self._unused: list[_PooledConnection] = []
 
     def add(self, head: RequestHead) -> None:
-        """Begin an exchange. ``run`` carries it when it is complete."""
+        """Start an exchange. ``run`` sends it when it is complete."""
         self._exchanges[head.exchange] = ClientExchange(head, self.loop)
 
     def add_body(self, body: Body) -> None:
@@ -111,7 +111,7 @@ class HttpPool:
         self._exchanges[body.exchange].body = body.data
 
     def run(self, id: object) -> None:
-        """Carry an exchange that is complete, on an unused connection or a new one."""
+        """Send a complete exchange, on an unused connection or a new one."""
         exchange = self._exchanges[id]
         if self._unused:
             self._unused.pop().take(exchange)
@@ -134,7 +134,7 @@ class HttpPool:
     # For the connections
 
     async def wait_for_room(self, exchange: ClientExchange) -> None:
-        """Wait until there is room for more of a response."""
+        """Wait until more of a response may be read."""
         while not self._wants_read(exchange.id):
             self._paused.add(exchange)
             try:
@@ -143,7 +143,7 @@ class HttpPool:
                 self._paused.discard(exchange)
 
     def finish(self, exchange: ClientExchange, connection: _PooledConnection) -> None:
-        """Forget an exchange that is over, and let others use its connection."""
+        """Drop an exchange that has ended, and let others use its connection."""
         self._exchanges.pop(exchange.id, None)
         self._unused.append(connection)
 
@@ -206,12 +206,12 @@ class _PooledConnection:
         self._is_sent = self._has_response = False
 
     def take(self, exchange: ClientExchange) -> None:
-        """Carry an exchange next."""
+        """Assign the next exchange."""
         self._next = exchange
         self._has_next.set()
 
     async def run(self) -> None:
-        """Carry exchanges until there are none for a while, or until cancelled."""
+        """Process exchanges until none comes for a while, or until cancelled."""
         try:
             while (exchange := self._next) is not None:
                 self._next = None
@@ -234,7 +234,7 @@ class _PooledConnection:
                 await self._close()
 
     async def _carry(self, exchange: ClientExchange) -> ResponseItem:
-        """Carry one exchange. Returns its last item, which the machine has not received."""
+        """Process one exchange. Returns its last item, which the machine has not received yet."""
         error: McpError
         try:
             if self._stream is not None and self._loop.is_readable(self._stream):

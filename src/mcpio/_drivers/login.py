@@ -1,4 +1,4 @@
-"""What a client's driver does for its `Authorizer`: fetches, stores, redirects of browsers, and asking a person."""
+"""A driver's part of a client's authorization: fetches, the credential store, the redirect URI, and the user."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class LoginOptions(TypedDict, total=False):
     auth: Auth | None
     """How the client is authorized: ``OAuth()`` for a login by a person, or another value of ``mcpio.auth``."""
     credentials: CredentialStore | None
-    """Where tokens are kept. By default a ``FileCredentials()`` for logins by a person, and nothing for others, which
-    can get a new token without one."""
+    """The credential store. By default a ``FileCredentials()`` for logins by a person, and none for other methods,
+    which can get a new token without one."""
     interaction: Literal["allow", "never"]
     """Whether a person may be asked. With ``"never"``, a LoginRequired has the URL, and the login as ``pending``.
     Reconnections never ask."""
@@ -92,7 +92,7 @@ class LoginOptions(TypedDict, total=False):
 
 @attrs.frozen
 class LoginSetup:
-    """What the options say, checked, for one server."""
+    """The checked options for one server."""
 
     url: str
     """The URL of the server, with ``http`` or ``https``."""
@@ -123,7 +123,7 @@ class LoginSetup:
         return cls(url, method, store, interaction, ask_user, ssl_context, proxy, trust_env)
 
     def authorizer(self, runtime: Runtime, now: float, *, interaction: Literal["allow", "never"]) -> Authorizer:
-        """Make the machine."""
+        """Create the machine."""
         return Authorizer(
             self.url,
             self.method,
@@ -160,7 +160,7 @@ class SingleFlow:
         )
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow and return its result. Raises AuthorizationError, and what the store raises."""
+        """Run a flow and return its result. Raises AuthorizationError, and the exceptions of the store."""
         store = self._setup.store
         try:
             effect = next(flow)
@@ -195,7 +195,7 @@ class SingleFlow:
 
 
 async def fetch_for(setup: LoginSetup, effect: Fetch, loop: EventLoop, reach: Reach) -> Response:
-    """Make the request of an effect, as the setup says."""
+    """Perform the request of an effect with the options of the setup."""
     return await fetch(
         effect, loop, ssl_context=setup.ssl_context, proxy=setup.proxy, trust_env=setup.trust_env, reach=reach
     )
@@ -255,7 +255,7 @@ class LoginDriver:
         self._is_locked = False
 
     def perform(self, effect: Effect) -> None:
-        """Do an effect, now or in a task."""
+        """Perform an effect, now or in a task."""
         if isinstance(effect, CloseRedirect):
             self._close_receiver()
         elif isinstance(effect, UnlockCredentials):
@@ -276,7 +276,7 @@ class LoginDriver:
         return has_obtained
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release locks and listeners."""
         self._close_receiver()
         self._unlock()
 
@@ -324,7 +324,7 @@ class LoginDriver:
         return await fetch_for(self._setup, effect, self._loop, self._reach)
 
     def _bind(self, port: int | None, path: str) -> str:
-        """Bind the wanted port, or another one unless the program insists on it: then the client is registered anew."""
+        """Bind the requested port, or another one unless it is fixed: then the client is registered again."""
         self._close_receiver()
         try:
             self._receiver = RedirectReceiver(port, path)
@@ -420,7 +420,7 @@ class AuthorizedOpening:
             driver.close()
 
     async def _headers(self, call: int, driver: LoginDriver, answered: Flag) -> Headers:
-        """Return the header fields of a token, once there is one."""
+        """Wait for a token and return its header fields."""
         while True:
             headers = self._authorizer.authorize(
                 call, "open", self._loop.now(), method="GET", background=self._was_open
@@ -430,7 +430,7 @@ class AuthorizedOpening:
             await self._wait(driver, answered)
 
     async def _refused(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
-        """Wait until there is another token. Raises ConnectFailed if there is none to be had."""
+        """Wait until another token is available. Raises ConnectFailed if none can be obtained."""
         status, now = refusal.status, self._loop.now()
         verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=refusal.nonce)
         if isinstance(verdict, AuthorizationError):
@@ -439,7 +439,7 @@ class AuthorizedOpening:
             await self._wait(driver, answered)
 
     async def _wait(self, driver: LoginDriver, answered: Flag) -> None:
-        """Do effects until the one opening that waits is ready. Raises ConnectFailed if it cannot be authorized."""
+        """Perform effects until the waiting opening is ready. Raises ConnectFailed if it cannot be authorized."""
         while True:
             while (effect := self._authorizer.next_effect()) is not None:
                 driver.perform(effect)
@@ -471,7 +471,7 @@ def ask_without_browser(effect: AskUser | ShowCode) -> None:
 
 
 def ask_at_terminal(effect: AskUser | ShowCode) -> None:
-    """Open the browser, or print the URL where there is none."""
+    """Open the browser, or print the URL if no browser can be opened."""
     if isinstance(effect, ShowCode) or is_headless():
         ask_without_browser(effect)
     else:
@@ -480,7 +480,7 @@ def ask_at_terminal(effect: AskUser | ShowCode) -> None:
 
 
 def is_headless() -> bool:
-    """Whether a browser would open for nobody: without a display, over SSH, or in CI."""
+    """Whether a browser would be of no use: without a display, over SSH, or in CI."""
     environment = os.environ
     if any(name in environment for name in ("SSH_CONNECTION", "SSH_TTY", "CI")):
         return True

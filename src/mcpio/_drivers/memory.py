@@ -105,12 +105,12 @@ class MemoryEnd:
         return self._pair.loop.now()
 
     def wake(self) -> None:
-        """Act on what there is to do, or, on the way, have it done when this end is asked next."""
+        """Process pending work, or let the turn that is running do it."""
         self.is_marked = True
         self._pair.drain()
 
     def close(self, grace: float) -> None:
-        """Close gracefully, at the loop's next turn. Raises LocalProtocolError if ``grace`` makes no sense."""
+        """Close gracefully, at the loop's next turn. Raises LocalProtocolError for an invalid ``grace``."""
         self.runtime.call_soon(partial(self._close, checked_grace(grace)))
 
     async def wait_closed(self) -> None:
@@ -122,7 +122,7 @@ class MemoryEnd:
         report(message, error)
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire. The timekeeper calls this."""
+        """Handle expired deadlines. The timekeeper calls this."""
         self.connection.handle_timeout(self._pair.loop.now())
         self.wake()
 
@@ -137,7 +137,7 @@ class MemoryEnd:
             self.is_marked = self.is_marked or connection.has_events  # What went out may have been the end.
 
     def settle(self) -> None:
-        """Do what is due when both ends are quiet. It may mark this end once more."""
+        """Do the work that is due when both ends are quiet. It may mark this end once more."""
         self.driving.settle()
         self._pair.deadlines.arm(self, self.connection.next_deadline())
         if self.connection.phase is Phase.CLOSED:

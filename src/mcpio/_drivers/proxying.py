@@ -28,7 +28,7 @@ Watch = Callable[[], Awaitable[object]]
 
 
 def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoop], watch: Watch | None) -> Server:
-    """Do what ``proxy`` does on the event loop that ``loop`` returns while the server is served.
+    """Implement ``proxy`` on the event loop that ``loop`` returns while the server is served.
 
     ``drivers`` is the module of its functions for clients.
     """
@@ -111,7 +111,7 @@ class _Upstreams:
             link.client.close()
 
     def tell_roots(self, session: ServerSession) -> None:
-        """Tell the server of a session that its client's roots have changed."""
+        """Notify the server behind a session that its client's roots have changed."""
         link = self._links.get(session)
         if link is not None and link.client is not None:
             with contextlib.suppress(McpError):
@@ -176,7 +176,7 @@ class _Upstreams:
         return client
 
     async def _host(self, options: Any, hosted: OneShot) -> None:
-        """Keep one client open until it ends. Sets ``hosted`` to it, or to why it could not be opened."""
+        """Keep one client open until it ends. Sets ``hosted`` to it, or to the reason why opening failed."""
         try:
             async with self._opener(**options) as client:
                 hosted.set(client)
@@ -192,6 +192,6 @@ class _Link:
     __slots__ = ("changing", "client")
 
     def __init__(self, changing: AbstractAsyncContextManager[object]) -> None:
-        """Begin without a client. ``changing`` is held while it is replaced."""
+        """Start without a client. ``changing`` is locked while it is replaced."""
         self.changing = changing
         self.client: Client | None = None

@@ -37,7 +37,7 @@ class Connector(Protocol):
         """
 
     async def disconnect(self, adapter: TransportAdapter) -> str:
-        """Clean up after a lost connection, and return what is known of its end."""
+        """Clean up after a lost connection, and return an error that describes its end."""
 
 
 async def lasting_client(
@@ -85,7 +85,7 @@ class ReconnectingAdapter:
         restarts.began(self._loop.now())
 
     def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
-        """Make the client of this adapter. Call it once."""
+        """Create the client of this adapter. Call it once."""
         client = make(connection, driver, **options)
         self._client: Client = client
         self._renewal = SessionReconnector(client, self._on_lost)
@@ -166,7 +166,7 @@ class ReconnectingAdapter:
         self._has_begun = True
 
     def _lose(self, connection: Connection, error: Exception | None) -> None:
-        """Tell the connection that its session is lost. Without a session, that would end the connection for good."""
+        """Report to the connection that its session is lost. Without a session, that would end the connection."""
         if self._has_begun:
             connection.connection_lost(error, self._loop.now())
 
@@ -176,7 +176,7 @@ class ReconnectingAdapter:
         self._reading.cancel()
 
     async def _drop(self, connection: Connection) -> None:
-        """Let go of the stream, and prepare to reconnect unless the client is at its end."""
+        """Release the stream, and prepare to reconnect unless the client has ended."""
         lost, self._inner = self._inner, None
         self._lost.set()
         # Without a first session that worked, there is nothing to reconnect.

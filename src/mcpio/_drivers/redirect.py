@@ -21,7 +21,7 @@ __all__ = ["RedirectReceiver"]
 _HEAD_BYTES: Final = 16384
 """Bytes of a request. Browsers send some KiB, and a code may be long."""
 _CONNECTIONS: Final = 32
-"""Connections at once. Browsers open some in advance and send nothing on them."""
+"""The most concurrent connections. Browsers open some in advance and send nothing on them."""
 _PATIENCE: Final = 30.0
 """Seconds that a connection may take for its request."""
 
@@ -83,7 +83,7 @@ class RedirectReceiver:
                 self._close()
 
     def listen(self) -> None:
-        """Begin to listen; connections that come before ``wait`` wait for it."""
+        """Start to listen; connections that arrive before ``wait`` are queued for it."""
         self._allow_reuse(True)
         self._listener.listen(_CONNECTIONS)
         self._listener.setblocking(False)
@@ -151,7 +151,7 @@ class RedirectReceiver:
         connection.close()
 
     def _read(self, connection: socket.socket, http: h11.Connection) -> tuple[str | None, bool]:
-        """Return the target of a request to the redirect URI, and whether the connection is over."""
+        """Return the target of a request to the redirect URI, and whether the connection has ended."""
         try:
             data = connection.recv(_HEAD_BYTES)
             http.receive_data(data)

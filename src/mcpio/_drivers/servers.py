@@ -53,7 +53,7 @@ async def run_servers(
     on_change: OnChange | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncIterator[Servers]:
-    """Do what ``open_servers`` does, on an event loop. ``drivers`` is the module of its functions for clients."""
+    """Implement ``open_servers`` on an event loop. ``drivers`` is the module of its functions for clients."""
     if on_failure not in ("keep", "raise"):
         raise ValueError(f"on_failure= is 'keep' or 'raise', not {on_failure!r:.60}")
     servers = Servers(loop, drivers, config, restart, on_change, options)
@@ -214,7 +214,7 @@ class Servers:
     # For run_servers
 
     async def _run(self, name: str, runtime: Runtime) -> None:
-        """Keep one server connected, as far as the policy goes."""
+        """Keep one server connected, as long as the policy allows."""
         restarts = None if self._policy is None else Restarts(self._policy)
         while True:
             error = await self._connected(name, restarts)

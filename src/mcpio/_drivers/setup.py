@@ -58,8 +58,9 @@ class ServerSetupOptions(_Options, total=False):
     alone: bool
     """Whether no other client can reach this server, as over stdio: see ``Server.connection``."""
     end_timeout: float | None
-    """Seconds that requests have after the client ended its side. It may wait for the answers, or be gone, which looks
-    the same. After that, their handlers are cancelled. ``None``, the default of most functions, sets no limit."""
+    """Seconds that requests have after the client closed its output, because it may still wait for the answers, or be
+    gone, which looks the same. After that, their handlers are cancelled. ``None``, the default of most functions, sets
+    no limit."""
 
 
 class ConnectOptions(ClientOptions, ClientSetupOptions, total=False):
@@ -74,7 +75,7 @@ class SessionSetup:
     saved: SavedSession | None
     unanswered: UnansweredPolicy
     is_resumed: bool
-    """Whether the conversation began earlier, so that there is no handshake."""
+    """Whether the session is restored, so that no handshake is needed."""
     end_timeout: float | None = None
     """Seconds that the peer's requests have after it ended its side; ``None`` for no limit."""
 

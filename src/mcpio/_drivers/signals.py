@@ -70,7 +70,7 @@ def ended_by_signals(
 
 
 def exit_status(exc: BaseException) -> int | None:
-    """Return the exit status of a ``Terminated``, or of an exception group of nothing else; otherwise ``None``."""
+    """Return the exit status of a ``Terminated``, or of an exception group of only these; otherwise ``None``."""
     if isinstance(exc, Terminated):
         return 128 + exc.signum
     if isinstance(exc, BaseExceptionGroup):
@@ -120,7 +120,7 @@ def _exit_at_once(status: int) -> None:
 
 
 def _exit_quietly() -> None:
-    """Let the interpreter treat an exception group of ``Terminated`` only as it treats a bare one."""
+    """Make the interpreter treat an exception group of only ``Terminated`` as it treats a bare one."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], exc: BaseException, traceback: TracebackType | None) -> None:

@@ -46,14 +46,14 @@ class StreamAdapter:
         connection.receive_data(data or None, self._now())
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. Nothing is awaited, so no cancellation can tear a message."""
+        """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
         if self._send_nowait is not None and not (self._sending or self._rest or self._ends):
             self._pull(connection)
             self._try_to_send()
             connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else about 64 KiB of the engine's output, in one write."""
+        """Write unsent output, or else about 64 KiB of the engine's output, in one write."""
         self._sending = True
         try:
             if not self.unsent:
@@ -72,7 +72,7 @@ class StreamAdapter:
             self._sending = False
 
     def session_lost(self) -> None:
-        """Do nothing: there is no other stream."""
+        """Do nothing: this adapter has only one stream."""
 
     async def aclose(self) -> None:
         """Close the stream."""

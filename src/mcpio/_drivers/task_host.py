@@ -22,7 +22,7 @@ LastMoment: TypeAlias = Callable[[float], AbstractAsyncContextManager[None]]
 
 
 class TaskHost:
-    """Runs tasks without a session: what they need of a driver."""
+    """Runs tasks without a session: the part of a driver that they need."""
 
     def __init__(self, runtime: Runtime, clock: Callable[[], float]) -> None:
         """``clock`` is that of the sessions."""
@@ -40,7 +40,7 @@ class TaskHost:
 
 @asynccontextmanager
 async def hosted_tasks(tasks: TaskReceiver, host: TaskHost, state: Any, last_moment: LastMoment) -> AsyncIterator[None]:
-    """Let tasks run on a host during a block. At its end they are stopped, and their outcomes are stored."""
+    """Run tasks on a host during a block. At its end they are stopped, and their outcomes are stored."""
     try:
         tasks.attach(host, state)
         yield

@@ -19,7 +19,7 @@ INTERVAL: Final = 15.0
 
 
 def set_tcp_keep_alive(connected: Any, seconds: float) -> None:
-    """Turn on TCP keep-alive for a socket, after that many seconds of silence. Does nothing to a Unix socket."""
+    """Enable TCP keep-alive on a socket, after that many seconds of silence. Does nothing to a Unix socket."""
     if connected.family not in (socket.AF_INET, socket.AF_INET6):
         return
     times = {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": INTERVAL, "TCP_KEEPCNT": 4}

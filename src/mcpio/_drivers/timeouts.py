@@ -7,10 +7,10 @@ from typing import Final
 __all__ = ["FINAL_READ_TIMEOUT", "FINAL_WRITE_TIMEOUT", "STORE_TIMEOUT", "TRANSPORT_CLOSE_TIMEOUT"]
 
 FINAL_READ_TIMEOUT: Final = 1.0
-"""Seconds to go on reading once nothing can be written: the last answers of a peer that died may still arrive."""
+"""Seconds to continue reading after writing failed: the last answers of a dead peer may still arrive."""
 
 FINAL_WRITE_TIMEOUT: Final = 0.5
-"""Seconds for a cancelled session to tell its peer which requests nothing waits for any more."""
+"""Seconds for a cancelled session to notify its peer of cancelled requests."""
 
 TRANSPORT_CLOSE_TIMEOUT: Final = 1.0
 """Seconds for a transport to close gracefully before it is closed forcefully."""

@@ -106,7 +106,7 @@ class AsgiApp:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:
-        """Enter the server's lifespan, and let tasks outlive their requests; at the end, end all sessions.
+        """Enter the server's lifespan, and keep tasks beyond their requests; at the end, end all sessions.
 
         ASGI servers do this by the lifespan protocol. Frameworks do not pass that on to mounted applications: enter it
         in the framework's lifespan. A server with neither a lifespan nor tasks needs none. An exception of the server's

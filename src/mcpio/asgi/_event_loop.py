@@ -46,7 +46,7 @@ def running_loop() -> EventLoop:
 
 
 def running_event_loop() -> drivers.EventLoop:
-    """Return what the shared drivers need of the running event loop."""
+    """Return the interface of the shared drivers to the running event loop."""
     if _is_in_trio():
         from mcpio.trio._event_loop import TrioEventLoop
 

@@ -38,7 +38,7 @@ class AsgiRequest:
     is_head: bool
     """Whether the response has no body, as for HEAD."""
     life: Lifecycle
-    """Where the exchange stands. ``SEND_HEAD`` is stepped when the machine has something of the response."""
+    """The state of the exchange. ``SEND_HEAD`` is applied when the machine has output of the response."""
     queue: list[RequestTask]
     """The tasks that wait for ``open``."""
     running: dict[RequestTask, None]
@@ -165,7 +165,7 @@ class DeadlineWatch:
             self._arm()
 
     def check(self) -> None:
-        """Act on the deadlines that have passed."""
+        """Handle the expired deadlines."""
         self._deadline = None  # the host reports its next one, if it has any
         self._expire()
         for number in self._timers.pop_expired(self._now()):
@@ -222,5 +222,5 @@ class ScheduledCall:
         self._number = number
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Do nothing; never called."""
         self._watch.cancel(self._number)

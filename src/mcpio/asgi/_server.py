@@ -135,7 +135,7 @@ class AsgiServer:
                 self._host.receive(End(request.exchange))
 
     async def _drain(self, request: AsgiRequest, receive: Receive, send: Send) -> None:
-        """Run what the request began, and send the response as it comes."""
+        """Run the work that the request started, and send the response as it becomes ready."""
         loop = self.loop
         async with loop.group() as runtime:
             request.open(runtime)
@@ -165,7 +165,7 @@ class AsgiServer:
             self._host.receive(Reset(request.exchange))
 
     async def _send_ready(self, request: AsgiRequest, send: Send) -> None:
-        """Send what the host has of the response, about 64 KiB at a time: ``send`` waits while the server is full."""
+        """Send the host's output of the response, about 64 KiB at a time: ``send`` waits while the server is full."""
         while request.life.is_open and (items := self._host.responses_to_send(request.exchange)):
             if isinstance(items[-1], Reset):
                 self._step(request, Input.SEND_RESET)
@@ -212,7 +212,7 @@ class AsgiServer:
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Let tasks outlive their requests for the length of a block; at its end, end all sessions."""
+        """Keep tasks beyond their requests for the length of a block; at its end, end all sessions."""
         self._enter_loop()
         async with self.loop.group() as runtime:
             self._lifespan = lifespan = AsgiRequest(0)
@@ -293,7 +293,7 @@ class AsgiServer:
 
 
 class AsgiRuntime:
-    """The ``Runtime`` of whichever event loop runs: tasks live in the current request, or in a given one."""
+    """The ``Runtime`` of the running event loop: tasks live in the current request, or in a given one."""
 
     def __init__(self, server: AsgiServer, request: AsgiRequest | None = None) -> None:
         self._server = server

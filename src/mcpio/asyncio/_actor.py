@@ -77,7 +77,7 @@ class Alarm:
         self._deadline = math.inf
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Go off at a deadline, if not before. To set the timer anew for each request costs more than a false alarm."""
+        """Fire at a deadline or earlier. Rearming the timer for each request costs more than a false alarm."""
         if deadline is not None and deadline < self._deadline:
             self.set(deadline, timed.handle_timeout)
 
@@ -106,7 +106,7 @@ class Alarms:
         self._alarms: dict[int, Alarm] = {}
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Go off at a deadline of ``timed``, if not before."""
+        """Fire at a deadline of ``timed`` or earlier."""
         alarm = self._alarms.get(id(timed))
         if alarm is None:
             alarm = self._alarms[id(timed)] = Alarm(self._loop)

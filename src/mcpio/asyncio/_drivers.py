@@ -84,7 +84,7 @@ async def serve(
 
 
 def check_serving(server: Server, principal: Any, beginning: Any) -> None:
-    """Raise TypeError or ValueError for arguments with which nothing could be served."""
+    """Raise TypeError or ValueError for arguments that cannot be served."""
     check_options(beginning, ServerSetupOptions.__annotations__)
     check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
 
@@ -105,7 +105,7 @@ async def serve_adapter(
 
 
 class ServeStreams(Protocol):
-    """Serves one of many clients until its session is over; yielded by ``serving``.
+    """Serves one of many clients until its session ends; yielded by ``serving``.
 
     Nothing that the client does raises here. ``principal`` is the authenticated caller.
     """
@@ -190,7 +190,7 @@ class AsyncioClientContext(ClientContext, Generic[C]):
         self._is_open = False
 
     async def __aenter__(self) -> C:
-        """Connect. Raises ConnectFailed, with nothing left behind."""
+        """Connect. Raises ConnectFailed, after cleaning up."""
         if self._is_open:
             raise RuntimeError("this context manager is in use: make another for a second client")
         self._is_open = True
@@ -204,7 +204,7 @@ class AsyncioClientContext(ClientContext, Generic[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client, and wait until nothing of it is left."""
+        """Close the client, and wait until all its tasks have ended."""
         self._client.close()
         await settled(self._task)
         self._is_open = False
@@ -365,7 +365,7 @@ async def carry(
     *,
     started: asyncio.Future[S] | None = None,
 ) -> None:
-    """Run one session, with its handlers, until it is over."""
+    """Run one session, with its handlers, until it ends."""
     with ungrouped():
         async with asyncio.TaskGroup() as group:
             actor = AsyncioActor(setup.connection, adapter, AsyncioRuntime(group), end_timeout=setup.end_timeout)

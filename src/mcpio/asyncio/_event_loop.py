@@ -1,4 +1,4 @@
-"""What the drivers that all event loops share need of asyncio."""
+"""The interface of the shared drivers to asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Signal(asyncio.Event):
 
 
 class CancelScope:
-    """Block that ends quietly when it is cancelled, or when its time is over, as Trio's of the same name.
+    """Block that ends quietly when it is cancelled or times out, like Trio's class of the same name.
 
     ``asyncio.timeout`` raises TimeoutError, and cannot be cancelled before it is entered.
     """
@@ -62,7 +62,7 @@ class CancelScope:
             self._call(self._loop.call_soon(self._deliver))
 
     def __enter__(self) -> Self:
-        """Begin the block, in the task that is to be cut off."""
+        """Enter the block, in the task that it can cancel."""
         self._task = asyncio.current_task()
         assert self._task is not None
         self._before = self._task.cancelling()
@@ -106,7 +106,7 @@ class AsyncioEventLoop:
     broken: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self) -> None:
-        """Make it inside the running loop."""
+        """Create it inside the running loop."""
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
 
@@ -148,7 +148,7 @@ class AsyncioEventLoop:
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
     async def checkpoint(self) -> None:
-        """Let other tasks run."""
+        """Yield to other tasks."""
         await asyncio.sleep(0)
 
     async def open_stream(

@@ -17,7 +17,7 @@ __all__ = ["FdAdapter"]
 T = TypeVar("T")
 
 RECEIVE_SIZE: Final = 65536
-"""Bytes requested by one read: what a Linux pipe holds."""
+"""Bytes requested by one read: the capacity of a Linux pipe."""
 
 
 class FdAdapter:
@@ -28,7 +28,7 @@ class FdAdapter:
     """
 
     def __init__(self, source: InputFile, sink: OutputFile, *, on_eof: Callable[[], None]) -> None:
-        """Make it inside the running loop."""
+        """Create it inside the running loop."""
         self.unsent = self.ending = False
         self._loop = asyncio.get_running_loop()
         self._input = _Input(source, self._loop)
@@ -44,7 +44,7 @@ class FdAdapter:
         connection.receive_data(data or None, self._loop.time())
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. Nothing is awaited, so no cancellation can tear a message."""
+        """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
         if self._sink.access is Access.THREAD or self._is_sending or self.unsent:
             return
         self._pull(connection)
@@ -53,7 +53,7 @@ class FdAdapter:
         connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else about 64 KiB of the engine's output."""
+        """Write unsent output, or else about 64 KiB of the engine's output."""
         self._is_sending = True
         try:
             if not self.unsent:
@@ -68,7 +68,7 @@ class FdAdapter:
             self._is_sending = False
 
     def session_lost(self) -> None:
-        """Do nothing: there is no other stream."""
+        """Do nothing: this adapter has only one stream."""
 
     async def aclose(self) -> None:
         """Close both directions."""
@@ -120,7 +120,7 @@ class FdAdapter:
                 self._loop.remove_writer(self._sink.fd)
 
     def _end(self) -> None:
-        """End the output, where the peer can see that. A second call does nothing."""
+        """End the output, if the peer can see that. Further calls do nothing."""
         if self._has_sent_eof or self._is_closed:
             return
         self._has_sent_eof = True
@@ -182,7 +182,7 @@ class _Input:
             self._reading.cancel()
 
     def _on_readable(self) -> None:
-        """Read. The descriptor is watched until there is more than a task takes, which saves two calls a message."""
+        """Read. The descriptor stays watched until input exceeds what a task takes, which saves two calls a message."""
         if self._arrived is not None:
             self._stop_watching()
             return
@@ -209,7 +209,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Make a blocking call in a thread of its own, which delays the exit of the process by nothing."""
+    """Make a blocking call in a separate daemon thread, which does not delay the exit of the process."""
     result: Future[T] = Future()
 
     def run() -> None:

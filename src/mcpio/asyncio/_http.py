@@ -63,7 +63,7 @@ async def _carry(setup: HttpSetup, started: asyncio.Future[Client]) -> None:
 
 
 class AsyncioHttpActor(HttpActor):
-    """Runs one client until its connection has ended and the server was told."""
+    """Runs one client until its connection has ended and the server was notified."""
 
     def __init__(self, setup: HttpSetup, runtime: AsyncioRuntime) -> None:
         # The tasks that carry messages are in no group: they outlive a cancellation, to end the session on the server.
@@ -83,7 +83,7 @@ class AsyncioHttpActor(HttpActor):
         self._stopped.set()
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended, the server was told, and no task is left."""
+        """Wait until the connection has ended, the server was notified, and no task is left."""
         await self._stopped.wait()
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:

@@ -159,7 +159,7 @@ class _Context:
     loop: AsyncioEventLoop
 
     def deadlines(self) -> Deadlines:
-        """Return a timer of its own."""
+        """Return a new timer."""
         return _SilenceAlarm(asyncio.get_running_loop())
 
     async def carry(
@@ -173,7 +173,7 @@ class _SilenceAlarm(Alarm):
     """A timer that does not keep its session alive once it is stopped."""
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Go off at a deadline; ``None`` stops the timer."""
+        """Fire at a deadline; ``None`` stops the timer."""
         if deadline is None:
             self.stop()
         else:
@@ -243,7 +243,7 @@ class _Sockets:
     async def stream(
         self, accepted: _Accepted, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
     ) -> tuple[SocketStream, Any] | None:
-        """Shake hands as a server, if there is a context. asyncio itself limits the time for that to 60 s."""
+        """Perform the TLS handshake as a server, if a context is given. asyncio limits its time to 60 s."""
         stream = SocketStream()
         try:
             await self._loop.connect_accepted_socket(
@@ -274,7 +274,7 @@ class _Sockets:
 
 
 async def _listen(host: str | None, port: int) -> list[socket.socket]:
-    """Listen on every address of a host; with port 0 on one only, since each would get a port of its own.
+    """Listen on every address of a host; with port 0 on one only, since each would get a different port.
 
     Raises OSError if an address is not available; its ``filename`` is the address, so that the text names it.
     """

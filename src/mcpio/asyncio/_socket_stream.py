@@ -34,7 +34,7 @@ class SocketStream(asyncio.Protocol):
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something to read, or the end."""
+        """Whether input is waiting, or the end of input."""
         return bool(self._received) or self._has_ended or self._error is not None
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -57,13 +57,13 @@ class SocketStream(asyncio.Protocol):
         return data
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Write all of the data: wait until the system has taken it, but for what a socket's buffer holds."""
+        """Write all of the data: wait until only the socket's buffer holds any of it."""
         self._check_open()
         self._transport.write(data)
         await self._drain()
 
     def send_nowait(self, data: bytes) -> int:
-        """Take all of the data if the system has taken what came before, or else nothing; return how much."""
+        """Accept all of the data if the system has accepted all earlier data, or else none; return how much."""
         self._check_open()
         if not self._may_write:
             return 0
@@ -102,11 +102,11 @@ class SocketStream(asyncio.Protocol):
         await asyncio.wait([self._closed])
 
     def cut(self) -> None:
-        """Close without waiting for anything. A second call does nothing."""
+        """Close without waiting. Further calls do nothing."""
         self._transport.abort()
 
     def get_extra_info(self, name: str) -> Any:
-        """Return what the transport knows of the connection, as ``asyncio.BaseTransport.get_extra_info``."""
+        """Return a property of the connection, like ``asyncio.BaseTransport.get_extra_info``."""
         return self._transport.get_extra_info(name)
 
     async def _drain(self) -> None:
@@ -119,7 +119,7 @@ class SocketStream(asyncio.Protocol):
             self._check_open()
 
     def _limit_buffer(self) -> None:
-        """Have the transport tell when it buffers anything: what is written is with the system, or its task waits."""
+        """Make the transport report when it buffers anything, so that writers wait until the system has the data."""
         # Under TLS asyncio compares otherwise: with a limit of 0 it would pause with an empty buffer.
         self._transport.set_write_buffer_limits(0 if self.get_extra_info("sslcontext") is None else 1, 0)
 
@@ -132,12 +132,12 @@ class SocketStream(asyncio.Protocol):
     # The protocol of the transport
 
     def connection_made(self, transport: Any) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport = transport
         self._limit_buffer()
 
     def data_received(self, data: bytes) -> None:
-        """Keep what arrived."""
+        """Store received bytes."""
         self._received += data
         if len(self._received) >= READ_AHEAD and not self._is_paused:
             self._is_paused = True
@@ -145,7 +145,7 @@ class SocketStream(asyncio.Protocol):
         _wake(self._reader)
 
     def eof_received(self) -> bool:
-        """Note the end of input. Output goes on, but under TLS, where that is impossible."""
+        """Record the end of input. Output continues, except under TLS, where that is impossible."""
         self._has_ended = True
         _wake(self._reader)
         return self._transport.get_extra_info("sslcontext") is None
@@ -164,7 +164,7 @@ class SocketStream(asyncio.Protocol):
         self._may_write = False
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume writing."""
         self._may_write = True
         _wake(self._writer)
 

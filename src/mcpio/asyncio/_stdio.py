@@ -133,6 +133,6 @@ class _Children:
         return words
 
     def close(self) -> None:
-        """Start ending the child, if there is one."""
+        """Start ending the child, if it runs."""
         if self._has_child:
             self.child.close()

@@ -72,7 +72,7 @@ class ReaderWriterAdapter:
         self.unsent = self.ending = False
 
     def session_lost(self) -> None:
-        """Do nothing: there is no other stream."""
+        """Do nothing: this adapter has only one stream."""
 
     async def aclose(self) -> None:
         """Close the writer after it has written its buffer."""

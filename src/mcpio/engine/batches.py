@@ -75,7 +75,7 @@ class Batches:
         return bool(self._by_request) or self._receiving is not None
 
     def begin(self, via: Hashable) -> None:
-        """Begin to receive a batch."""
+        """Start to receive a batch."""
         self._receiving = _Open(via)
 
     def admit(self, ids: Iterable[int]) -> None:
@@ -88,7 +88,7 @@ class Batches:
                 batch.running.add(id)
 
     def collect(self, text: bytes) -> bool:
-        """Keep an automatic answer if a batch is being received; return whether one is."""
+        """Keep an automatic answer if a batch is being received; return whether one is being received."""
         if self._receiving is None:
             return False
         self._keep(self._receiving, text)
@@ -126,7 +126,7 @@ class Batches:
         ]
 
     def load(self, states: list[BatchState]) -> None:
-        """Take over what ``save`` gave."""
+        """Restore the result of ``save``."""
         for state in states:
             batch = _Open(state.via)
             batch.ids += state.ids

@@ -68,7 +68,7 @@ class Channel:
     reason: CloseReason
     """Why the channel closes or closed."""
     cause: BaseException | None
-    """The exception behind it."""
+    """The exception that caused it."""
 
     def __init__(self, limits: Limits, role: Role) -> None:
         self.limits = limits
@@ -145,13 +145,13 @@ class Channel:
 
     @property
     def has_room_for_deferred(self) -> bool:
-        """Whether requests that were put aside may go on."""
+        """Whether deferred requests may continue."""
         return self.inbox.deferred_bytes > 0 and not self.is_full()
 
     # Output
 
     def pull(self, max_bytes: int) -> list[bytes | None]:
-        """Take out messages as lines, about ``max_bytes`` in all."""
+        """Remove and return messages as lines, about ``max_bytes`` in total."""
         outbox = self.outbox
         chunks: list[bytes | None] = []
         size = 0
@@ -173,7 +173,7 @@ class Channel:
         return room_for_all and self.waiting_to_ask() <= limits.queued_bytes // 2
 
     def is_overflowing(self) -> bool:
-        """Return whether so much output waits that the connection must end now; it may start the stall timer.
+        """Return whether too much output waits for the connection to stay open; may start the stall timer.
 
         A peer may ask for more than it has read so far, so responses of handlers beyond ``Limits.queued_bytes`` only
         start the timer, and reading some of them stops it. Any other output must not wait that long.
@@ -194,7 +194,7 @@ class Channel:
         return False
 
     def is_stalled(self) -> bool:
-        """Return whether the peer read nothing since the last look; otherwise look again later."""
+        """Return whether the peer read nothing since the last check; otherwise schedule another check."""
         unwritten = self.held.unwritten
         if self.outbox.size + unwritten <= self.limits.queued_bytes or self.life is _CLOSED:
             return False
@@ -213,14 +213,14 @@ class Channel:
         self.life = LIFE_TABLE[self.life, what]
 
     def begin_closing(self, what: Input, grace: float | None) -> None:
-        """Begin nothing new; end after ``grace`` seconds at the latest. ``None`` sets no limit."""
+        """Start no new work; end after at most ``grace`` seconds. ``None`` sets no limit."""
         self.step(what)
         if grace is not None:
             due = self.timers.get(CLOSE_TIMER)
             self.timers.set(CLOSE_TIMER, self.now + grace if due is None else min(due, self.now + grace))
 
     def finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
-        """Close now, and drop what is unread and unsent."""
+        """Close now, and drop unread input and unsent output."""
         self.step(what)
         self.reason, self.cause = reason, cause
         self.outbox.clear()

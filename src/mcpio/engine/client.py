@@ -84,7 +84,7 @@ class ClientConnection(Connection):
         options: Options | None = None,
         can_reach: Callable[[Hashable], bool] | None = None,
     ) -> None:
-        """``capabilities`` declare what this client serves: only what the program answers."""
+        """``capabilities`` declare the features of this client: only those that the program handles."""
         declared = ClientCapabilities() if capabilities is None else capabilities
         super().__init__(info, declared, options=options, can_reach=can_reach)
         self._opening: _Opening | None = None
@@ -98,7 +98,7 @@ class ClientConnection(Connection):
 
     @property
     def log_level(self) -> str | None:
-        """The least severe log messages wanted with each stateless request; ``None`` wants none (GONE-04)."""
+        """The least severe log messages to request with each stateless request; ``None`` requests none (GONE-04)."""
         return self._handshake.log_level if isinstance(self._handshake, StatelessClient) else None
 
     @log_level.setter
@@ -229,7 +229,7 @@ class ClientConnection(Connection):
             self._tell_call("hold")
 
     def release(self, now: float) -> None:
-        """Let the timeouts of requests go on with what was left of them at ``hold``. Re-arm the deadline."""
+        """Resume the timeouts of requests with the time that was left at ``hold``. Re-arm the deadline."""
         self._advance(now)
         self._outgoing.release(self._channel.now)
         if self._observers:
@@ -246,7 +246,7 @@ class ClientConnection(Connection):
             super()._give_up(reason, cause)
 
     def _lose_session(self, cause: BaseException | None) -> bool:
-        """Return to the phase before the handshake, if there is a session to lose; return whether there was."""
+        """Return to the phase before the handshake; return False if no session exists."""
         if not self._allows(Input.RECV_SESSION_LOSS):
             return False
         channel = self._channel
@@ -289,7 +289,7 @@ class ClientConnection(Connection):
         )
 
     def _judge(self, outcome: Any, request: OutgoingRequest, opening: _Opening, raw: Any) -> None:
-        """Act on the outcome of a probe."""
+        """Handle the outcome of a probe."""
         options = self._options
         revisions = options.revisions if self._may_initialize else options.stateless_revisions
         verdict = judge(outcome, revisions, again=opening.again, over_http=self.over_http)

@@ -122,10 +122,10 @@ _RECV_RESULT, _SEND_RESULT = RequestInput.RECV_RESULT, RequestInput.SEND_RESULT
 
 
 class Observer(Protocol):
-    """Hears of everything that passes a connection, and changes nothing. See ``mcpio.observe``."""
+    """Observes everything that passes a connection, and changes nothing. See ``mcpio.observe``."""
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """Hear of one thing: the name of a method of ``mcpio.observe.Tap``, and its arguments."""
+        """Handle one observation: the name of a method of ``mcpio.observe.Tap``, and its arguments."""
 
 
 @attrs.frozen
@@ -170,7 +170,7 @@ class Connection:
     _peer_capabilities_type: ClassVar[type[Any]]
 
     info: Implementation
-    """Who this side is."""
+    """The name and version of this side."""
     instructions: str | None = None
     """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
     can_reach: Callable[[Hashable], bool] | None
@@ -251,7 +251,7 @@ class Connection:
             self._tell_call("receive_message", text=text, via=via)
 
     def connection_lost(self, cause: BaseException | None, now: float) -> None:
-        """Report that the channel broke. Input fed before still counts; nothing more goes out.
+        """Report that the channel broke. Input fed earlier is still processed; no more output is sent.
 
         With ``Options.reopens`` a client loses only the session with it, as ``reset_session`` says, and goes on: with
         another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
@@ -296,7 +296,7 @@ class Connection:
             yield event
 
     def data_to_send(self, max_bytes: int = 65536) -> list[bytes | None]:
-        """Return chunks to write, in order, about ``max_bytes`` in all. An empty list means that nothing waits.
+        """Return chunks to write, in order, about ``max_bytes`` in total; empty if no output waits.
 
         ``None`` among them is a half-close (a close, where the channel has none), given once and last. Pull only when
         the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
@@ -315,7 +315,7 @@ class Connection:
         return chunks
 
     def next_message(self, *, via: Hashable = ANY) -> Outgoing | None:
-        """Return the next message of a channel with message boundaries, or ``None`` where nothing waits.
+        """Return the next message of a channel with message boundaries, or ``None`` if no message waits.
 
         ``via`` asks for one that goes by that exchange, or by none where it is ``None``: for transports whose exchanges
         have room at different times. Pull only when the previous one is written. When ``None`` comes and ``closed`` is
@@ -337,7 +337,7 @@ class Connection:
         return message
 
     def pending_exchanges(self) -> list[Hashable]:
-        """Return the exchanges that ``next_message`` has something for; ``None`` stands for messages without one."""
+        """Return the exchanges that ``next_message`` has output for; ``None`` is the output without an exchange."""
         return self._channel.outbox.vias()
 
     def has_output(self, via: Hashable) -> bool:
@@ -345,7 +345,7 @@ class Connection:
         return self._channel.outbox.has(via)
 
     def take_news(self) -> Iterable[Hashable]:
-        """Return the exchanges that got a message since the last call; ``None`` stands for messages without one.
+        """Return the exchanges that got a message since the last call; ``None`` for messages without an exchange.
 
         For transports with many exchanges: those whose clients do not read need not be looked at again and again.
         """
@@ -369,7 +369,7 @@ class Connection:
         return self._channel.timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire, after parsing the input fed before. Early or repeated calls do nothing.
+        """Handle deadlines up to ``now``, after parsing the earlier input. Early or repeated calls do nothing.
 
         Drain the events, write the chunks, re-arm the deadline.
         """
@@ -409,7 +409,7 @@ class Connection:
             self._tell_call("close", grace=grace)
 
     def abort(self, cause: BaseException | None = None, *, reason: CloseReason = CloseReason.ABORTED) -> None:
-        """Close at once: nothing more goes out. Legal in every phase, any number of times. Drain the events."""
+        """Close at once, and send nothing more. Legal in every phase, any number of times. Drain the events."""
         self._finish(Input.SEND_ABORT, reason, cause)
         if self._observers:
             self._tell_call("abort", cause=cause, close_reason=reason.name)
@@ -511,7 +511,7 @@ class Connection:
         return tuple(ids)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
-        """Cancel an outgoing request: it fails with ``RequestCancelled``, and the peer is told.
+        """Cancel an outgoing request: it fails with ``RequestCancelled``, and the peer is notified.
 
         One that asks for a task is cancelled with the task, by ``tasks/cancel``, where the peer takes that, as soon as
         the task has an id (CANC-04): also after its outcome, which was that id, if the task goes on.
@@ -587,7 +587,7 @@ class Connection:
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress of an incoming request. Does nothing when the peer did not ask, or wants no answer.
+        """Report progress of an incoming request. Does nothing if the peer asked for no reports, or cancelled it.
 
         ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
         ``LocalProtocolError`` for arguments of the wrong type, when ``progress`` does not increase (PROG-04), and when
@@ -650,7 +650,7 @@ class Connection:
 
     @property
     def peer(self) -> Peer | None:
-        """Who the other side is and what it declared; ``None`` before the handshake."""
+        """The peer's name, version and capabilities; ``None`` before the handshake."""
         handshake = self._handshake
         if handshake is None or handshake.context is None:
             return None
@@ -714,7 +714,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
+        """Whether the last event was returned. Write the output that was pulled, then close the channel."""
         return self._channel.life is _CLOSED and not self.has_events
 
     @property
@@ -733,7 +733,7 @@ class Connection:
 
     @property
     def has_room_for_deferred(self) -> bool:
-        """Whether requests that were put aside may go on: ``next_event`` gives them."""
+        """Whether deferred requests may continue: ``next_event`` returns them."""
         return self._channel.has_room_for_deferred
 
     @property
@@ -798,7 +798,7 @@ class Connection:
         principal: Hashable = None,
         can_reach: Callable[[Hashable], bool] | None = None,
     ) -> Self:
-        """Return a connection that goes on where ``snapshot`` left off; ``now`` is on the new caller's clock.
+        """Return a connection that continues from ``snapshot``; ``now`` is on the new caller's clock.
 
         Outgoing requests keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
         Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
@@ -910,11 +910,11 @@ class Connection:
     # Observers
 
     def add_observer(self, observer: Observer) -> None:
-        """Let ``observer`` hear of everything from here on. ``mcpio.observe.add_tap`` is the usual way."""
+        """Add ``observer``, which observes everything from now on. ``mcpio.observe.add_tap`` is the usual way."""
         self._observers = (*(self._observers or ()), observer)
 
     def remove_observer(self, observer: Observer) -> None:
-        """Tell ``observer`` nothing more. Does nothing if it was not added."""
+        """Remove ``observer``. Does nothing if it was not added."""
         self._observers = tuple(each for each in self._observers or () if each is not observer) or None
 
     def _tell(self, what: str, *arguments: Any) -> None:
@@ -955,12 +955,12 @@ class Connection:
         return (self.role, phase, what) in TABLE
 
     def _step(self, what: Input) -> None:
-        """Move the handshake to its next phase. The caller has checked that there is one."""
+        """Move the handshake to its next phase. The caller has checked that a next phase exists."""
         self._dialogue.step(what)
         self._admission = self._admitted()
 
     def _settle(self, context: RequestContext) -> None:
-        """Enter the negotiated handshake session."""
+        """Switch to the negotiated handshake session."""
         self._dialogue.settle(context, self._capabilities)
         self._admission = self._admitted()
         silence = self._silence
@@ -995,10 +995,10 @@ class Connection:
         self._admission = self._admitted()
 
     def _end_subscriptions(self) -> None:
-        """End what the peer subscribed to: it would run on for as long as the connection is open."""
+        """End the peer's subscriptions, which would otherwise run as long as the connection is open."""
 
     def _end_subscription(self, request: IncomingRequest, what: RequestInput) -> None:
-        """Tell the peer on a channel that its subscription is over, after the answer to it."""
+        """Notify the peer on a channel that its subscription has ended, after the answer to it."""
 
     def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
         """Close now, with output unsent and requests unanswered. This appends the last event: report others first."""
@@ -1097,7 +1097,7 @@ class Connection:
             pass
 
     def _receive_next(self) -> bool:
-        """Act on one message, or on the end of the input; return whether there was anything."""
+        """Process one message, or the end of the input; return whether any was waiting."""
         channel = self._channel
         if channel.life is _CLOSED:
             return False
@@ -1149,7 +1149,7 @@ class Connection:
             self._channel.outbox.clear()
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
-        """Act on a text that may be too large, may have to wait, or may be in a dialect."""
+        """Process a text that may be too large, may have to be deferred, or may be in a dialect."""
         channel = self._channel
         most = channel.limits.peer_bytes
         if len(text) * LARGEST_FACTOR > most and parsed_size(text) > most:
@@ -1166,7 +1166,7 @@ class Connection:
         self._receive(jsonrpc.parse(text), text, via)
 
     def _defer(self, text: bytes | str, via: Hashable) -> bool:
-        """Put aside a text that would run something; return whether it was. Answers and cancellations may make room."""
+        """Defer a text that would start work; return whether it was. Answers and cancellations may free memory."""
         inbox = self._channel.inbox
         message = jsonrpc.parse(text)
         if isinstance(message, jsonrpc.Batch):
@@ -1362,7 +1362,7 @@ class Connection:
             self._tasks.observe(result)
 
     def _note_task(self, request: OutgoingRequest, result: Any) -> None:
-        """Keep a request whose task goes on: its progress still comes (PROG-07)."""
+        """Keep a request whose task continues, because its progress is still reported (PROG-07)."""
         from mcpio.engine.outgoing_tasks import OutgoingTasks
         from mcpio.types.tasks import CreateTaskResult
 
@@ -1383,7 +1383,7 @@ class Connection:
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
 
     def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
-        """Tell an answer that crossed our cancellation from one that is the peer's fault (CANC-07)."""
+        """Distinguish an answer that crossed our cancellation from a violation by the peer (CANC-07)."""
         request_id = message.id if isinstance(message.id, int) else 0
         state = self._outgoing.state_of(request_id)
         # Our requests are given up when the connection begins to close; their answers may be under way.
@@ -1431,7 +1431,7 @@ class Connection:
             self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
 
     def _decode_notification(self, message: jsonrpc.Notification, method: Method | None, via: Hashable) -> Any:
-        """Return the typed notification, or report what is wrong with it and return ``None`` (RPC-13)."""
+        """Return the typed notification, or report its fault and return ``None`` (RPC-13)."""
         if method is None:
             return CustomNotification(message.method, message.params)
         settled = codec(LATEST_HANDSHAKE) if self._handshake is None else self._handshake.codec
@@ -1555,7 +1555,7 @@ class Connection:
         return [message] if self._decoder is None else self._decoder.translate(message, self._name_of)
 
     def _take(self, step: Step, text: bytes | str, via: Hashable) -> None:
-        """Act on a step that a message of a dialect or a batch leads to; an earlier one may have been the end."""
+        """Process a step of a dialect's message or of a batch, unless an earlier one ended the connection."""
         if self._channel.life is _CLOSED:
             return
         if step is None:
@@ -1734,7 +1734,7 @@ class Connection:
         parent: IncomingRequest | None,
         progress: bool,
     ) -> tuple[OutgoingRequest, bytes]:
-        """Return a request and its text. It changes nothing."""
+        """Return a request and its text. Changes nothing."""
         params = self._stamped(with_progress_token(params, id if progress else None))
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)

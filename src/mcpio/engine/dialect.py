@@ -40,7 +40,7 @@ class DialectDecoder:
     """How many messages one line may hold."""
 
     def read(self, text: bytes | str, name_of: NameOf) -> list[Step]:
-        """Return the steps that a text stands for."""
+        """Return the steps that a text translates to."""
         message = jsonrpc.parse(text)
         if isinstance(message, jsonrpc.Malformed) and self._has("run_together"):
             pieces = _pieces(text, self.most)
@@ -49,7 +49,7 @@ class DialectDecoder:
         return self.translate(message, name_of)
 
     def translate(self, message: jsonrpc.Message, name_of: NameOf) -> list[Step]:
-        """Return the steps that a message stands for: the message, if it needs no translation."""
+        """Return the steps that a message translates to: the message itself, if it needs no translation."""
         match message:
             case jsonrpc.Notification():
                 return [self._notification(message)]
@@ -230,7 +230,7 @@ _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def _pieces(text: bytes | str, most: int) -> list[bytes]:
-    """Return the objects of a text that is nothing but two or more of them; otherwise an empty list."""
+    """Return the objects of a text that consists of two or more of them; otherwise an empty list."""
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     found: list[bytes] = []
     depth = start = 0

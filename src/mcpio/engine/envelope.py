@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 UNKNOWN: Final = Implementation("unknown", "0")
-"""Stands for a peer that does not say who it is."""
+"""The info of a peer that sends no name and version."""
 
 
 @attrs.frozen
 class Envelope:
-    """What a stateless request says of its sender. Nothing is inferred from earlier requests (ENV-04)."""
+    """The context that a stateless request carries. Earlier requests add nothing to it (ENV-04)."""
 
     revision: Revision
     capabilities: ClientCapabilities
@@ -143,7 +143,7 @@ def write_envelope(
 
 
 def check_progress_token(meta: Mapping[str, Any]) -> None:
-    """Raise RequestError if the token for progress is none."""
+    """Raise RequestError if the progress token is not a string or an integer."""
     try:
         progress_token(meta)
     except InvalidMessage as error:

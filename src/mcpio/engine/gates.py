@@ -118,7 +118,7 @@ def addressed_to(method: Method, role: Role) -> bool:
 
 
 def decoded_error(code: int, message: str, data: Any, method: str, codec: Codec) -> RequestError:
-    """Return the error that answers a request of ``method``, as the class that its code stands for.
+    """Return the error that answers a request of ``method``, as the class of its code.
 
     A -32042 whose data cannot be read, or in a revision without it, is a plain ``RequestError``.
     """

@@ -35,7 +35,7 @@ class Handshake:
     context: RequestContext | None
     """The outcome of the handshake; ``None`` before that."""
     codec: Codec
-    """That of the negotiated revision; before that, of our newest."""
+    """The codec of the negotiated revision; before that, of this side's newest."""
     instructions: str | None
     """A server's hint for the client's model."""
     encoder: DialectEncoder | None
@@ -55,7 +55,7 @@ class Handshake:
         self.phase = TABLE[self._role, self.phase, what]
 
     def settle(self, context: RequestContext, own: Capabilities) -> None:
-        """Enter the negotiated session; ``own`` are the capabilities of this side."""
+        """Switch to the negotiated session; ``own`` are the capabilities of this side."""
         self.context = context
         self.codec = codec(context.revision)
         self.declare(own)
@@ -98,7 +98,7 @@ class Handshake:
 
     @property
     def form(self) -> Hashable:
-        """The revision, which decides what a result looks like; ``None`` in a dialect, which may change it."""
+        """The revision, which decides the form of results; ``None`` in a dialect, which may change it."""
         return self.codec.revision if self.encoder is None else None
 
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class Handshake:
         return self.codec.decode(result, wanted, odd)
 
     def read_error(self, request: OutgoingRequest, message: jsonrpc.Error) -> RequestError:
-        """Return the error that answers an outgoing request, as the class that its code stands for."""
+        """Return the error that answers an outgoing request, as the class of its code."""
         return decoded_error(message.code, message.message, message.data, request.name, self.codec)
 
 

@@ -29,7 +29,7 @@ KEEP: Final = Keep.KEEP
 
 
 Received: TypeAlias = "tuple[bytes | str | Overlong, Hashable, Hashable, jsonrpc.Message | None]"
-"""A text, its ``via``, its principal, and what it was parsed to, where the transport has done that."""
+"""A text, its ``via``, its principal, and its parsed form, if the transport has parsed it."""
 
 
 class Deferred(NamedTuple):
@@ -42,7 +42,7 @@ class Deferred(NamedTuple):
     via: Hashable
     """The exchange that brought it."""
     principal: Hashable
-    """Who sent it, or ``KEEP``."""
+    """The sender's principal, or ``KEEP``."""
 
 
 class Inbox:
@@ -51,7 +51,7 @@ class Inbox:
     __slots__ = ("_deferred", "_deferred_by", "_framer", "_limits", "_messages", "deferred_bytes", "ended")
 
     deferred_bytes: int
-    """Bytes of the requests that were put aside; 0 where there are none."""
+    """Bytes of the deferred requests; 0 without any."""
 
     ended: bool
     """The peer will send no more."""
@@ -93,7 +93,7 @@ class Inbox:
             self._framer.receive_eof()
 
     def next(self) -> Received | None:
-        """Take out the next text with its ``via`` and its principal, or ``None``."""
+        """Remove and return the next text with its ``via`` and its principal, or ``None``."""
         if self._messages is not None:
             item = self._messages.popleft()
             if not self._messages:
@@ -105,7 +105,7 @@ class Inbox:
     # Requests that wait for room
 
     def defer(self, id: int | str | None, text: bytes | str, via: Hashable, principal: Hashable) -> None:
-        """Put a request aside, or a batch (which has no id), until there is room for what it causes."""
+        """Defer a request, or a batch (which has no id), until memory for its work is free."""
         if self._deferred is None or self._deferred_by is None:
             self._deferred, self._deferred_by = deque(), {}
         self._deferred.append(Deferred(id, text, via, principal))
@@ -113,11 +113,11 @@ class Inbox:
         self.deferred_bytes += len(text) + MESSAGE_COST
 
     def next_deferred(self) -> Deferred:
-        """Take out the request that has waited for longest; there is one."""
+        """Remove and return the request that was deferred first. At least one must be deferred."""
         return self._take_deferred(0)
 
     def drop_deferred(self, id: int | str, via: Hashable) -> bool:
-        """Drop the request that a cancellation names, by its own exchange or by any; return whether there is one."""
+        """Drop the deferred request that a cancellation names, in its exchange or any; return whether one did."""
         # 1, True and "1" are three ids.
         named = [
             (place, each.via)
@@ -149,7 +149,7 @@ class Inbox:
 
     @property
     def size(self) -> int:
-        """Bytes held: what was not parsed yet, and what was put aside."""
+        """Bytes held: unparsed input, and deferred requests."""
         messages = self._messages
         texts = 0 if messages is None else sum(len(text) for text, *_ in messages if not isinstance(text, Overlong))
         return texts + self.deferred_bytes + (0 if self._framer is None else self._framer.buffered)
@@ -167,7 +167,7 @@ class Inbox:
         self.ended = False
 
     def load(self, unfinished: bytes, *, skipping: bool) -> None:
-        """Begin in the middle of a line, after ``unfinished``; ``skipping`` says that the line is too long."""
+        """Start in the middle of a line, after ``unfinished``; ``skipping`` means that the line is too long."""
         if unfinished or skipping:
             self._framer = self._new_framer(skipping=skipping)
             self._framer.receive(unfinished)

@@ -66,7 +66,7 @@ class Silence:
 
     @property
     def is_unresponsive(self) -> bool:
-        """Whether so many pings stayed without an answer that the connection must end."""
+        """Whether too many pings were not answered, so that the connection must end."""
         return self._pings >= self.policy.failures
 
     def pinged(self, now: float) -> float:

@@ -8,23 +8,23 @@ from typing import Final
 __all__ = ["MESSAGE_COST", "REQUEST_COST", "Held", "Ledger", "parsed_size"]
 
 MESSAGE_COST: Final = 512
-"""Bytes that a queued message costs beside its text: the objects that hold it and its place in a queue."""
+"""Bytes that a queued message costs in addition to its text: its objects and its place in a queue."""
 
 REQUEST_COST: Final = 4096
-"""Bytes that a running request costs beside its parameters: its records, its context and a small handler."""
+"""Bytes that a running request costs in addition to its parameters: records, context, a small handler."""
 
 TYPICAL_FACTOR: Final = 12
 """How many bytes one byte of JSON text takes as Python values, for most texts; ``parsed_size`` looks closer."""
 
 LARGEST_FACTOR: Final = 120
-"""No text takes more than so many times its length."""
+"""The most memory that a text takes, as a multiple of its length."""
 
 _NODE_COST: Final = 110
 _NODES: Final = b",[{"
 
 
 def parsed_size(text: bytes | bytearray | str) -> int:
-    """Return about how many bytes the values of a JSON text take in memory, rarely less than they do.
+    """Estimate the memory of the values of a JSON text in bytes, rarely too low.
 
     Each value needs a comma or a bracket before it, so counting those bounds the number of values without parsing:
     under a millisecond for each MiB. A member of an object takes most, some 110 bytes (CPython 3.11).

@@ -33,7 +33,7 @@ _TASKS: Final = "taskIds"
 
 
 class Listening:
-    """The dialogue of one subscription: what was asked for, what is honoured, and the id on all that belongs to it."""
+    """The state of one subscription: the requested and the honoured filter, and the id on its messages."""
 
     __slots__ = ("_server", "asked", "codec", "honoured")
 

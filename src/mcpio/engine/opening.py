@@ -1,4 +1,4 @@
-"""The era of a server, as a client finds it out: what the outcome of ``server/discover`` says (ERA-02 to ERA-09).
+"""The era of a server, as a client determines it from the outcome of ``server/discover`` (ERA-02 to ERA-09).
 
 Nothing here has a state, so the same table serves channels and HTTP.
 """
@@ -48,12 +48,12 @@ class ProbeAgain:
 
 @attrs.frozen
 class Refuse:
-    """There is no way to talk to the server."""
+    """The client cannot use the server: the opening fails."""
 
     error: McpError
     """The reason."""
     supported: tuple[str, ...] | None = None
-    """The revisions that the server speaks, if there is none in common."""
+    """The revisions that the server speaks, if none of them is shared."""
 
 
 Verdict: TypeAlias = SettleStateless | Initialize | ProbeAgain | Refuse
@@ -108,7 +108,7 @@ def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http
 
 
 def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
-    """Judge an error. The codes alone say nothing: servers of the handshake era use them for other things (ERA-09)."""
+    """Judge an error. Codes alone decide nothing: servers of the handshake era use them for other faults (ERA-09)."""
     supported = _supported(error)
     if supported is not None:
         revision = _newest(spoken, supported, Era.STATELESS)
@@ -127,7 +127,7 @@ def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bo
 
 
 def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...], cause: McpError | None) -> Verdict:
-    """Judge a server that speaks no stateless revision of ours (ERA-04, ERA-16)."""
+    """Judge a server that shares no stateless revision with this client (ERA-04, ERA-16)."""
     if _newest(spoken, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
         return Initialize()
     said = f"the server speaks {', '.join(supported) or 'no revision'}, this client {_names(spoken)}"
@@ -135,7 +135,7 @@ def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...],
 
 
 def _supported(error: RequestError) -> tuple[str, ...] | None:
-    """Return the revisions that a refusal of ours names; ``None`` for another error (VER-01)."""
+    """Return the revisions that a refusal names; ``None`` for another error (VER-01)."""
     if error.code != ErrorCode.UNSUPPORTED_VERSION or not isinstance(_member(error, "requested"), str):
         return None
     supported = _member(error, "supported")

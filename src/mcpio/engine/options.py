@@ -102,12 +102,12 @@ class Options:
 
     @property
     def handshake_revisions(self) -> tuple[Revision, ...]:
-        """Those of ``revisions`` that the handshake can settle, newest first."""
+        """The ``revisions`` of the handshake era, newest first."""
         return _of_era(self.revisions, Era.HANDSHAKE)
 
     @property
     def stateless_revisions(self) -> tuple[Revision, ...]:
-        """Those of ``revisions`` that need no handshake, newest first."""
+        """The ``revisions`` of the stateless era, newest first."""
         return _of_era(self.revisions, Era.STATELESS)
 
     @property

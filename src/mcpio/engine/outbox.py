@@ -198,7 +198,7 @@ class Outbox:
             self._keyed[key] = message
 
     def pop(self) -> Outgoing | None:
-        """Take out the next message, or ``None``."""
+        """Remove and return the next message, or ``None``."""
         if self._held == 1 and self._turns is not None:
             # A single message, the usual case, takes no turns.
             ((message,),) = self._turns.values()
@@ -219,7 +219,7 @@ class Outbox:
         return None
 
     def pop_by(self, via: Hashable) -> Outgoing | None:
-        """Take out the next message that goes by an exchange, or by none where ``via`` is ``None``."""
+        """Remove and return the next message of an exchange, or without one if ``via`` is ``None``."""
         while (turns := self._turns) is not None and (queue := turns.get(via)) is not None:
             message = self._take_first(via, queue)
             if message.live:
@@ -228,7 +228,7 @@ class Outbox:
         return None
 
     def vias(self) -> list[Hashable]:
-        """Return the exchanges that messages wait for; ``None`` stands for messages without one."""
+        """Return the exchanges with waiting messages; ``None`` for messages without an exchange."""
         return [] if self._turns is None else list(self._turns)
 
     def has(self, via: Hashable) -> bool:
@@ -236,7 +236,7 @@ class Outbox:
         return self._turns is not None and via in self._turns
 
     def take_news(self) -> Iterable[Hashable]:
-        """Return the exchanges that got messages since the last call; ``None`` stands for messages without one."""
+        """Return the exchanges that got messages since the last call; ``None`` for messages without an exchange."""
         news, has_general_news = self._news, self._has_general_news
         self._news, self._has_general_news = None, False
         if not has_general_news:
@@ -254,7 +254,7 @@ class Outbox:
                 self._line_up(message)
 
     def clear(self) -> None:
-        """Drop everything: the peer is gone."""
+        """Drop everything, because the peer is gone."""
         self._lanes = self._turns = self._news = self._keyed = self._logs = None
         self._has_general_news = False
         self._turn = 0
@@ -264,7 +264,7 @@ class Outbox:
         return self.size > 0
 
     def _take_first(self, via: Hashable, queue: deque[Outgoing]) -> Outgoing:
-        """Take out the first message of an exchange, dropped or not. There must be one."""
+        """Remove the first message of an exchange, dropped or not. At least one must wait."""
         turns: Any = self._turns
         lanes: Any = self._lanes
         message = queue.popleft()
@@ -327,7 +327,7 @@ class Outbox:
             self._bury(logs[0])
 
     def _bury(self, message: Outgoing) -> None:
-        """Drop a message that is still in its lane; sweep the lanes when most of what they hold was dropped."""
+        """Drop a message that is still in its lane; compact the lanes when most of their entries are dropped."""
         self._leave(message)
         message.text = b""
         self._dead += 1

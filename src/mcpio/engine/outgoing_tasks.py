@@ -18,7 +18,7 @@ _OVER = ("completed", "failed", "cancelled")
 
 
 class OutgoingTasks:
-    """Tasks by the request that created each, until the peer reports that it is over.
+    """Tasks by the request that created each, until the peer reports their end.
 
     Their progress tokens stay valid until then (PROG-07). At most ``limit`` are kept, and beyond that the oldest is
     forgotten: a task that the peer never mentions again would be kept for ever.
@@ -38,7 +38,7 @@ class OutgoingTasks:
         return iter(tuple(self._by_request.values()))
 
     def get(self, id: int) -> OutgoingRequest | None:
-        """Return the request of that id, if its task goes on."""
+        """Return the request of that id, if its task continues."""
         return self._by_request.get(id)
 
     def add(self, request: OutgoingRequest, task_id: str) -> None:
@@ -79,11 +79,11 @@ class OutgoingTasks:
                 self._forget(task_id)
 
     def save(self, now: float) -> list[OutgoingState]:
-        """Return the tasks that go on."""
+        """Return the tasks that continue."""
         return [outgoing_state(request, now, None) for request in self]
 
     def load(self, states: list[OutgoingState], dialogue: OutgoingDialogue) -> None:
-        """Take over what ``save`` gave."""
+        """Restore the result of ``save``."""
         for state in states:
             self.add(outgoing_request(state, 0.0, dialogue), state.task or "")
 

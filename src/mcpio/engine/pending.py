@@ -41,7 +41,7 @@ _ID_SIZE = 40
 _ID_BITS = 8 * _ID_SIZE
 """The longest id of the peer that is remembered, in bytes: an id may be as long as a message."""
 _REMEMBERED = 64
-"""For how many of the peer's latest requests a second answer is told from an answer to a cancelled request."""
+"""How many of the peer's latest requests are remembered to detect a second answer."""
 
 _OUTGOING_ENDS, _INCOMING_ENDS = (
     {cause: to for (whose, _, cause), to in REQUEST_TABLE.items() if whose is direction} for direction in Direction
@@ -66,7 +66,7 @@ class IncomingDialogue(Protocol):
     """
 
     codec: Codec
-    """That of the request's revision."""
+    """The codec of the request's revision."""
 
     @property
     def encoder(self) -> DialectEncoder | None:
@@ -74,7 +74,7 @@ class IncomingDialogue(Protocol):
 
     @property
     def listening(self) -> ListeningState | None:
-        """What a subscription is about, as a snapshot has it; ``None`` for other requests."""
+        """The state of a subscription, in the form of a snapshot; ``None`` for other requests."""
 
     @property
     def form(self) -> Hashable:
@@ -94,7 +94,7 @@ class OutgoingDialogue(Protocol):
     """Reads the answers to outgoing requests, each of which remembers its dialogue."""
 
     codec: Codec
-    """That of the request's revision."""
+    """The codec of the request's revision."""
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
         """Return the typed result of an outgoing request. Raises and adds to ``odd`` as ``Codec.decode``."""
@@ -215,7 +215,7 @@ class OutgoingRequests:
                 deadlines[int(request.id)] = due
 
     def release(self, now: float) -> None:
-        """Let the timeouts go on with what was left of them at ``hold``."""
+        """Resume the timeouts with the time that was left at ``hold``."""
         if self._held is None:
             return
         (since, held), self._held = self._held, None
@@ -278,7 +278,7 @@ class OutgoingRequests:
         return states, {str(id): state.name for id, state in (self._retired or {}).items()}
 
     def load(self, states: list[OutgoingState], now: float, dialogue: OutgoingDialogue) -> None:
-        """Take over running requests that ``save`` gave; there are some."""
+        """Restore running requests from the result of ``save``."""
         running = self._running = {}
         for state in states:
             request = outgoing_request(state, now, dialogue)
@@ -287,7 +287,7 @@ class OutgoingRequests:
             running[int(request.id)] = request
 
     def load_ids(self, next_id: int, retired: dict[str, str]) -> None:
-        """Take over which ids were used, and which of them may still be answered late."""
+        """Restore which ids were used, and which of them may still be answered late."""
         self._next = next_id
         self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
 
@@ -393,7 +393,7 @@ class IncomingRequests:
     __slots__ = ("_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
 
     running: dict[int, IncomingRequest] | None
-    """Those that run, by our keys; ``None`` where nothing does. Only to be read: ``add`` and ``finish`` change it."""
+    """The running requests, by this side's keys; ``None`` without any. Read-only: ``add`` and ``finish`` change it."""
     next: int
     """The key of the next request."""
     finished: list[int | str] | None
@@ -428,7 +428,7 @@ class IncomingRequests:
         return None if self.running is None else self.running.get(id)
 
     def is_running(self, wire_id: int | str, via: Hashable) -> bool:
-        """Return whether a request of that id of the peer's runs, within the exchange where there are any (P7)."""
+        """Return whether a peer's request with that id runs, in its exchange if the transport has any (P7)."""
         found = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
         if found is None:
             return False
@@ -449,7 +449,7 @@ class IncomingRequests:
         return [each for each in namesakes.values() if each.via is not None]
 
     def add(self, request: IncomingRequest) -> None:
-        """Begin a request under ``next_id``."""
+        """Record a request under ``next_id``."""
         if self.running is None or self._by_wire_id is None:
             self.running, self._by_wire_id = {}, {}
         self._held.requests += request.size
@@ -536,7 +536,7 @@ class IncomingRequests:
         states: list[IncomingState],
         place: Callable[[IncomingState], tuple[IncomingDialogue, RequestContext]],
     ) -> None:
-        """Take over running requests that ``save`` gave; ``place`` says in which dialogue and context they came."""
+        """Restore running requests from the result of ``save``; ``place`` returns their dialogue and context."""
         for state in states:
             dialogue, context = place(state)
             id, method = IncomingId(state.id), METHODS.get(state.name)
@@ -548,7 +548,7 @@ class IncomingRequests:
             self.add(request)
 
     def load_ids(self, next_id: int, finished: list[int | str], answered: list[int]) -> None:
-        """Take over what ``save_finished`` and ``save_answered`` gave."""
+        """Restore the results of ``save_finished`` and ``save_answered``."""
         self.next = next_id
         self.finished = finished[-_FINISHED:] or None
         for id in range(max(1, next_id - _REMEMBERED), next_id):
@@ -565,8 +565,8 @@ class Pending:
     incoming: tuple[IncomingId, ...]
     """Requests of the peer's."""
     tasks: tuple[OutgoingId, ...] = ()
-    """Outgoing requests that have their outcome, a ``CreateTaskResult``, and whose task goes on as far as is known:
-    their progress still comes, and ``cancel_request`` cancels the task (2025-11-25)."""
+    """Outgoing requests that were answered with ``CreateTaskResult``, and whose task continues as far as this side
+    knows: progress is still reported, and ``cancel_request`` cancels the task (2025-11-25)."""
 
 
 @attrs.frozen

@@ -76,7 +76,7 @@ class ServerConnection(Connection):
         capabilities: ClientCapabilities | None = None,
         info: Implementation | None = None,
     ) -> None:
-        """Go on as after a handshake that another connection had, or where each request stands alone.
+        """Continue as after a handshake, if another connection performed it or each request stands alone.
 
         Without ``capabilities`` those of the client are unknown: it can be asked for nothing, but error -32042 may
         answer its requests (ELIC-17).
@@ -100,7 +100,7 @@ class ServerConnection(Connection):
             )
 
     def acknowledge(self, id: IncomingId, honoured: SubscriptionFilter) -> None:
-        """Begin a subscription, the answer to ``subscriptions/listen`` (SUB-02): ``honoured`` is part of its filter.
+        """Start a subscription by answering ``subscriptions/listen`` (SUB-02): ``honoured`` is part of its filter.
 
         Its notifications go by ``send_notification`` with ``related_to=id``, and its result ends it; the engine adds
         the id of the subscription to each. Dropped quietly when the client ended it in the meantime. Raises

@@ -40,9 +40,9 @@ class ShutdownPhase(enum.Enum):
     TERMINATING = "terminating"
     KILLING = "killing"
     ENDED = "ended"
-    """The child has exited, and nothing of its group is left."""
+    """The child has exited, and no process of its group is left."""
     ABANDONED = "abandoned"
-    """Something outlived the kill (a process stuck in the kernel), and is no longer waited for."""
+    """A process outlived the kill (stuck in the kernel), and is no longer waited for."""
 
 
 class Shutdown:
@@ -72,7 +72,7 @@ class Shutdown:
 
     @property
     def phase(self) -> ShutdownPhase:
-        """Where the sequence stands."""
+        """The step of the sequence."""
         return self._phase
 
     @property
@@ -81,7 +81,7 @@ class Shutdown:
         return self._phase in (ShutdownPhase.ENDED, ShutdownPhase.ABANDONED)
 
     def close(self, now: float) -> None:
-        """Begin the sequence. Repeated calls do nothing."""
+        """Start the sequence. Repeated calls do nothing."""
         if self._phase is ShutdownPhase.RUNNING:
             self._actions.append(ShutdownAction.CLOSE_STDIN)
             self._enter(ShutdownPhase.CLOSING, now)
@@ -98,12 +98,12 @@ class Shutdown:
         self.close(now)
 
     def group_ended(self) -> None:
-        """Record that the group of the exited child has no member left: the sequence is over."""
+        """Record that no process of the exited child's group is left: the sequence has ended."""
         if self._leader_gone and not self.finished:
             self._finish(ShutdownPhase.ENDED)
 
     def handle_timeout(self, now: float) -> None:
-        """Act on an expired deadline. Early calls do nothing; a late one takes one step: every grace is a full one."""
+        """Handle an expired deadline. A late call takes only one step, so that each grace is a full one."""
         if self._deadline is not None and now >= self._deadline:
             self._step(now)
         elif self._probe_at is not None and now >= self._probe_at:

@@ -81,7 +81,7 @@ class BatchState:
 
 @attrs.frozen(kw_only=True)
 class SessionState:
-    """Everything a connection remembers. Mappings are payloads in the wire form of ``revision``, or of our newest."""
+    """The whole state of a connection. Mappings are payloads in the wire form of ``revision``, or of the newest."""
 
     role: str
     phase: str
@@ -209,7 +209,7 @@ def _contradiction(state: SessionState) -> str | None:
 
 @cache
 def _converter() -> Converter:
-    """Return a converter that coerces nothing and refuses unknown members."""
+    """Return a converter that coerces nothing and rejects unknown members."""
     converter = Converter(forbid_extra_keys=True)
     composed: dict[Any, tuple[type, ...]] = {
         int | str: (int, str),

@@ -1,4 +1,4 @@
-"""The stateless era: each request carries its own context, and each result says what it is (2026-07-28)."""
+"""The stateless era: requests carry their own context, and results name their type (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class StatelessServer:
         self.envelopes = EnvelopeReader(options.revisions)
 
     def claims(self, name: str) -> bool:
-        """Return whether a request without an envelope is of this era: it is in no other, or there is no other."""
+        """Return whether a request without an envelope is of this era: only this era has it, or is spoken."""
         method = METHODS.get(name)
         revision = self.codec.revision
         new = method is not None and method.since >= revision and method.kind is Kind.REQUEST
@@ -167,7 +167,7 @@ class StatelessServer:
         """Return ``None``: each log message counts."""
 
     def _created_task(self, request: IncomingRequest, result: Any) -> dict[str, Any]:
-        """Return the answer to a call that goes on as a task (XTASK-01, XTASK-04)."""
+        """Return the answer to a call that continues as a task (XTASK-01, XTASK-04)."""
         if request.name != "tools/call":
             raise LocalProtocolError(f"{request.name} cannot become a task: only tools/call can")
         if not declares(request.context.capabilities, ("extensions", TASKS_EXTENSION)):
@@ -188,7 +188,7 @@ class StatelessServer:
         return members
 
     def _identified(self, members: dict[str, Any]) -> dict[str, Any]:
-        """Say who this server is, unless the result says it already (ENV-06)."""
+        """Add the name and version of this server, unless the result has them already (ENV-06)."""
         if self._identity is not None:
             members["_meta"] = {META_SERVER_INFO: self._identity, **members.get("_meta", {})}
         return members

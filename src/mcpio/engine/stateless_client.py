@@ -1,4 +1,4 @@
-"""A client's side of the stateless era: every request carries its context, and every result says what it is."""
+"""A client's side of the stateless era: every request carries its context, and every result names its type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mcpio.types.meta import (
 __all__ = ["UNKNOWN_SERVER", "StatelessClient", "server_info"]
 
 UNKNOWN_SERVER: Final = Implementation("unknown", "0")
-"""Stands for a server that does not say who it is."""
+"""The info of a server that sends no name and version."""
 
 _COMPLETE: Final = "complete"
 _INPUT_REQUIRED: Final = "input_required"
@@ -39,7 +39,7 @@ _TASK: Final = "task"
 
 
 class StatelessClient(Handshake):
-    """What a client knows of a stateless server. It takes the place of the handshake session, which there is none of.
+    """A client's knowledge of a stateless server, in place of a handshake session.
 
     Its phase is ``OPERATING`` as soon as the era is settled; the server never asks, so there is nothing to admit.
     """
@@ -47,7 +47,7 @@ class StatelessClient(Handshake):
     __slots__ = ("_identity", "log_level", "takes_tasks")
 
     log_level: str | None
-    """The least severe log messages wanted with each request; ``None`` for none (GONE-04)."""
+    """The least severe log messages to request with each request; ``None`` for none (GONE-04)."""
     takes_tasks: bool
     """Whether a call may be answered by a task (XTASK-03)."""
 
@@ -59,7 +59,7 @@ class StatelessClient(Handshake):
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
 
     def discovered(self, result: DiscoverResult, own: ClientCapabilities) -> None:
-        """Enter the operation, with what the server said of itself; ``own`` are the capabilities of this side."""
+        """Start operating, with the server's description; ``own`` are the capabilities of this side."""
         revision, info = self.codec.revision, server_info(result.meta, self.codec.revision)
         self.settle(RequestContext(revision.era, revision, result.capabilities, info, None, None, None), own)
         self.instructions = result.instructions

@@ -44,11 +44,11 @@ class Life(_Word):
     CLOSING = "closing"
     """No new requests; pending answers go out."""
     CLOSED = "closed"
-    """Nothing comes in or goes out any more."""
+    """No more input or output."""
 
 
 class Phase(_Word):
-    """Where a handshake session stands (LIFE-01). The last two are the connection's life, for callers to read."""
+    """The phase of a handshake session (LIFE-01). The last two are those of the connection, for callers to read."""
 
     NEW = "new"
     """No message of the handshake was sent or received yet."""
@@ -61,7 +61,7 @@ class Phase(_Word):
     CLOSING = "closing"
     """No new requests; pending answers go out."""
     CLOSED = "closed"
-    """Nothing comes in or goes out any more."""
+    """No more input or output."""
 
 
 class Input(_Word):
@@ -155,14 +155,14 @@ Pings are answered in every phase, and the stateless era has no phases, only req
 
 
 class Direction(_Word):
-    """Who asked."""
+    """The side that sent the request."""
 
     OUTGOING = "outgoing"
     INCOMING = "incoming"
 
 
 class RequestState(_Word):
-    """Where one request stands, in either era."""
+    """The state of one request, in either era."""
 
     RUNNING = "running"
     ANSWERED = "answered"

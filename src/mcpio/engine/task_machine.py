@@ -93,7 +93,7 @@ class _Renew:
 
 
 _Asked: TypeAlias = _Put | _Fetch | _Look | _Renew | str | None
-"""What an effect is for: the key of a deletion, ``None`` for the loading of everything."""
+"""The subject of an effect: the key of a deletion, ``None`` for the loading of everything."""
 
 
 class TaskMachine:
@@ -198,7 +198,7 @@ class TaskMachine:
         return self._find(owner, id)[0].shown_inputs
 
     def __contains__(self, id: object) -> bool:
-        """Whether a task is here. In a shared store there are others."""
+        """Whether this machine has the task. A shared store has others too."""
         return id in self._records
 
     def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
@@ -207,7 +207,7 @@ class TaskMachine:
         return [(record.number, record.shown) for record in owned.values() if record.shown is not None]
 
     def result(self, owner: Owner, id: str, *, cookie: Any) -> None:
-        """Request the outcome: ``TaskReplied`` brings it, once the task is over (TASK-20, TASK-21).
+        """Request the outcome: ``TaskReplied`` returns it, once the task has ended (TASK-20, TASK-21).
 
         Any number of calls may wait. If the task expires first, the reply is the error for an unknown task. Raises
         ``RequestError`` as ``get`` does.
@@ -265,7 +265,7 @@ class TaskMachine:
         return key
 
     def answered(self, id: str, now: float) -> None:
-        """Record that the input came. Does nothing if the task is over.
+        """Record that the input arrived. Does nothing if the task has ended.
 
         Raises ``LocalProtocolError`` if the task waits for no input.
         """
@@ -278,7 +278,7 @@ class TaskMachine:
         self._have_answer(record, now)
 
     def answer(self, id: str, answers: Mapping[str, Any], now: float) -> None:
-        """Take answers to questions, by key: ``TaskAnswered`` passes each on (XTASK-08).
+        """Process answers to questions, by key: ``TaskAnswered`` passes each on (XTASK-08).
 
         Unknown keys are ignored, as are those that were answered.
         """
@@ -293,7 +293,7 @@ class TaskMachine:
                 self._put(record, "status")
 
     def withdraw_question(self, id: str, key: str, now: float) -> None:
-        """Forget a question whose answer nothing waits for."""
+        """Drop a question whose answer is no longer awaited."""
         record = self._records.get(id)
         if record is not None and not record.is_over and key in record.inputs:
             record.inputs = {other: question for other, question in record.inputs.items() if other != key}
@@ -301,7 +301,7 @@ class TaskMachine:
                 self._put(record, "status")
 
     def _have_answer(self, record: TaskRecord, now: float) -> bool:
-        """Go on working if nothing is open any more; return whether that is so."""
+        """Return to ``WORKING`` if no question is open any more; return whether that is so."""
         self._touch(record, now)
         if record.questions or record.inputs:
             return False
@@ -320,7 +320,7 @@ class TaskMachine:
         return True
 
     def finish(self, id: str, outcome: TaskOutcome, now: float) -> bool:
-        """End a task with its outcome; return whether it still ran. A task that is over stays as it is (TASK-25).
+        """End a task with its outcome; return False if it had ended, since a final state never changes (TASK-25).
 
         Raises ``LocalProtocolError``, and changes nothing, for an outcome that JSON cannot express. An outcome beyond
         the limits is replaced by an error.
@@ -347,7 +347,7 @@ class TaskMachine:
         self._events.append(TaskOrphaned(id, record.owner, record.operation, record.request))
 
     def release(self, id: str, reason: str, now: float) -> None:
-        """Do what ``orphan`` does, but leave a task that can be resumed to the machines that share the store."""
+        """Treat a task as ``orphan`` does, but leave one that can be resumed to the machines that share the store."""
         record = self._records.get(id)
         if self._lease is None or record is None or record.is_over or record.request is None:
             self.orphan(id, reason, now)
@@ -357,7 +357,7 @@ class TaskMachine:
         self._leave(record)
 
     def task_signalled(self, id: str) -> None:
-        """Look at a task in the shared store, if it is this machine's: another machine has changed it."""
+        """Reload a task of this machine from the shared store, because another machine has changed it."""
         record = self._records.get(id)
         if record is not None and not record.is_over:
             token = self._ask(_Look(id))
@@ -389,7 +389,7 @@ class TaskMachine:
         return self._effects.popitem(last=False)[1] if self._effects else None
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take the store's answer: the value that it loaded, ``None``, or the exception that it raised.
+        """Process the store's answer: the value that it loaded, ``None``, or the exception that it raised.
 
         Raises ``LocalProtocolError`` for a token without a pending effect.
         """
@@ -422,7 +422,7 @@ class TaskMachine:
         return self._timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Forget expired tasks, in every status (TASK-32), and renew leases. Early or repeated calls do nothing."""
+        """Delete expired tasks, in every status (TASK-32), and renew leases. Early or repeated calls do nothing."""
         for number in self._timers.pop_expired(now):
             if number == _RENEWAL and self._lease is not None:
                 self._renew(self._lease)
@@ -437,7 +437,7 @@ class TaskMachine:
         return self._stored[_ALL]
 
     def discard_finished(self) -> None:
-        """Forget the oldest finished tasks, until half of what finished tasks take is free."""
+        """Delete the oldest finished tasks, until half of the memory of finished tasks is free."""
         finished = [record for record in self._records.values() if record.is_over]
         excess = sum(record.size for record in finished) / 2
         for record in finished:
@@ -615,7 +615,7 @@ class TaskMachine:
             self._put_last(record, failed=failed)
 
     def _put_last(self, record: TaskRecord, *, failed: bool) -> None:
-        """Act on the final state of a task, which the store has, or failed to take."""
+        """Handle a final state that the store has accepted, or failed to accept."""
         waiters, record.waiters = record.waiters, []
         for cookie in waiters:
             self._reply(cookie, record)
@@ -625,7 +625,7 @@ class TaskMachine:
                 self._leave(record)
 
     def _put_refused(self, put: _Put, *, is_there: bool) -> None:
-        """Act on a store that did not take a state, since the task is no longer this machine's."""
+        """Handle a state that the store refused, because the task belongs to another machine now."""
         if is_there:
             self._take(put.record)
         if put.wants_reply:
@@ -686,7 +686,7 @@ class TaskMachine:
         self.orphan(record.id, "The process that ran the task has ended", now=now)
 
     def _take(self, record: TaskRecord) -> None:
-        """Leave a task to whatever wrote it in the store."""
+        """Leave a task to the machine that wrote it to the store."""
         self._leave(record)
         self._events.append(TaskTaken(record.id))
         for cookie in record.waiters:
@@ -731,7 +731,7 @@ class TaskMachine:
 
 
 RECORD_COST: Final = 1024
-"""Bytes that a task takes beside the values of its record and outcome: objects, timers, and its entries in tables."""
+"""Bytes that a task takes in addition to its record and outcome: objects, timers, and table entries."""
 _RENEWAL: Final = 0
 """The timer of leases. Those of tasks are their numbers, from 1."""
 _ALL: Final = "all"

@@ -89,7 +89,7 @@ TASK_TABLE: Final[Mapping[tuple[Direction, TaskState, TaskInput], TaskState]] = 
     (_INCOMING, _INPUT_REQUIRED, TaskInput.RECV_CANCEL): TaskState.CANCELLED,
     (_INCOMING, _INPUT_REQUIRED, TaskInput.RECV_LOSS): TaskState.FAILED,
 }
-"""(direction, state, input) -> the next state, for tasks that a peer asked for (TASK-14). Nothing else decides it; a
+"""(direction, state, input) -> the next state, for tasks that a peer requested (TASK-14). Only this table decides it; a
 state without rows is final."""
 
 
@@ -158,7 +158,7 @@ class TaskOutcome:
     """The answer that the request would have had without a task (TASK-21): either a result or an error."""
 
     result: Mapping[str, Any] | None = None
-    """The result, as it goes on the wire."""
+    """The result, in its wire form."""
     error: RequestError | None = None
     """The JSON-RPC error."""
 
@@ -204,7 +204,7 @@ class TaskRecord:
     asked: int = 0
     """How many questions it has asked for ``inputs``, which makes their keys unique for its life (XTASK-09)."""
     inputs: Mapping[str, Any] = EMPTY
-    """The questions that a stateless requestor is to answer, as they go on the wire, by key."""
+    """The questions for a stateless requestor, in their wire form, by key."""
     waiters: list[Any] = attrs.field(factory=list)
     """The cookies of the calls that wait for its outcome."""
     outcome: TaskOutcome | None = None
@@ -229,7 +229,7 @@ class TaskRecord:
         return self.state in ENDED
 
     def cancel(self, moment: float) -> None:
-        """Cancel the task at ``moment``, in Unix time. Raises ``RequestError`` if it is over (TASK-26)."""
+        """Cancel the task at ``moment``, in Unix time. Raises ``RequestError`` if it has ended (TASK-26)."""
         what = (Direction.INCOMING, self.state, TaskInput.RECV_CANCEL)
         if what not in TASK_TABLE:
             data = {"taskId": self.id, "status": self.state.value}
@@ -266,7 +266,7 @@ class TaskLook:
     inputs: Mapping[str, Any]
     """Its questions without an answer, by key."""
     outcome: TaskOutcome | None
-    """Its outcome, if it is over."""
+    """The outcome, if the task has ended."""
 
 
 # Effects: what the store is to do
@@ -293,7 +293,7 @@ class StorePut:
     expires: float | None = None
     """When the store is to forget it, in Unix time; ``None`` for never."""
     lease: float | None = None
-    """For how many seconds it is this machine's. At 0 any machine may take it over; ``None``: it is over."""
+    """Seconds for which this machine owns the task. At 0 any machine may take it over; ``None``: it has ended."""
 
 
 @attrs.frozen
@@ -362,9 +362,9 @@ class Renewal:
     """The answer to ``StoreRenew``."""
 
     lost: Collection[str]
-    """The ids of tasks that are another machine's by now, or over, or gone."""
+    """The ids of tasks that another machine owns by now, or that have ended or are deleted."""
     adopted: Sequence[StoredTask]
-    """Tasks of machines that are gone. They are this machine's now."""
+    """Tasks of machines that are gone. This machine owns them now."""
 
 
 StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete | StoreFetch | StoreRenew
@@ -376,7 +376,7 @@ StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete | StoreFetch | Store
 
 @attrs.frozen
 class TaskReplied:
-    """The answer to a call. There is one for each cookie."""
+    """The answer to a call. Each cookie gets one."""
 
     cookie: Any
     """The cookie of the call."""
@@ -392,8 +392,8 @@ class TaskChanged:
     """A task changed, and the change is stored (TASK-30, TASK-38)."""
 
     change: Literal["created", "status", "expired"]
-    """The kind of change: it was created, its status or status message changed, or it is gone, its time over or
-    the memory needed."""
+    """The kind of change: created, a new status or status message, or deleted, because it expired or its memory was
+    needed."""
     task: Task
     """The task after the change."""
     owner: Owner
@@ -404,7 +404,7 @@ class TaskChanged:
 
 @attrs.frozen
 class TaskOrphaned:
-    """A task lost its work and is to be resumed: run its request again."""
+    """A task lost its work and is resumed by running its request again."""
 
     id: str
     """The task."""
@@ -447,7 +447,7 @@ class TaskTaken:
 
 
 TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskAnswered | TaskStoreFailed | TaskTaken
-"""Everything that a task machine reports."""
+"""The events of a task machine."""
 
 
 # Stored form
@@ -525,11 +525,11 @@ _STORED: Final[dict[str, Any]] = {
     "size": int,
 }
 _ADDED: Final[dict[str, tuple[Any, Any]]] = {"asked": (int, 0), "inputs": (Mapping, EMPTY)}
-"""Members that records of earlier versions do not have, each with its types and what stands for it."""
+"""Members that records of earlier versions lack, each with its types and its default."""
 
 
 def _members(text: bytes, key: str) -> Any:
-    """Return what a record says, each member of its type."""
+    """Return the values of a record, after checking the type of each member."""
     said = json.loads(text)
     if said["format"] != FORMAT or said["id"] != key:
         raise ValueError("another format, or another key")

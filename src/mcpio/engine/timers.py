@@ -22,7 +22,7 @@ K = TypeVar("K", int, tuple[int, int, int])
 
 
 class Timers(Generic[K]):
-    """At most one deadline for each key, in seconds on the caller's clock. Holds nothing while nothing is set.
+    """At most one deadline for each key, in seconds on the caller's clock. Empty while none is set.
 
     Keys are numbers, or alike tuples of numbers, so that deadlines of the same time have an order too.
     """

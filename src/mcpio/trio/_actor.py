@@ -55,7 +55,7 @@ class TrioActor(Actor):
             await self._end()
 
     async def _finish_writing(self) -> None:
-        """Wait until the last output is written: as long as the peer takes, or until the grace of ``close`` is over."""
+        """Wait until the last output is written: without limit, or until the grace of ``close`` expires."""
         if self._adapter.ending:
             with self._last_write:
                 await self._written.wait()

@@ -137,7 +137,7 @@ class TrioClientContext(ClientContext, Generic[C]):
     # Trio raises it at the next checkpoint instead.
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> C:
-        """Connect. Raises ConnectFailed, with nothing left behind."""
+        """Connect. Raises ConnectFailed, after cleaning up."""
         if self._manager is not None:
             raise RuntimeError("this context manager is in use: make another for a second client")
         check_in_trio("clients")
@@ -154,7 +154,7 @@ class TrioClientContext(ClientContext, Generic[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client, and wait until nothing of it is left."""
+        """Close the client, and wait until all its tasks have ended."""
         try:
             self._client.close()
             with trio.CancelScope(shield=True):
@@ -164,7 +164,7 @@ class TrioClientContext(ClientContext, Generic[C]):
             await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Leave the nursery without letting it wrap ``error``, which is about to leave the block.
+        """Leave the nursery so that it does not wrap ``error``, which is about to leave the block.
 
         The client is closed, so the tasks of the nursery end. They are not cancelled, which would cut off the clean-up
         of a lifespan.
@@ -200,7 +200,7 @@ async def start_client(
 
 
 async def shake_hands(client: C) -> C:
-    """Initialize a client and return it. Raises ConnectFailed, with nothing of the client left."""
+    """Initialize a client and return it. Raises ConnectFailed, after cleaning up."""
     try:
         await client.initialize()
     except BaseException:
@@ -222,7 +222,7 @@ async def carry(
     timekeeper: Timekeeper | None = None,
     task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one session, with its handlers, until it is over; ``timekeeper`` is one that runs already."""
+    """Run one session, with its handlers, until it ends; ``timekeeper`` is an existing one to use."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
             if timekeeper is None:

@@ -1,4 +1,4 @@
-"""What the drivers that all event loops share need of Trio."""
+"""The interface of the shared drivers to Trio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcpio.trio._timekeeper import Signal
 __all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
-"""What a stream raises that is closed or broken."""
+"""The exceptions that a closed or broken stream raises."""
 
 
 class TrioEventLoop:
@@ -61,7 +61,7 @@ class TrioEventLoop:
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
     async def checkpoint(self) -> None:
-        """Let other tasks run."""
+        """Yield to other tasks."""
         await trio.lowlevel.checkpoint()
 
     async def open_stream(
@@ -84,7 +84,7 @@ class TrioEventLoop:
         return secured
 
     def is_readable(self, stream: Any) -> bool:
-        """Ask the system whether there is something to read."""
+        """Ask the system whether input is waiting."""
         inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
 
@@ -94,7 +94,7 @@ class TrioEventLoop:
 
 
 def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
-    """Turn on TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
+    """Enable TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
     if seconds is None or not isinstance(stream, trio.SocketStream):
         return
     set_tcp_keep_alive(stream.socket, seconds)

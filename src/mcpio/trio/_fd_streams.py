@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 RECEIVE_SIZE: Final = 65536
-"""Bytes requested by one read: what a Linux pipe holds. With more, every read would allocate by mmap."""
+"""Bytes requested by one read: the capacity of a Linux pipe. Larger reads would allocate by mmap."""
 
 
 LONGEST_PAUSE: Final = 63
@@ -63,7 +63,7 @@ class FdWriter(Protocol):
         ...
 
     def send_eof(self) -> None:
-        """Tell the peer that no more output comes, where that is possible, and close."""
+        """End the output, if the peer can see that, and close."""
         ...
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class StdioStream(FdStream):
         self._sent_eof = False
 
     async def send_eof(self) -> None:
-        """Close the output and keep the input open. A second call does nothing."""
+        """Close the output and keep the input open. Further calls do nothing."""
         if self._closed:
             raise trio.ClosedResourceError("the stream is closed")
         self._check_sending()
@@ -241,7 +241,7 @@ class PollReader:
             trio.lowlevel.notify_closing(self._fd)
 
     async def _wait_readable(self) -> None:
-        """Wait until there is something to read, or until ``end_when_empty``."""
+        """Wait until input is waiting, or until ``end_when_empty``."""
         try:
             await trio.lowlevel.wait_readable(self._fd)
         except trio.ClosedResourceError:
@@ -284,7 +284,7 @@ class PollWriter:
         self.ends_for_peer = ends_for_peer
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``: first without waiting, then whenever there is room."""
+        """Write all of ``data``: first without waiting, then whenever the descriptor is writable."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._fd == -1:
             raise trio.ClosedResourceError("the stream is closed")
@@ -308,7 +308,7 @@ class PollWriter:
             raise _as_trio_error(exc, self._fd) from exc
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
+        """Wait until the descriptor is writable."""
         if self._fd == -1:
             raise trio.ClosedResourceError("the stream is closed")
         if self._pollable:

@@ -1,4 +1,4 @@
-"""Where a Ctrl-C may be delivered.
+"""The places where a Ctrl-C may be delivered.
 
 Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. In the middle of an engine or a
 driver it would leave a state from which the session cannot end, and a program that waits for that end would hang.
@@ -18,11 +18,11 @@ __all__ = ["interruptible", "uninterruptible"]
 K = TypeVar("K", bound=type)
 
 interruptible = disable_ki_protection
-"""Let a Ctrl-C be raised in a function again, and in what it calls."""
+"""Allow a Ctrl-C to be raised in a function, and in the functions that it calls."""
 
 
 def uninterruptible(kind: K) -> K:
-    """Hold back a Ctrl-C in the methods of a class, and in what they call. A class decorator."""
+    """Defer a Ctrl-C in the methods of a class, and in the functions that they call. A class decorator."""
     for member in vars(kind).values():
         if isinstance(member, FunctionType):
             enable_ki_protection(member)

@@ -21,7 +21,7 @@ class QuickSocketStream(FdStream):
         self._has_ended = False
 
     async def send_eof(self) -> None:
-        """Half-close the connection. A second call does nothing."""
+        """Half-close the connection. Further calls do nothing."""
         super()._check_sending()
         await self._stream.send_eof()
         self._has_ended = True

@@ -38,5 +38,5 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
 
 
 def hosted_tasks(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
-    """Let tasks run during a block. At its end they are stopped, and their outcomes are stored."""
+    """Run tasks during a block. At its end they are stopped, and their outcomes are stored."""
     return task_host.hosted_tasks(tasks, task_host.TaskHost(runtime, trio.current_time), state, last_moment)

@@ -59,7 +59,7 @@ class ChannelAdapter:
         connection.receive_message(text, trio.current_time())
 
     def send_now(self, connection: Connection) -> None:
-        """Do nothing: a channel cannot tell whether it has room, so all is left to ``send``."""
+        """Do nothing: a channel does not tell whether ``send`` would wait, so ``send`` does all the writing."""
 
     async def send(self, connection: Connection) -> None:
         """Send every message that the engine has."""
@@ -70,7 +70,7 @@ class ChannelAdapter:
             connection.set_unwritten(0)
 
     def session_lost(self) -> None:
-        """Do nothing: there is no other channel."""
+        """Do nothing: this adapter has only one channel."""
 
     async def aclose(self) -> None:
         """Close the channel."""

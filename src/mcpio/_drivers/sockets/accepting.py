@@ -45,16 +45,16 @@ class ServerSockets(Protocol):
     async def stream(
         self, accepted: Any, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
     ) -> tuple[ByteStream, Any] | None:
-        """Return the stream of an accepted connection, and its TLS object if there is a context.
+        """Return the stream of an accepted connection, and its TLS object, if it has a context.
 
         ``None`` if the TLS handshake fails, or takes longer than ``timeout`` seconds.
         """
 
     async def abandon(self, accepted: Any) -> None:
-        """Close an accepted connection forcefully. A second call does nothing."""
+        """Close an accepted connection forcefully. Further calls do nothing."""
 
     async def close_all(self, listeners: Sequence[Any]) -> None:
-        """Close listeners, even if cancelled. A second call does nothing. Failures are logged."""
+        """Close listeners, even if cancelled. Further calls do nothing. Failures are logged."""
 
 
 class Acceptor:
@@ -212,7 +212,7 @@ class _Room:
         self._released = loop.event()
 
     def try_take(self) -> bool:
-        """Take a place if there is one, and return whether there was."""
+        """Take a slot if one is free, and return whether one was."""
         if not self._free:
             return False
         self._free -= 1

@@ -102,7 +102,7 @@ class SocketConnector(Generic[D]):
         return self.adapter
 
     async def disconnect(self, adapter: TransportAdapter) -> str:
-        """Close a lost connection, and return what is known of its end."""
+        """Close a lost connection, and return an error that describes its end."""
         await close_forcefully(adapter, self._loop)
         return "the connection was lost"
 
@@ -166,7 +166,7 @@ async def connect_socket(
     name: str,
     keep_alive: float | None,
 ) -> ByteStream:
-    """Return a new connection, with TLS if there is a ``context``; ``name`` must be in the server's certificate."""
+    """Return a new connection, with TLS if ``context`` is given; the server's certificate must have ``name``."""
     stream = await loop.open_stream(host, port, unix, keep_alive)
     if context is None:
         return stream

@@ -1,4 +1,4 @@
-"""What is known of the client of a connection, and the options of servers on sockets."""
+"""The client of a connection, as a server sees it, and the options of servers on sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INDIVIDUAL: Final = ("commonName", "emailAddress", "serialNumber", "userId", "x
 
 @attrs.frozen
 class SocketPeer:
-    """What a connection tells about its client."""
+    """The client of a connection: its address and certificate."""
 
     address: Any = None
     """The client's address, as ``socket.getpeername`` returns it: for TCP the host comes first; for a Unix socket a
@@ -81,11 +81,11 @@ class ServeSocketOptions(TypedDict, total=False):
     first_message_timeout: float | None
     """Seconds for a client to send its first message; 10 by default, ``None`` for no limit."""
     idle_timeout: float | None
-    """Seconds after which a connection is closed that receives nothing and has no running request; ``None``, the
-    default, keeps it open. A client that pings is not idle."""
+    """Seconds without input and without running requests after which a connection is closed; ``None``, the default,
+    sets no limit. Pings count as input."""
     end_timeout: float | None
-    """Seconds that running requests have after a client ended its side of the connection. It may wait for the
-    answers, or be gone, which looks the same. 60 by default; ``None`` for no limit."""
+    """Seconds that running requests have after a client closed its output, because it may still wait for the answers,
+    or be gone, which looks the same. 60 by default; ``None`` for no limit."""
     handshake_timeout: float | None
     """Seconds for the TLS handshake; 10 by default."""
     tcp_keep_alive: float | None

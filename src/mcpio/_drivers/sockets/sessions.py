@@ -23,7 +23,7 @@ __all__ = ["LAST_WRITES", "ActiveSet", "ServingContext", "SessionHandler", "Stre
 T = TypeVar("T")
 
 LAST_WRITES: Final = 0.4
-"""Seconds, after the grace of the end, to write what is left."""
+"""Seconds, after the grace of the end, to write the remaining output."""
 
 END_TIMEOUT: Final = 60.0
 """The default of ``ServeSocketOptions.end_timeout``, in seconds."""
@@ -33,7 +33,7 @@ FIRST_MESSAGE_TIMEOUT: Final = 10.0
 
 
 class ServingContext(Protocol):
-    """What all connections of a server share that is being served."""
+    """State shared by all connections of a server while it is served."""
 
     @property
     def server(self) -> Server:
@@ -53,7 +53,7 @@ class ServingContext(Protocol):
     async def carry(
         self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
     ) -> None:
-        """Run one session, with its handlers, until it is over, and close its transport."""
+        """Run one session, with its handlers, until it ends, and close its transport."""
 
 
 class ActiveSet(Generic[T]):
@@ -105,7 +105,7 @@ class SessionHandler:
         self._is_closing = False
 
     async def serve_session(self, adapter: TransportAdapter, principal: Hashable) -> None:
-        """Serve one client until its session is over, and close the transport. Never raises for the client."""
+        """Serve one client until its session ends, and close the transport. Never raises for the client's input."""
         context = self._context
         if self._is_closing:
             await close_forcefully(adapter, context.loop)
@@ -164,7 +164,7 @@ class StreamHandler:
         self._find_principal = options.get("principal")
 
     async def receive(self, stream: Any, peer: SocketPeer) -> None:
-        """Handle a connection until it is over, and close its stream. Nothing that the client does raises here."""
+        """Handle a connection until it ends, and close its stream. Never raises for the client's input."""
         try:
             principal = await self._principal(peer)
         except Exception as error:
@@ -175,10 +175,10 @@ class StreamHandler:
         await self._sessions.serve_session(self._make_adapter(stream), principal)
 
     def retire(self) -> None:
-        """Do nothing: a session goes on until it is closed."""
+        """Do nothing: a session continues until it is closed."""
 
     def make_room(self) -> None:
-        """Do nothing: only its client knows whether a session is still needed."""
+        """Do nothing: only the client knows whether a session is still needed."""
 
     def close(self, grace: float) -> None:
         """Start closing all sessions."""
@@ -196,7 +196,7 @@ class StreamHandler:
 
 
 class _SilenceTimer:
-    """Closes a session whose client sends no first message, or nothing for too long. Checks at its own deadlines."""
+    """Closes a session whose client sends no first message, or is idle for too long. Checks at its own deadlines."""
 
     def __init__(
         self, session: ServerSession, context: ServingContext, first: float | None, idle: float | None

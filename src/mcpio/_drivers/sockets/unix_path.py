@@ -56,7 +56,7 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, sleep: Sleep) -> A
 
 @asynccontextmanager
 async def _locked(directory: str, sleep: Sleep) -> AsyncIterator[None]:
-    """Lock a directory while a socket's file is checked, removed and made anew.
+    """Lock a directory while a socket's file is checked, removed and created again.
 
     Between the check and the removal, another server that starts might put its own file there. The lock ends with the
     process, and leaves no file. Raises OSError with ``EAGAIN`` if another process holds it for too long.

@@ -60,7 +60,7 @@ def claim_stdio() -> Iterator[ClaimedStdio]:
 
 
 _claims: list[ClaimedStdio] = []
-"""The open block, if there is one."""
+"""The open block, or ``None``."""
 
 
 def _is_there(fd: int, file: object) -> bool:
@@ -91,7 +91,7 @@ def _private_copy(fd: int, there: list[int]) -> int:
 
 
 def _point(standard_fd: int, fd: int) -> None:
-    """Make a standard descriptor refer to what ``fd`` refers to, and close ``fd``."""
+    """Make a standard descriptor refer to the file of ``fd``, and close ``fd``."""
     os.dup2(fd, standard_fd)
     os.close(fd)
 

@@ -84,7 +84,7 @@ class StdioClient(Client):
         return self._children.child
 
     async def _explained(self, error: Exception) -> Exception:
-        """Return an error with what is known of the child: how it ended, and what it last wrote to standard error.
+        """Return an error that describes the child's end: its exit status, and its last standard error output.
 
         Standard error is known where it is captured.
         """

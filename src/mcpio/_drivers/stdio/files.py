@@ -40,14 +40,14 @@ class Access(enum.Enum):
     POLL = "poll"
     """Calls never block: they raise BlockingIOError, and the system's poller tells when to call again."""
     READY = "ready"
-    """Calls never block, for there is always something to read and room to write. Pollers refuse such a file."""
+    """Calls never block, because such files are always readable and writable. Pollers reject them."""
     THREAD = "thread"
     """Calls may block, so they belong into a thread."""
 
 
 @attrs.frozen
 class InputFile:
-    """What to read, and how. Whoever gets it owns the descriptor."""
+    """The input and how to read it. The receiver owns the descriptor."""
 
     fd: int
     access: Access
@@ -58,7 +58,7 @@ class InputFile:
 
 @attrs.frozen
 class OutputFile:
-    """Where to write, and how. Whoever gets it owns the descriptor."""
+    """The output and how to write it. The receiver owns the descriptor."""
 
     fd: int
     access: Access
@@ -72,7 +72,7 @@ class OutputFile:
 
 
 def inherited_input(fd: int) -> InputFile:
-    """Return how to read ``fd``. Closing what is returned does not close ``fd``, which stays the caller's."""
+    """Return how to read ``fd``. Closing the result does not close ``fd``, which stays the caller's."""
     kind = _kind(fd)
     read = _read_terminal if kind is _Kind.TERMINAL else os.read
     if kind is _Kind.FILE:

@@ -15,7 +15,7 @@ assert not TYPE_CHECKING or sys.platform != "win32"
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to a process group, if there is one."""
+    """Send a signal to a process group, if it exists."""
     # Refused for a program that changed its user: the end of its input is the only request that reaches it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 StderrSink = Literal["inherit", "discard", "capture"] | Callable[[str], object]
-"""Where a child's standard error goes: to this process's own, nowhere, into ``stderr_tail`` only, or there and to a
-function, line by line."""
+"""Destination of a child's standard error: this process's own, nowhere, only ``stderr_tail``, or that and a function,
+line by line."""
 
 
 class ProcessOptions(TypedDict, total=False):
@@ -73,7 +73,7 @@ INHERITED_VARIABLES: Final = (
 
 
 class Stderr(enum.Enum):
-    """Where a child's standard error goes."""
+    """Destination of a child's standard error."""
 
     INHERIT = "inherit"
     DISCARD = "discard"
@@ -119,7 +119,7 @@ def _reason(exc: OSError, program: str, cwd: str | None) -> str:
 
 
 def environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, str]:
-    """Return the environment of a child. Raises TypeError for a value that is no text."""
+    """Return the environment of a child. Raises TypeError for a value that is not a str."""
     base = dict(os.environ) if inherit_env else default_environment()
     given = dict(env or {})
     for name, value in given.items():

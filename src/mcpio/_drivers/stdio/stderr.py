@@ -15,7 +15,7 @@ MAX_LINE: Final = 65536
 
 
 class StderrLines:
-    """Takes what a child writes to its standard error.
+    """Collects a child's standard error.
 
     ``sink`` is called with each line. If it raises an Exception, that is logged, the sink is not called again, and
     reading continues. Any other BaseException propagates.
@@ -36,7 +36,7 @@ class StderrLines:
         return kept.decode("utf-8", "replace")
 
     def take(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Process the next bytes."""
         self._tail += data
         if len(self._tail) > 2 * TAIL_SIZE:
             del self._tail[:-TAIL_SIZE]

@@ -93,14 +93,14 @@ class WebSocketAdapter:
             self._tell_end(self._end, connection)
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. Nothing is awaited, so no cancellation can tear a frame."""
+        """Write without waiting, as much as the stream accepts, so that no cancellation can split a frame."""
         if self._send_nowait is not None and not self._sending and not self._rest:
             self._pull(connection)
             self._try_to_send(self._send_nowait)
             connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else about 64 KiB of the engine's output."""
+        """Write unsent output, or else about 64 KiB of the engine's output."""
         self._sending = True
         try:
             if not self._rest:
@@ -120,7 +120,7 @@ class WebSocketAdapter:
             self._sending = False
 
     def session_lost(self) -> None:
-        """Do nothing: there is no other stream."""
+        """Do nothing: this adapter has only one stream."""
 
     async def aclose(self) -> None:
         """Close the WebSocket, unless a frame is torn, and the stream. Waits for the peer's close frame."""
@@ -133,7 +133,7 @@ class WebSocketAdapter:
             await self.stream.aclose()
 
     def close_by(self, deadline: float) -> None:
-        """Do not let ``aclose`` wait beyond that time for the peer to close too."""
+        """Set the time at which ``aclose`` stops waiting for the peer's close."""
         self._closing.deadline = min(self._closing.deadline, deadline)
 
     # Reading
@@ -160,7 +160,7 @@ class WebSocketAdapter:
         connection.close(self._now(), grace=LAST_WRITE)
 
     def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
-        """Tell the engine how the WebSocket ended."""
+        """Report to the engine how the WebSocket ended."""
         self._end = None
         if self._end_is_loss and connection.phase is not Phase.CLOSING:
             raise ConnectionResetError("the peer closed the WebSocket") from (

@@ -51,7 +51,7 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
     headers: Mapping[str, str]
     """Header fields of the opening request, such as ``Authorization``."""
     ssl_context: ssl.SSLContext | None
-    """The TLS context for ``wss://``; ``None`` trusts what the system trusts."""
+    """The TLS context for ``wss://``; ``None`` uses the system's trusted certificates."""
     tcp_keep_alive: float | None
     """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
 

@@ -71,7 +71,7 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
 
 @uninterruptible
 class TrioHttpActor(HttpActor):
-    """Runs one client until its connection has ended and the server was told."""
+    """Runs one client until its connection has ended and the server was notified."""
 
     def __init__(self, setup: HttpSetup, carriers: trio.Nursery, runtime: TrioRuntime) -> None:
         timekeeper = Timekeeper()

@@ -24,13 +24,13 @@ class HttpTimeouts:
     head: float | None = attrs.field(default=10.0, converter=seconds)
     """For the TLS handshake, and for a request head: from its first byte, or from the beginning of the connection."""
     body: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a request body, beside the time that its bytes earn by ``rate``. In HTTP/2 it starts anew as long as other
-    bodies on the connection come at that rate."""
+    """For a request body, in addition to the time that its bytes earn by ``rate``. In HTTP/2 it restarts as long as
+    other bodies on the connection arrive at that rate."""
     idle: float | None = attrs.field(default=75.0, converter=seconds)
     """From the end of a response to the next request."""
     write: float | None = attrs.field(default=30.0, converter=seconds)
-    """For reading a piece of a response, beside the time that its bytes earn by ``rate``. A client that takes longer
-    is disconnected."""
+    """For reading a piece of a response, in addition to the time that its bytes earn by ``rate``. A client that takes
+    longer is disconnected."""
     rate: float = attrs.field(default=4096.0, validator=attrs.validators.gt(0))
     """The least average bytes a second at which bodies and responses must progress. Longer ones may take longer."""
 

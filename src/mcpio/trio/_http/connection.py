@@ -101,7 +101,7 @@ class HttpConnection:
         return self._life.state is State.IDLE and not self._parser.has_more
 
     def wake(self, exchange: Hashable) -> None:
-        """Write what the host has of a response. The host calls this in its drain."""
+        """Write the host's output of a response. The host calls this in its drain."""
         if exchange != self._exchange or self._is_writing:
             return  # the task that writes pulls until there is nothing left
         if self._may_write_now:
@@ -129,7 +129,7 @@ class HttpConnection:
     # The reader
 
     async def run(self, data: bytes = b"") -> None:
-        """Serve until the connection ends; nothing that the client does raises here. ``data`` was read before."""
+        """Serve until the connection ends; never raises for the client's input. ``data`` was read earlier."""
         if data:
             self._parser.feed(data)
         try:
@@ -236,7 +236,7 @@ class HttpConnection:
     async def _leave_http(
         self, websockets: WebSocketHandler, head: ParsedHead, answer: AcceptedHandshake | Rejection, principal: Hashable
     ) -> None:
-        """Answer a request for WebSocket: the connection goes on in that protocol, or ends."""
+        """Answer a request for WebSocket: the connection continues in that protocol, or ends."""
         if isinstance(answer, Rejection):
             self._step(Input.RECV_HEAD)
             self._step(Input.SEND_HEAD)
@@ -290,7 +290,7 @@ class HttpConnection:
     # Writing
 
     def _write_now(self) -> None:
-        """Write what the host has of the response, as far as the socket takes it."""
+        """Write the host's output of the response, as much as the socket accepts."""
         while self._exchange is not None and (data := self._pull()) is not None:
             self._write(data)
             if self._is_writing:
@@ -308,7 +308,7 @@ class HttpConnection:
             self._write_later(data[sent:])
 
     def _write_later(self, unsent: bytes) -> None:
-        """Start the task that writes what the socket did not take, and then what the host has."""
+        """Start the task that writes the rest that the socket did not accept, and then further output."""
         self._is_writing = True
         self._unsent += unsent
         self._nursery.start_soon(self._write_rest)
@@ -331,7 +331,7 @@ class HttpConnection:
         self._finish()
 
     def _pull(self) -> bytes | None:
-        """Take the next piece of the response from the machine as bytes; ``None`` if there is none now.
+        """Pull the next piece of the response as bytes; ``None`` if no output is ready.
 
         A piece is about 64 KiB, the most that is held here beside one read: the rest stays in the machine, which
         counts it in ``held.unwritten``.
@@ -366,7 +366,7 @@ class HttpConnection:
         return b""
 
     def _finish(self) -> None:
-        """Go on to the next request, or to the end, if a whole response is written."""
+        """Continue with the next request, or the end, if a whole response is written."""
         if self._exchange is not None or self._life.state not in _ANSWERING:
             return
         if self._step(Input.SEND_END) is Action.REUSE:
@@ -384,7 +384,7 @@ class HttpConnection:
             self.abort()
 
     def _lose(self) -> None:
-        """Tell the machine that nothing more of the exchange comes or goes."""
+        """Report to the machine that the exchange has no more input or output."""
         self._items.clear()
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None

@@ -82,7 +82,7 @@ class Parser(Protocol):
     """Reads the requests of one connection."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that arrived; ``b""`` is the end of input."""
+        """Process received bytes; ``b""`` is the end of input."""
 
     def next_event(self) -> ParserEvent | None:
         """Return the next event of the current request; ``None`` means "feed me".
@@ -246,7 +246,7 @@ class H11Parser:
         self._is_empty = True  # h11 was given nothing of this request; asking it would cost as much as an answer
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that arrived; ``b""`` is the end of input."""
+        """Process received bytes; ``b""`` is the end of input."""
         if self._is_empty and data:
             try:
                 found = self._head.feed(data)
@@ -338,7 +338,7 @@ class HttptoolsParser:
         self._has_ended = False
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that arrived; ``b""`` is the end of input."""
+        """Process received bytes; ``b""`` is the end of input."""
         if self._is_over:
             return
         if self._held is not None:
@@ -395,7 +395,7 @@ class HttptoolsParser:
     # Callbacks of httptools
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request."""
         self._is_between = False
         self._target = b""
         self._fields = []
@@ -464,7 +464,7 @@ class HttptoolsParser:
         self._tail = (self._tail + data[-3:])[-3:]
 
     def _end_of_piece(self, data: bytes, position: int) -> int:
-        """Return where to cut the bytes of a body so that httptools sees nothing of the next request.
+        """Return where to cut the bytes of a body so that httptools does not read into the next request.
 
         A chunked body ends with an empty line, though not every empty line is its end.
         """

@@ -1,4 +1,4 @@
-"""HTTP/1.1 responses as bytes. One writer per connection, whichever parser reads the requests."""
+"""HTTP/1.1 responses as bytes. Each connection has one writer, for either parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ResponseWriter:
         self._is_bodiless = self._is_chunked = False
 
     def head(self, request: ParsedHead | None, status: int, headers: Headers, *, closes: bool) -> bytes:
-        """Return the head of a response; ``request`` is None where none could be parsed.
+        """Return the head of a response; ``request`` is None if no request could be parsed.
 
         Without ``content-length`` the body is chunked, or for an HTTP/1.0 client ends with the connection.
         ``closes`` ends the connection after this response in any case. Raises ValueError for a header field that

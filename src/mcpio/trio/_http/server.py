@@ -300,13 +300,13 @@ class HttpConnectionHandler:
         )
 
     def make_room(self) -> None:
-        """Close a connection between two requests, if there is one."""
+        """Close a connection between two requests, if any."""
         idle = next((connection for connection in self._connections if connection.is_idle), None)
         if idle is not None:
             idle.abort()
 
     def retire(self) -> None:
-        """Have each connection end with its next answer."""
+        """Make each connection end with its next answer."""
         self._is_retiring = True
         for connection in self._connections:
             connection.retire()

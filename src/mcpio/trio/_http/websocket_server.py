@@ -33,10 +33,9 @@ class WebSocketListening:
     """A server that listens."""
 
     url: str
-    """Where clients find it, ``ws+unix://`` for a Unix socket. With ``listeners`` that have no address of their own,
-    the path only."""
+    """The URL for clients, ``ws+unix://`` for a Unix socket. With ``listeners`` without addresses, only the path."""
     port: int | None
-    """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
+    """The port, also if port 0 was given; ``None`` if it is not a TCP socket."""
 
 
 async def serve_websocket(

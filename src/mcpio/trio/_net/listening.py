@@ -1,4 +1,4 @@
-"""Listeners on Trio, and what the acceptor needs of Trio."""
+"""Listeners on Trio, and the acceptor's interface to Trio."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Sockets:
         *,
         https_compatible: bool,
     ) -> tuple[trio.abc.Stream, Any] | None:
-        """Shake hands as a server, if there is a context."""
+        """Perform the TLS handshake as a server, if a context is given."""
         if context is None:
             return accepted, None
         secured = trio.SSLStream(accepted, context, server_side=True, https_compatible=https_compatible)
@@ -83,7 +83,7 @@ class _Sockets:
 
 
 async def close_all(listeners: Sequence[Listener]) -> None:
-    """Close listeners, shielded from cancellation. A second call does nothing. Failures are logged."""
+    """Close listeners, shielded from cancellation. Further calls do nothing. Failures are logged."""
     with trio.CancelScope(shield=True):
         for listener in listeners:
             try:
@@ -111,7 +111,7 @@ async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bo
 
 
 async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
-    """Listen on every address of a host; with port 0 on one only, since each would get a port of its own.
+    """Listen on every address of a host; with port 0 on one only, since each would get a different port.
 
     Raises OSError if an address is not available; its ``filename`` is the address, so that the text names it.
     """

@@ -39,7 +39,7 @@ _LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
 
 @attrs.frozen
 class ServingContext:
-    """Shared by all connections of a server that is being served, until the last of them is over."""
+    """Shared by all connections of a server while it is served, until the last of them has ended."""
 
     server: Server
     state: Any
@@ -64,13 +64,13 @@ class ConnectionHandler(Protocol):
     """Handles the connections of a server."""
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
-        """Handle a connection until it is over, and close its stream. Nothing that the client does raises here."""
+        """Handle a connection until it ends, and close its stream. Never raises for the client's input."""
 
     def make_room(self) -> None:
-        """Close an idle connection, if there is one, since another client waits."""
+        """Close an idle connection, if any, because another client waits."""
 
     def retire(self) -> None:
-        """Have each connection end after the request that it serves next, or is serving now."""
+        """Make each connection end after its current request, or its next one."""
 
     def close(self, grace: float) -> None:
         """Start closing all connections gracefully. Running requests have ``grace`` seconds."""

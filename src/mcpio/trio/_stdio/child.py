@@ -39,5 +39,5 @@ class Child(Protocol):
         ...
 
     def end_stdout(self) -> None:
-        """Let ``stdout`` end once it is empty: no process of the group is alive, but another may hold it open."""
+        """End ``stdout`` once it is empty: no process of the group is alive, but another may hold it open."""
         ...

@@ -128,7 +128,7 @@ class _Children:
         return words
 
     def close(self) -> None:
-        """Start ending the child, if there is one."""
+        """Start ending the child, if it runs."""
         if self._has_child:
             self.child.close()
 

@@ -1,4 +1,4 @@
-"""What differs between POSIX and Windows, under common names: the only module that chooses between them."""
+"""Common names for the differences between POSIX and Windows; the only module that chooses between them."""
 
 from __future__ import annotations
 

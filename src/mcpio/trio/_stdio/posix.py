@@ -53,7 +53,7 @@ async def start_child(
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Make a pipe, each of whose ends is closed by its stack. No other child inherits it."""
+    """Open a pipe, each of whose ends is closed by its stack. Other children do not inherit it."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)

@@ -24,7 +24,7 @@ class StderrReader(StderrLines):
     def __init__(self, source: FdReader | None, sink: Callable[[str], object] | None) -> None:
         super().__init__(sink)
         self.ended = trio.Event()
-        """Set when nothing more is read."""
+        """Set when reading has ended."""
         self._source = source
         if source is None:
             self.ended.set()

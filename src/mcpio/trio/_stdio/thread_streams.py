@@ -65,7 +65,7 @@ class ThreadWriter:
             await self._calls.settle()
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write nothing and return 0: whether a write would block cannot be known."""
+        """Write nothing and return 0, because whether a write would block is unknown."""
         self._calls.check()
         return 0
 

@@ -32,13 +32,13 @@ assert not TYPE_CHECKING or sys.platform == "win32"
 
 
 def open_input(fd: int) -> FdReader:
-    """Give an input over ``fd``, which stays the caller's: blocking reads in a thread, for want of anything better."""
+    """Return an input over ``fd``, which stays the caller's: blocking reads in a thread."""
     _make_binary(fd)
     return ThreadReader(os.dup(fd))
 
 
 def open_output(fd: int) -> FdWriter:
-    """Give an output over ``fd``, which stays the caller's: blocking writes in a thread."""
+    """Return an output over ``fd``, which stays the caller's: blocking writes in a thread."""
     _make_binary(fd)
     return ThreadWriter(os.dup(fd))
 
@@ -46,7 +46,7 @@ def open_output(fd: int) -> FdWriter:
 async def start_child(
     argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, stderr: Stderr, die_with_parent: bool
 ) -> Child:
-    """Start a child in a process group and a job of its own, with pipes.
+    """Start a child in a new process group and a new job, with pipes.
 
     Every child dies with its parent here: the job ends when its last handle is closed.
     """
@@ -93,7 +93,7 @@ class _WindowsChild:
             self._process.kill()
 
     def group_left(self) -> bool:
-        """Whether something is left: nothing, for closing the job ends what the child left."""
+        """Whether any process is left: never, because closing the job ends them all."""
         self._job.close()
         return False
 
@@ -102,7 +102,7 @@ class _WindowsChild:
         return None
 
     def end_stdout(self) -> None:
-        """Nothing to do: whatever might hold it open ended with the job."""
+        """Do nothing: no process that could hold it open outlives the job."""
 
 
 class _ClosableSend(Protocol):
@@ -131,7 +131,7 @@ class _PipeOutput:
 
 
 class _Job:
-    """A job object that holds a child and what it starts, and ends them when it is closed.
+    """A job object that holds a child and its descendants, and ends them when it is closed.
 
     Where the system refuses one (a parent's job without nesting), only the child itself can be killed.
     """

@@ -96,7 +96,7 @@ class Http2Connection:
         self._work.set()
 
     def retire(self) -> None:
-        """Tell the client to open no more streams: it knows which of its requests are served."""
+        """Announce with GOAWAY that no more streams are accepted, and which requests are still served."""
         self.close()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Http2Connection:
         self._scope.cancel()
 
     def handle_timeout(self) -> None:
-        """Act on deadlines that have passed."""
+        """Handle the expired deadlines."""
         try:
             self._streams.handle_timeout()
         except Exception as error:
@@ -118,7 +118,7 @@ class Http2Connection:
         self._apply()
 
     async def run(self, data: bytes = b"") -> None:
-        """Serve until the connection ends; nothing that the client does raises here. ``data`` was read before."""
+        """Serve until the connection ends; never raises for the client's input. ``data`` was read earlier."""
         try:
             async with trio.open_nursery() as self._nursery:
                 with self._scope:
@@ -151,7 +151,7 @@ class Http2Connection:
         self._apply()
 
     async def _write(self) -> None:
-        """Write until there will be nothing more. A client that reads too slowly is disconnected."""
+        """Write until no more output can follow. A client that reads too slowly is disconnected."""
         with contextlib.suppress(*BROKEN):
             while True:
                 data = self._streams.data_to_send()

@@ -64,7 +64,7 @@ class ConnectionFault(Exception):
 
 
 class FrameReader:
-    """Splits the bytes after the preface into frames. It buffers less than one frame beside the last read."""
+    """Splits the bytes after the preface into frames. It buffers less than one frame besides the last read."""
 
     is_in_head: bool
     """Whether a head is incomplete, so that only its CONTINUATION frames may follow."""
@@ -78,7 +78,7 @@ class FrameReader:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that arrived."""
+        """Store received bytes."""
         self._data += data
 
     def next_frame(self) -> Frame | None:
@@ -116,7 +116,7 @@ class FrameReader:
 
 
 def cost(frame: Frame) -> int:
-    """Return what a frame costs of the budget.
+    """Return the cost of a frame in the budget.
 
     Frames that make or continue a request are free, since limits of their own bound requests. All others cost 1:
     resets, pings, settings, priorities, window updates, unknown frames, and short pieces of bodies.
@@ -143,7 +143,7 @@ class FrameBudget:
         self._since = now
 
     def spend(self, count: int, now: float) -> bool:
-        """Take ``count`` from the budget; return whether it sufficed."""
+        """Subtract ``count`` from the budget; return whether it sufficed."""
         if not count:
             return True
         self._left = min(self.MOST, self._left + (now - self._since) * self.RATE) - count

@@ -1,4 +1,4 @@
-"""The streams of one HTTP/2 connection: h2 on one side, the HTTP machine on the other. Nothing here waits.
+"""The streams of one HTTP/2 connection: translate between h2 and the HTTP machine, without waiting.
 
 Each stream is one exchange, with a ``Lifecycle`` of its own. Response data that the client has no window for stays in
 the machine, except for the frame that is on its way.
@@ -51,7 +51,7 @@ CREDIT: Final = 16384
 """How many bytes of a window to consume before it is opened again: a quarter of its initial size."""
 
 _CONNECTION: Final = 0
-"""The key of the connection's own deadline, beside those of the streams."""
+"""The key of the connection's own deadline, among those of the streams."""
 
 
 @attrs.define(eq=False)
@@ -75,8 +75,8 @@ class Stream:
     piece: int = FRAME_BYTES
     """Bytes that the client has yet to read before the write deadline."""
     unsent: memoryview | None = None
-    """Response data taken from the machine that did not fit into the window, at most a frame; ``None`` until the head
-    of the response is out."""
+    """Response data of the machine that did not fit into the window, at most a frame; ``None`` until the head of the
+    response is sent."""
     is_stalled: bool = False
     """Whether it waits for the client to open a window."""
     sent_before: int = 0
@@ -102,7 +102,7 @@ class Http2Streams:
     requests: int
     """How many requests there have been."""
     end: ErrorCodes | None
-    """Why the connection ends once everything is written; ``None`` while it goes on."""
+    """Why the connection ends once everything is written; ``None`` while it continues."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Http2Streams:
     # Feed
 
     def receive(self, data: bytes) -> None:
-        """Take bytes that arrived; ``b""`` is the end of input, after which nothing can be written either."""
+        """Process received bytes; ``b""`` is the end of input, after which writing is impossible too."""
         if self.is_over:
             return
         if not data:
@@ -194,7 +194,7 @@ class Http2Streams:
             self._ready[stream.number] = None
 
     def handle_timeout(self) -> None:
-        """Act on deadlines that have passed."""
+        """Handle the expired deadlines."""
         self._now = trio.current_time()
         for number in self._timers.pop_expired(self._now):
             stream = None if self.is_over else self._streams.get(number)
@@ -213,7 +213,7 @@ class Http2Streams:
     # Pull
 
     def data_to_send(self) -> bytes:
-        """Return the next bytes to write; ``b""`` for nothing now. Call it when the bytes before are written."""
+        """Return the next bytes to write; ``b""`` if none are ready. Call it when earlier bytes are written."""
         self._now = trio.current_time()
         while self._ready and len(self._out) < PIECE and not self.is_over:
             number = next(iter(self._ready))
@@ -242,7 +242,7 @@ class Http2Streams:
 
     @property
     def is_congested(self) -> bool:
-        """Whether so much output waits to be written that nothing more should be read."""
+        """Whether too much output waits to read any more input."""
         return len(self._out) > PIECE
 
     @property
@@ -264,7 +264,7 @@ class Http2Streams:
                 self._fail(ErrorCodes.NO_ERROR)
 
     def lose(self) -> None:
-        """Drop all requests: the client is gone, or is to go."""
+        """Drop all requests, because the client is gone or must be disconnected."""
         if self.end is None:
             self.end = ErrorCodes.NO_ERROR
         streams, self._streams = tuple(self._streams.values()), {}
@@ -280,7 +280,7 @@ class Http2Streams:
     # Frames from the client
 
     def _take(self, frame: Frame) -> bool:
-        """Act on a frame; return whether another may follow."""
+        """Process a frame; return whether another may follow."""
         price = cost(frame)
         self._spend(price)
         if frame.kind == Kind.GOAWAY:
@@ -405,7 +405,7 @@ class Http2Streams:
         return next(incomplete, None)
 
     def _end_body(self, stream: Stream) -> None:
-        """Release the share of a body that is complete, or is no longer needed, to the others."""
+        """Release the share of a body that is complete, or no longer needed, to the other bodies."""
         was_full = self._received > self._body_bytes
         self._received -= stream.received
         stream.received = 0
@@ -452,7 +452,7 @@ class Http2Streams:
     # Responses
 
     def _advance(self, stream: Stream) -> None:
-        """Send one frame of a response, if there is one and a window for it; queue the stream again for more."""
+        """Send one frame of a response, if data and window allow it; queue the stream again for more."""
         if not stream.unsent and stream.exchange is not None and not self._pull(stream):
             return
         room, unsent = self._room(stream), stream.unsent or memoryview(b"")
@@ -478,7 +478,7 @@ class Http2Streams:
             self._ready[stream.number] = None
 
     def _pull(self, stream: Stream) -> bool:
-        """Take a part of a response from the machine, and send its head; return whether there is data to send."""
+        """Pull a part of a response from the machine, and send its head; return whether data is left to send."""
         room = self._room(stream)
         if stream.unsent is not None and room <= 0:
             self._await_window(stream)
