@@ -90,7 +90,7 @@ class ProtocolError(McpError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The caller asked for something that the state, the capabilities or the revision forbid. Nothing changed."""
+    """The state, the capabilities or the revision forbid a call of this program. Nothing changed."""
 
 
 class CapabilityMissing(LocalProtocolError):
@@ -112,7 +112,7 @@ class CapabilityMissing(LocalProtocolError):
 
 
 class MessageTooLarge(LocalProtocolError):
-    """A message is longer than this side may send (``Limits.sent_message_bytes``). Nothing changed.
+    """A message is longer than ``Limits.sent_message_bytes``. Nothing changed.
 
     ``size`` and ``limit`` are in bytes.
     """

@@ -301,7 +301,7 @@ class Answered(_Value):
 
 @event
 class ProtocolViolated(_Value):
-    """The peer broke a rule, and the connection goes on. If an answer was due, the engine has given it."""
+    """The peer broke a rule, and the connection continues. If an answer was due, the engine has sent it."""
 
     error: RemoteProtocolError
     """The fault; ``error.code`` is the JSON-RPC code."""

@@ -1,4 +1,4 @@
-"""Dialects that some peers speak beside the protocol, as tables of names, and the error codes of erlmcp.
+"""Dialects of some peers, as tables of names, and the error codes of erlmcp.
 
 Nothing of this is accepted or sent unless ``Options`` ask for it, and only in the handshake revisions: 2026-07-28
 forbids codes that it does not define, and has no old names.
@@ -32,7 +32,7 @@ class Alias:
     """The meaning of a notification of another name."""
 
     method: str
-    """The notification of the protocol that it stands for."""
+    """The equivalent notification of the protocol."""
     members: Mapping[str, tuple[str, ...]] = _NONE
     """The members of that notification, each with its path in the params received; empty if the params are the same."""
     needed: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Dialect:
     notifications: Mapping[str, Alias] = _NONE
     """Notifications, by their name in the dialect."""
     cancelling: frozenset[str] = frozenset()
-    """Those of them that may be requests too: the engine acts on them and answers ``{}``."""
+    """The dialect's notifications that may also be requests: the engine processes them and answers ``{}``."""
     closing: frozenset[str] = frozenset()
     """Requests to a server that it answers with ``{}``, and then closes gracefully."""
     tool_calls: frozenset[str] = frozenset()

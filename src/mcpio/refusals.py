@@ -48,7 +48,7 @@ class RefusalCode(IntEnum):
     def __new__(
         cls, code: int, meaning: str, http_status: int, severity: RefusalSeverity, retryable: bool = False
     ) -> Self:
-        """Make a row of the table."""
+        """Build a row of the table."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.meaning = meaning

@@ -25,11 +25,12 @@ class RestartPolicy:
 
     backoff: Backoff = attrs.field(default=Backoff(tries=5), validator=of_kind(Backoff))
     """How long to wait before each restart, and how many to try in a row. Lost connections, and failures to connect or
-    to start, are always retried, whatever ``also`` says."""
+    to start, are always retried, regardless of ``also``."""
     settled_after: float | None = attrs.field(default=None, validator=attrs.validators.optional(number(0)))
-    """Seconds after which a run counts as a success, so that the backoff starts anew. ``None`` for ``backoff.cap``."""
+    """Seconds after which a run counts as a success and resets the backoff. ``None`` for ``backoff.cap``."""
     most: int | None = attrs.field(default=None, validator=attrs.validators.optional(count))
-    """Give up after more than that many ends ``within`` the time, however long each run was; ``None`` for no limit."""
+    """Give up after more than that many ends ``within`` the time, regardless of the length of each run; ``None`` for no
+    limit."""
     within: float = attrs.field(default=60.0, validator=number(0))
     """The period for ``most``, in seconds."""
 

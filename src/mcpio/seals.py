@@ -23,7 +23,7 @@ __all__ = ["AeadSealer"]
 
 
 class AeadSealer:
-    """Seals with AES-256-GCM: nobody else can make, alter or read a state.
+    """Seals with AES-256-GCM: only holders of the keys can make, alter or read a state.
 
     ``keys`` are at least one, each of 32 bytes or more, and secret. The first one seals, all of them open. Give it to
     ``RequestStates(sealer=AeadSealer(keys))``, in all processes that serve one address.
@@ -32,7 +32,7 @@ class AeadSealer:
     __slots__ = ("_first", "_keys")
 
     conceals: Final = True
-    """The client cannot read what is sealed."""
+    """True: the client cannot read the content."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         ring = check_keys(keys)

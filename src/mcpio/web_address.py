@@ -1,4 +1,4 @@
-"""Web addresses: which ones a user may be sent to, and what to show them first. Nothing is fetched (ELIC-18)."""
+"""Web addresses: checks before a user is sent to one, and what to show them. Fetches nothing (ELIC-18)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class WebAddress:
     url: str
     """The whole address: show all of it."""
     host: str
-    """Where it leads, in lower case and as it is written: show it apart from the rest."""
+    """The host, in lower case: show it apart from the rest."""
     is_https: bool
-    """Whether nobody on the way can read or change what is sent."""
+    """Whether the connection is encrypted."""
     is_international: bool
     """Whether the host has letters outside ASCII, written out or in Punycode: it may look just like another."""
     has_user_info: bool
-    """Whether there is a user name or a password before the host, which may look like another host."""
+    """Whether a user name or a password precedes the host: it may look like another host."""
 
     @property
     def is_local(self) -> bool:
@@ -33,7 +33,7 @@ class WebAddress:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to warn the user of, in words."""
+        """Warnings to show to the user."""
         found = []
         if self.is_international:
             found.append("the name of the host has letters that may look like others")
@@ -45,7 +45,7 @@ class WebAddress:
 
 
 def web_address(url: str) -> WebAddress:
-    """Return where an address leads. ``ValueError`` for what is no absolute ``http`` or ``https`` URL (ELIC-14)."""
+    """Parse a web address. Raises ValueError if it is not an absolute ``http`` or ``https`` URL (ELIC-14)."""
     # Browsers and this function must not read the same text in different ways.
     if _ODD.search(url):
         raise ValueError(f"a web address has no spaces, backslashes or control characters, unlike {url!r:.100}")

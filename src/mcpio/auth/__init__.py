@@ -1,4 +1,4 @@
-"""OAuth as machines: what a client does to be authorized, and what a protected server checks. Nothing here waits.
+"""OAuth as state machines: authorization of a client, and protection of a server. No I/O.
 
 Names are imported when they are first used.
 """

@@ -52,7 +52,7 @@ class OAuth(AuthorizationOptions):
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)
     """The secret of the client; ``None`` for a public one."""
     auth_method: str | None = None
-    """How that client authenticates; ``None`` to take what the metadata lists (AUTH-24)."""
+    """The client's authentication method; ``None`` to choose from the metadata (AUTH-24)."""
     signer: Signer | None = attrs.field(default=None, repr=False)
     """The key of that client, for ``private_key_jwt``."""
     client_metadata_url: str | None = None
@@ -60,7 +60,7 @@ class OAuth(AuthorizationOptions):
     client_name: str = "mcpio"
     """The name of a client that registers itself."""
     redirect_uri: str | None = attrs.field(default=None, converter=_redirect_uri)
-    """Where the browser is sent, for hosted clients; ``None`` to listen on a loopback address."""
+    """The redirect URI of hosted clients; ``None`` to listen on a loopback address."""
     port: int | None = None
     """The port to listen on, for clients whose redirect URI is registered with one; ``None`` for any."""
     login_timeout: float = attrs.field(default=LOGIN_TIMEOUT, validator=_amount)
@@ -75,7 +75,7 @@ class OAuth(AuthorizationOptions):
     def begin(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[PendingAuthorization]:
-        """Discover, register, and return what a person has to do.
+        """Discover, register, and return a `PendingAuthorization` for a person to complete.
 
         ``credentials`` are those that are stored, whose client is used again and whose scopes are asked for again;
         ``challenge`` is that of a 401 or 403. Raises AuthorizationError.

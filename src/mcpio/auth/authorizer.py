@@ -80,14 +80,14 @@ class Verdict(enum.Enum):
     """Verdict on a refused call."""
 
     RETRY = "retry"
-    """Make it again at once: there is another token already."""
+    """Repeat the call at once: another token is available already."""
     WAIT = "wait"
-    """Keep it until `Authorizer.next_ready` names it."""
+    """Keep the call until `Authorizer.next_ready` returns it."""
 
 
 @attrs.frozen
 class Ready:
-    """A call whose wait is over."""
+    """A call that no longer has to wait."""
 
     call: Hashable
     error: AuthorizationError | None = None
@@ -96,7 +96,7 @@ class Ready:
 
 @attrs.frozen
 class Authorized:
-    """There is a new token."""
+    """A token was obtained."""
 
     kind: Literal["obtained", "renewed", "loaded"]
     """Whether it came from a flow, from a renewal or from the store."""
@@ -131,7 +131,7 @@ AuthorizationEvent: TypeAlias = Authorized | AuthorizationFailed | CredentialsNo
 class _Call:
     operation: Hashable
     is_background: bool
-    """Whether nobody waits for it, so that no person may be asked on its behalf."""
+    """Whether no caller waits for it, so that a person must not be asked on its behalf."""
     generation: int = -1
     """The generation of the token that it was last made with."""
     renewed: bool = False
@@ -397,7 +397,7 @@ class Authorizer:
             self._throw(EffectFailed(reason), now)
 
     def handle_timeout(self, now: float) -> None:
-        """Act on deadlines that have passed. Early and repeated calls do nothing."""
+        """Handle expired deadlines. Early and repeated calls do nothing."""
         if self._deadline is None or now < self._deadline:
             return
         self._deadline = None
@@ -415,7 +415,7 @@ class Authorizer:
             self._throw(EffectFailed(f"{type(self._awaited).__name__} has no answer in time"), now)
 
     def close(self, now: float) -> None:
-        """End. Calls that wait fail, and effects that were not done need not be. A second time does nothing."""
+        """Close: waiting calls fail, and pending effects are void. Further calls do nothing."""
         if self._state is AuthorizationState.CLOSED:
             return
         self._enter(AuthorizationInput.SEND_CLOSE)
@@ -427,7 +427,7 @@ class Authorizer:
     # The decisions.
 
     def _admit(self, now: float) -> None:
-        """Begin what must happen before a call: loading the credentials, or an early renewal."""
+        """Start the work that must precede a call: loading the credentials, or an early renewal."""
         was_cold = self._state is AuthorizationState.COLD
         self._enter(AuthorizationInput.SEND_AUTHORIZE)
         token = self._credentials.token
@@ -443,7 +443,7 @@ class Authorizer:
             self._renew(None, now)
 
     def _need_token(self, entry: _Call, now: float) -> str:
-        """Begin to get another token after a 401. Returns why not, or an empty text."""
+        """Start to obtain another token after a 401. Returns why that is impossible, or an empty str."""
         token = self._credentials.token
         is_new = self._state is AuthorizationState.READY and not self._is_proven
         may_renew = not entry.renewed and not (is_new and self._origin != "loaded")
@@ -463,7 +463,7 @@ class Authorizer:
         return ""
 
     def _need_scopes(self, entry: _Call, now: float) -> str:
-        """Begin to get more scopes after a 403. Returns why not, or an empty text."""
+        """Start to obtain more scopes after a 403. Returns why that is impossible, or an empty str."""
         challenge = entry.challenge
         if challenge is None or not challenge.scopes:
             return "the token has too few scopes, and the server does not name those that are needed"
@@ -623,13 +623,13 @@ class Authorizer:
             self._fail(error, now)
 
     def _cool(self) -> None:
-        """Leave the state of failure."""
+        """Leave the state ``FAILED``."""
         self._error = self._deadline = None
         self._enter(AuthorizationInput.RECV_COOLED)
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a person may be asked: for a program that allows it, and a call that somebody waits for."""
+        """Whether a person may be asked: the program allows it, and a caller waits."""
         waiting = [self._calls[name] for name in self._waiting]
         return self._interaction == "allow" and not (waiting and all(each.is_background for each in waiting))
 
@@ -642,7 +642,7 @@ class Authorizer:
         self._release(error)
 
     def _may_register_again(self) -> bool:
-        """Tell whether a registration may be dropped, and drop it: once for each login, and only a dynamic one."""
+        """Drop a dynamic registration, at most once for each login; return whether it was dropped."""
         if self._reregistered:
             return False
         dropped = [self._drop_client(issuer) for issuer in list(self._credentials.registrations)]

@@ -1,4 +1,4 @@
-"""``WWW-Authenticate`` challenges (RFC 9110 §11): reading those of a server, and writing those of ours."""
+"""``WWW-Authenticate`` challenges (RFC 9110 §11): parsing those of a server, and writing this library's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Challenge", "bearer_challenge", "parse_challenges"]
 
 @attrs.frozen
 class Challenge:
-    """One challenge: what a server wants to see in ``Authorization``.
+    """One challenge: the credentials that a server accepts in ``Authorization``.
 
     A challenge has parameters or, in schemes such as ``Negotiate``, one token; never both.
     """
@@ -47,7 +47,7 @@ class Challenge:
 
 
 def bearer_challenge(scheme: str = "Bearer", **params: str | None) -> Challenge:
-    """Return a challenge of a protected resource (RFC 6750 §3, RFC 9728 §5.1), leaving out what is ``None``."""
+    """Return a challenge of a protected resource (RFC 6750 §3, RFC 9728 §5.1), without parameters that are ``None``."""
     return Challenge(scheme, {name: value for name, value in params.items() if value is not None})
 
 

@@ -19,7 +19,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_for(audience: Any, wanted: str | None, *, alone: bool = False) -> bool:
-    """Return whether ``aud`` names ``wanted``; with ``alone`` nothing else (AUTH-37)."""
+    """Return whether ``aud`` names ``wanted``; with ``alone``, only that (AUTH-37)."""
     named = [audience] if isinstance(audience, str) else audience
     if wanted is None or not isinstance(named, list) or wanted not in named:
         return False
@@ -38,7 +38,7 @@ def scopes_in(claims: Mapping[str, Any], names: Iterable[str]) -> frozenset[str]
 
 
 def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """Return the key that a token is bound to (RFC 7800 §3.1), ``{}`` for none, ``None`` for what is not understood."""
+    """Return the key that a token is bound to (RFC 7800 §3.1), ``{}`` if unbound, ``None`` if not understood."""
     bound = claims.get("cnf")
     if bound is None:
         return {}

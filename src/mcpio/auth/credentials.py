@@ -29,7 +29,7 @@ _VERSION: Final = 1
 
 @attrs.frozen
 class Credentials:
-    """Everything about one account at one MCP server."""
+    """The credentials of one account at one MCP server."""
 
     token: TokenSet | None = None
     """The current token."""
@@ -120,7 +120,7 @@ class MemoryCredentials:
         return True
 
     def unlock(self, key: str) -> None:
-        """Release the lock of a key. Does nothing without it."""
+        """Release the lock of a key. Does nothing if it is not held."""
         self._locked.discard(key)
 
 

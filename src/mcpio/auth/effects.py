@@ -107,7 +107,7 @@ class UnlockCredentials:
 
 @attrs.frozen(kw_only=True)
 class LoadCredentials:
-    """Read what is stored under ``key``. The answer is `Stored`, or ``None`` where nothing is."""
+    """Read the credentials stored under ``key``. The answer is `Stored`, or ``None`` if none are stored."""
 
     key: str
     """The key of the record: the server and the account."""
@@ -127,7 +127,7 @@ class SaveCredentials:
     record: Secret
     """The record as one text."""
     version: int | None
-    """The version that is replaced; ``None`` where nothing is stored yet."""
+    """The version to replace; ``None`` if nothing is stored yet."""
     token: int = 0
     """The name of the effect within its machine."""
 
@@ -194,7 +194,7 @@ class ShowCode:
     user_code: str
     """The code to enter."""
     verification_uri: str
-    """Where to enter it."""
+    """The URL at which to enter it."""
     verification_uri_complete: str | None
     """The same with the code in it, for a QR code, where the server gives one."""
     expires_at: float

@@ -48,7 +48,7 @@ class BearerToken(AuthorizationOptions):
 
 @attrs.frozen
 class ApiKey:
-    """A key in a header field of every request. Raises ValueError for what no field can hold."""
+    """A key in a header field of every request. Raises ValueError for a key that is not a valid field value."""
 
     header: str
     """The name of the field, such as ``"x-api-key"``."""

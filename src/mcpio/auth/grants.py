@@ -48,9 +48,9 @@ class ClientCredentials(AuthorizationOptions):
     signer: Signer | None = attrs.field(default=None, repr=False, kw_only=True)
     """The key of the client."""
     auth_method: str | None = attrs.field(default=None, kw_only=True)
-    """How the client authenticates; ``None`` to take what the metadata lists (AUTH-24)."""
+    """The client's authentication method; ``None`` to choose from the metadata (AUTH-24)."""
     assertion: AssertionSource = attrs.field(default=None, repr=False, kw_only=True)
-    """What drivers call for a client assertion, such as a key service."""
+    """Called by drivers for a client assertion, for example a function of a key service."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None

@@ -53,15 +53,15 @@ class AuthorizationServerMetadata:
     issuer: str
     """The identifier, as it was written; it is compared as a text."""
     authorization_endpoint: str | None = None
-    """Where a person's browser is sent."""
+    """The URL for a person's browser."""
     token_endpoint: str | None = None
-    """Where tokens are requested."""
+    """The URL for token requests."""
     registration_endpoint: str | None = None
-    """Where clients register (RFC 7591)."""
+    """The URL for client registration (RFC 7591)."""
     revocation_endpoint: str | None = None
-    """Where tokens are revoked (RFC 7009)."""
+    """The URL for token revocation (RFC 7009)."""
     device_authorization_endpoint: str | None = None
-    """Where device codes are requested (RFC 8628)."""
+    """The URL for device codes (RFC 8628)."""
     scopes_supported: frozenset[str] = frozenset()
     """The scopes that it lists."""
     auth_methods: tuple[str, ...] = ("client_secret_basic",)

@@ -35,7 +35,7 @@ class AuthorizationOptions:
     choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(default=lambda issuers: issuers[0], repr=False)
     """Chooses among several authorization servers (AUTH-13); by default, the first."""
     metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """The metadata of the authorization server, in the members of RFC 8414; then nothing is discovered."""
+    """The metadata of the authorization server, with the members of RFC 8414; then discovery is skipped."""
     dpop: Literal["auto", "require", "off"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "require", "off"))
     )

@@ -28,7 +28,7 @@ class PendingAuthorization:
     """
 
     url: str = attrs.field(repr=False)
-    """Where the person logs in. It carries the state."""
+    """The URL at which the person logs in. It contains the state."""
     state: str = attrs.field(repr=False)
     """The parameter ``state``."""
     verifier: Secret
@@ -39,7 +39,7 @@ class PendingAuthorization:
     client: Registration
     """The client that asks."""
     redirect_uri: str
-    """Where the browser is sent back to."""
+    """The redirect URI."""
     resource: str
     scopes: frozenset[str]
     """The scopes that were requested."""
@@ -56,7 +56,7 @@ class PendingAuthorization:
         return self.created_at + self.lifetime
 
     def matches(self, callback_url: str) -> bool:
-        """Tell whether a callback URL has the state of this authorization. Ignore one that has not (AUTH-27)."""
+        """Return whether a callback URL has the state of this authorization. Ignore it otherwise (AUTH-27)."""
         return self._matches(_parameters(callback_url))
 
     def code(self, callback_url: str) -> Secret:
@@ -95,7 +95,7 @@ class LoginRequired(AuthorizationError):
 
 
 def _parameters(url: str) -> dict[str, str]:
-    """Return the query of a URL. Of a parameter that is there twice, nothing: which one counts would be a guess."""
+    """Return the query of a URL, without parameters that occur twice: choosing one would be a guess."""
     try:
         pairs = parse_qsl(urlsplit(url.strip()).query, keep_blank_values=True, max_num_fields=100)
     except ValueError:

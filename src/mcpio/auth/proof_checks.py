@@ -50,7 +50,7 @@ class ProofChecker:
     def check(
         self, proof: str, *, method: str, resource: str, target: str, token: Secret, at: float
     ) -> str | ProofFault:
-        """Return the thumbprint of the key of a proof for a request at ``at``, in Unix seconds, or what is wrong.
+        """Return the key thumbprint of a proof for a request at ``at``, in Unix seconds, or the proof's fault.
 
         The URL of the proof is that of ``resource``, or ``target`` at its origin: not what ``Host`` says.
         """

@@ -45,7 +45,7 @@ class Reach(enum.Enum):
         return cls.LOOPBACK if is_loopback_host(host) else cls.of_address(host)
 
     def allows(self, address: str) -> bool:
-        """Tell whether a fetch may connect to an address, which is a text without port and brackets.
+        """Return whether a fetch may connect to an address, given as a str without port and brackets.
 
         Link-local addresses, those of cloud metadata services, multicast, and texts that are not an address are
         never allowed. An IPv6 address that embeds an IPv4 one (mapped, NAT64, 6to4) is judged by the IPv4 address.

@@ -95,8 +95,8 @@ class ResourceServer:
     mtls: bool = False
     """Whether tokens may be bound to the certificate of a client (RFC 8705), which only its connection can show."""
     outlive_token: bool = False
-    """Whether a stream that a client listens on goes on when its token expires. By default it ends, and the client
-    comes back with a new token."""
+    """Whether a listening stream stays open when its token expires. By default it ends, and the client reopens it with
+    a new token."""
 
     def __attrs_post_init__(self) -> None:
         needs_metadata = any(each.challenges_with_metadata for each in self.verify)
@@ -179,12 +179,12 @@ class Admission:
     request: Hashable
     """The name that its caller gave it."""
     verdict: Grant | Refused
-    """Who sent it, or the response that refuses it."""
+    """The grant of the request, or the response that refuses it."""
 
 
 @attrs.define  # One for each request: frozen would cost more than it is worth.
 class _Presented:
-    """A token, and what came with it."""
+    """A token, and the parts of its request that bind it."""
 
     token: Secret
     header: str
@@ -201,7 +201,7 @@ class _Presented:
 
 @attrs.define
 class _Loading:
-    """A flow that fetches what a verifier needs, and the requests that wait for it."""
+    """A flow that fetches data for a verifier, and the requests that wait for it."""
 
     flow: Flow[None]
     awaited: int = 0
@@ -216,9 +216,9 @@ class Guard:
     """
 
     server: ResourceServer
-    """What it admits requests to."""
+    """The options of the server."""
     epoch: float
-    """The Unix time at ``now == 0``. Set it anew where the clock of ``now`` may stand still."""
+    """The Unix time at ``now == 0``. Set it again if the clock of ``now`` may have stopped."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class Guard:
         return self._invalid()
 
     def _unbound(self, grant: Grant, shown: _Presented, at: float) -> Refused | None:
-        """Return why a request does not show the key that its token is bound to; a bound token is no plain bearer's."""
+        """Return the refusal of a request that does not prove the key of its bound token, or ``None``."""
         thumbprint = grant.confirmation.get("x5t#S256")
         if thumbprint is not None and (
             not self.server.mtls

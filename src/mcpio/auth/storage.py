@@ -43,7 +43,7 @@ def load_credentials(key: str) -> Flow[tuple[Credentials, int | None]]:
 
 
 def save_credentials(key: str, credentials: Credentials) -> Flow[None]:
-    """Store credentials in place of what is stored, keeping the registrations of other issuers.
+    """Replace the stored credentials, but keep the registrations of other issuers.
 
     Raises EffectFailed where the store fails.
     """

@@ -1,4 +1,4 @@
-"""The states of a client's authorization at one MCP server, as data. Nothing else decides a next state.
+"""The states of a client's authorization at one MCP server, as a table, which alone decides the next state.
 
 An input named ``SEND_…`` is something the program does, one named ``RECV_…`` something that it learns: from a server,
 a store, a person or the clock. A missing row is therefore a ``LocalProtocolError`` for ``SEND_…``; the machine makes no

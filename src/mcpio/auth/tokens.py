@@ -88,11 +88,11 @@ class TokenSet:
         )
 
     def is_usable(self, at: float) -> bool:
-        """Tell whether the token has not expired."""
+        """Return whether the token has not expired."""
         return self.expires_at is None or at < self.expires_at
 
     def is_due(self, at: float) -> bool:
-        """Tell whether it is time to renew the token: in the last 60 s, or the last tenth of a short life."""
+        """Return whether to renew the token: in its last 60 s, or the last tenth of a shorter life."""
         if self.expires_at is None:
             return False
         return at >= self.expires_at - min(_SKEW, 0.1 * (self.expires_at - self.obtained_at))

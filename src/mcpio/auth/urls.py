@@ -70,7 +70,7 @@ def issuer_metadata_urls(issuer: str) -> tuple[str, ...]:
 def matches_resource(
     resource: str, server_url: str, found_at: str, match: Literal["parent", "exact"] = "parent"
 ) -> bool:
-    """Tell whether metadata of ``resource``, found at ``found_at``, is valid for the server at ``server_url``.
+    """Return whether metadata of ``resource``, found at ``found_at``, is valid for the server at ``server_url``.
 
     It is where the two are equal; an empty path equals ``/``. With ``match="parent"`` it is too where the document
     came from the well-known URL of that very resource, and the resource is of the same origin and a parent of the
@@ -136,7 +136,7 @@ def check_redirect_uri(uri: str) -> str:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Tell whether a host is ``localhost``, ``::1`` or an address that begins with 127."""
+    """Return whether a host is ``localhost``, ``::1`` or an address that begins with 127."""
     return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 

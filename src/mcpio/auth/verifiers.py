@@ -44,7 +44,7 @@ class Verifier(Protocol):
         """Return what to load for a token: requests for which it is equal wait for one flow."""
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
-        """Fetch what the verdict on a token needs. Raises AuthorizationError if that fails."""
+        """Fetch the data that the verification of a token needs. Raises AuthorizationError if that fails."""
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ class ApiKeys:
     principals: Mapping[str, str] = attrs.field(repr=False)
     """Digest -> the subject of the grant; `api_key_digest` makes the digests."""
     header: str = "authorization"
-    """Where the key is: in ``authorization`` as ``Bearer``, or alone in a field such as ``x-api-key``."""
+    """The header field with the key: ``authorization`` as ``Bearer``, or a field of its own such as ``x-api-key``."""
     scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict)
     """Subject -> the scopes of its keys."""
 
@@ -77,7 +77,7 @@ class ApiKeys:
         return None if subject is None else Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
 
     def load_key(self, token: Secret) -> None:
-        """Return ``None``: nothing is loaded."""
+        """Return ``None``: nothing is fetched."""
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Do nothing: API keys need no fetch."""

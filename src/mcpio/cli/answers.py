@@ -1,4 +1,4 @@
-"""What the server asks the user in the middle of a command: forms, messages of a model, and directories.
+"""Answers on the terminal to a server's requests during a command: forms, sampling, and roots.
 
 Questions go to standard error and answers come from standard input, both terminals. Where they are not, the server is
 told that this client cannot be asked.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Terminal", "add_options", "client_options"]
 
 DECLINE: Final = "!"
-"""What the user types to decline a form."""
+"""The input that declines a form."""
 
 YES: Final = ("y", "yes", "true", "1")
 NO: Final = ("n", "no", "false", "0")
@@ -41,7 +41,7 @@ ReadLine: TypeAlias = Callable[[str], Awaitable[str | None]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what the server may ask."""
+    """Add the options that answer requests of the server."""
     parser.add_argument(
         "--sampling",
         metavar="ask|refuse|FILE",
@@ -189,7 +189,7 @@ class Question:
         return f"{self.name} ({kind}{default}){'*' if self.required else ''}: "
 
     def value(self, text: str) -> Any:
-        """Return the value that the user typed. Raises ValueError, with what is expected."""
+        """Return the value that the user typed. Raises ValueError with the expected format."""
         if self._choices:
             values = [self._choice(part.strip()) for part in (text.split(",") if self._several else [text])]
             value: Any = tuple(values) if self._several else values[0]

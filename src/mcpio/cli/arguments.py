@@ -175,7 +175,7 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, look
 
 
 def _followed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the target of a ``$ref`` within the schema, or ``None`` if there is none."""
+    """Return the target of a ``$ref`` within the schema, or ``None`` if it does not exist."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None

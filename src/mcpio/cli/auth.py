@@ -1,4 +1,4 @@
-"""``mcpio auth``: what is stored, and what a server's authorization looks like."""
+"""``mcpio auth``: show stored credentials, and the authorization of a server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, console: Console, key: str) -> int:
-    """Print what is stored, without any secret."""
+    """Print the stored credentials without their secrets."""
     found = stored.read(key)
     if found is None:
         raise Failure(Exit.NOT_FOUND, f"account {options.account!r} is not logged in to {options.url}")
@@ -79,7 +79,7 @@ def _show(options: argparse.Namespace, console: Console, key: str) -> int:
 
 
 async def _examine(options: argparse.Namespace, console: Console) -> int:
-    """Print each step of discovery, what was found, and which option helps where a step fails."""
+    """Print each step of discovery, its result, and the option that helps if it fails."""
     method = OAuth(resource=options.resource, issuer=options.issuer)
     setup = LoginSetup.check(options.url, {"auth": method, "credentials": MemoryCredentials()})
     flow = SingleFlow(setup, TrioEventLoop(), TrioRuntime(None))

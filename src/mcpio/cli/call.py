@@ -1,4 +1,4 @@
-"""``mcpio call``: call a tool and print what it returns."""
+"""``mcpio call``: call a tool and print its result."""
 
 from __future__ import annotations
 

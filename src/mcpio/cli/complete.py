@@ -24,7 +24,7 @@ CACHED: Final = 60.0
 """Seconds for which the list of a server is kept."""
 
 LIST_TIMEOUT: Final = 5
-"""Seconds that a server has to list what it offers."""
+"""Seconds that a server has to return its lists."""
 
 BREAKS: Final = "=:@"
 """The characters at which bash begins a new word, unlike a shell's grammar: a candidate is what follows the last."""
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _split(line: str) -> list[str]:
-    """Return the words of a line that is being typed; the last is what is to be completed, perhaps empty."""
+    """Return the words of an incomplete command line; the last, perhaps empty, is the one to complete."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -92,7 +92,7 @@ def _split(line: str) -> list[str]:
 
 
 def candidates(words: list[str]) -> Iterator[str]:
-    """Yield what the last of the words may become."""
+    """Yield the completions of the last word."""
     from mcpio.cli.command_line import COMMANDS
 
     if len(words) <= 2:
@@ -174,7 +174,7 @@ def _targets(last: str) -> Iterator[str]:
 
 
 def _listing(target: str) -> dict[str, Any]:
-    """Return what ``mcpio list --json`` prints of a server, from the cache if it is new; nothing if it fails."""
+    """Return the output of ``mcpio list --json``, from the cache if it is fresh; empty if that fails."""
     key = hashlib.sha256(f"{os.getcwd()}\0{target}".encode("utf-8", "surrogateescape")).hexdigest()
     folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mcpio", "complete")
     path = os.path.join(folder, key)

@@ -1,4 +1,4 @@
-"""``mcpio config``: print what a host's configuration file says of a server."""
+"""``mcpio config``: print the entry for a server in a host's configuration file."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
 
 
 def _program(entry: ServerEntry) -> str:
-    """Return the path of the program. Raises Failure if there is none."""
+    """Return the path of the program. Raises Failure if it is not found."""
     name = entry.command[0] if entry.command else ""
     found = shutil.which(name) if name else None
     if found is None:

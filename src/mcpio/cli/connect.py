@@ -45,7 +45,7 @@ GRACE = 1.0
 """Seconds that a started server has to exit when its input closes, and again when it is terminated."""
 
 Work: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
-"""What a command does with a client; returns the exit status."""
+"""The part of a command that uses a client; returns the exit status."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +131,7 @@ def choose_server(options: argparse.Namespace) -> None:
 
 
 def next_word(options: argparse.Namespace, what: str) -> str:
-    """Remove and return the next word of the command line. Raises Failure if there is none."""
+    """Remove and return the next word of the command line. Raises Failure if no word is left."""
     if not options.words:
         raise Failure(Exit.USAGE, f"no {what} given; see mcpio {options.command} --help")
     word: str = options.words.pop(0)

@@ -40,7 +40,7 @@ Scope = Literal["user", "project"]
 
 @attrs.frozen
 class Place:
-    """Where programs keep files on this system."""
+    """The directories in which programs keep files on this system."""
 
     system: str
     """``darwin``, ``win32``, or anything else for Linux and its kin."""
@@ -59,7 +59,7 @@ class Place:
         return cls(sys.platform, home, os.getcwd(), environ.get("APPDATA", ""), environ.get("XDG_CONFIG_HOME", ""))
 
     def path(self, template: str) -> str:
-        """Return the path that a template of the table stands for."""
+        """Return the path for a template of the table."""
         app_data = self.app_data or f"{self.home}/AppData/Roaming"
         config = self.config or f"{self.home}/.config"
         return os.path.normpath(template.format(home=self.home, project=self.project, app_data=app_data, config=config))
@@ -90,7 +90,7 @@ class Host:
     writes: bool = True
     """Whether mcpio writes the file where the host has no command; otherwise it prints what to add."""
     after: str = ""
-    """What the user does next."""
+    """The user's next step."""
 
     def file(self, scope: Scope, place: Place) -> str | None:
         """Return the path of the file for a scope, or ``None`` if the host has none."""
@@ -189,7 +189,7 @@ HOSTS: Final[tuple[Host, ...]] = (
 
 
 def host_named(name: str) -> Host:
-    """Return the host of that name. Raises Failure if there is none."""
+    """Return the host of that name. Raises Failure for an unknown name."""
     for host in HOSTS:
         if host.name == name:
             return host
@@ -221,7 +221,7 @@ class Known:
 
 
 def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known], list[str]]:
-    """Return what the files of all hosts have, projects first, and the faults of those that cannot be read.
+    """Return the entries in the files of all hosts, projects first, and the faults of unreadable files.
 
     A file without servers has nothing to add, and is no fault: Gemini's and Zed's hold all their settings.
     """

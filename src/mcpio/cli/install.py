@@ -97,7 +97,7 @@ class _FileChange:
 
     path: str
     before: str | None
-    """``None`` if there is no such file."""
+    """``None`` if the file does not exist."""
     after: str
 
     def shown(self) -> str:
@@ -145,7 +145,7 @@ class _HostCommand:
 
 @attrs.frozen
 class _ByHand:
-    """What the user has to add or remove."""
+    """The text that the user has to add or remove."""
 
     text: str
     reason: str
@@ -154,7 +154,7 @@ class _ByHand:
         return self.text
 
     def make(self) -> None:
-        """Do nothing: the user does it."""
+        """Do nothing, because the user does it."""
 
 
 _Change = _FileChange | _HostCommand | _ByHand
@@ -273,7 +273,7 @@ def _confirm() -> None:
 
 
 def _try(entry: ServerEntry) -> None:
-    """Start the server once, as a host would, and shake hands. Raises Failure with what to do if that fails."""
+    """Start the server once, as a host would, and perform the handshake. Raises Failure with advice."""
     # What the host would fill in is filled in from here.
     try:
         filled = ServersConfig({"it": hosts.members(None, entry)}, variables=os.environ, source="--env")["it"]
@@ -303,7 +303,7 @@ async def _shake_hands(entry: ServerEntry) -> None:
 
 @contextlib.contextmanager
 def _emptied_environment() -> Iterator[None]:
-    """Leave only the user's home in this process's environment, of which children get a part."""
+    """Remove everything but the user's home from this process's environment, part of which children inherit."""
     saved = dict(os.environ)
     kept = ("HOME", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP")
     os.environ.clear()

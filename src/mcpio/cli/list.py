@@ -1,4 +1,4 @@
-"""``mcpio list``: list what a server offers."""
+"""``mcpio list``: list the tools, resources and prompts of a server."""
 
 from __future__ import annotations
 

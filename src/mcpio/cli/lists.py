@@ -79,7 +79,7 @@ async def prompt_pages(client: Client, wanted: str | None = None) -> list[ListPr
 
 
 async def find_tool(client: Client, name: str) -> Tool:
-    """Return the tool with that name. Raises Failure if there is none, or if its description is malformed."""
+    """Return the tool with that name. Raises Failure if it is missing, or its description is malformed."""
     pages = await tool_pages(client, name)
     tools = [tool for page in pages for tool in page.tools]
     malformed = {_name_of(item.raw): item.reason for page in pages for item in page.malformed}
@@ -89,7 +89,7 @@ async def find_tool(client: Client, name: str) -> Tool:
 
 
 async def find_prompt(client: Client, name: str) -> Prompt:
-    """Return the prompt with that name. Raises Failure if there is none."""
+    """Return the prompt with that name. Raises Failure if it is missing."""
     return _find("prompt", name, (prompt for page in await prompt_pages(client, name) for prompt in page.prompts))
 
 

@@ -78,7 +78,7 @@ class Console:
             _print(text, sys.stderr)
 
     def question(self, text: str) -> None:
-        """Print what the server asks the user."""
+        """Print a question of the server to the user."""
         self._end_progress()
         _print(text, sys.stderr)
 
@@ -159,7 +159,7 @@ def contents_text(contents: TextResourceContents | BlobResourceContents) -> str:
 
 
 def width(default: int = 100) -> int:
-    """Return the terminal's width in columns; ``default`` if there is no terminal and COLUMNS is not set."""
+    """Return the terminal's width in columns; ``default`` without a terminal and without COLUMNS."""
     return shutil.get_terminal_size((default, 24)).columns
 
 

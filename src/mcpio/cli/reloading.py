@@ -24,7 +24,7 @@ MAX_FILES: Final = 5000
 """How many files are watched; a folder with more is probably not one's own."""
 
 SKIPPED: Final = {"__pycache__", "node_modules", "site-packages"}
-"""Folders that are not looked into, beside hidden ones."""
+"""Folders to skip, in addition to hidden ones."""
 
 
 def reloading_server(reference: str) -> Server:
@@ -47,7 +47,7 @@ class Sources:
         self._seen = self._look()
 
     async def changed(self) -> None:
-        """Wait until a file has changed, appeared or gone, and then until nothing changes any more."""
+        """Wait until a file is changed, created or deleted, and then until changes stop."""
         while True:
             await trio.sleep(INTERVAL)
             found = self._look()

@@ -70,11 +70,11 @@ class _Messages(Tap):
         self._waiting: list[tuple[bool, str]] = []
 
     def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
-        """Keep the message until the engine has acted on it."""
+        """Keep the message until the engine has processed it."""
         self._waiting.append((False, text if isinstance(text, str) else text.decode(errors="backslashreplace")))
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
-        """Keep the message until the call is over."""
+        """Keep the message until the call has ended."""
         self._waiting.append((True, text.decode()))
 
     def received(self, data: bytes | None, now: float) -> None:

@@ -68,7 +68,7 @@ class Saver:
         self._number = 0
 
     def show(self, block: Any) -> str:
-        """Save what a content block holds, and return a line about it; text blocks are returned as they are."""
+        """Save the data of a content block, and return a line about it; text blocks are returned unchanged."""
         match block:
             case ImageContent() | AudioContent():
                 return self.save(_decoded(block.data, block.type), block.mime_type)

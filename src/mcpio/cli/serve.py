@@ -115,7 +115,7 @@ def _serve(server: Server, options: argparse.Namespace) -> int:
 
 
 def _server(options: argparse.Namespace) -> Server:
-    """Return what is served: the Server itself, or with ``--reload`` one that a child process answers for."""
+    """Return the object to serve: the Server itself, or with ``--reload`` a proxy of a child process."""
     if not options.reload:
         return load(options.server)
     from mcpio.cli.reloading import reloading_server

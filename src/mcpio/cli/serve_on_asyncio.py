@@ -20,7 +20,7 @@ NOT_SERVED = {
     "unix": "--loop asyncio serves no Unix socket by lines: leave --loop out, or use mcpio.asyncio.serving",
     "reload": "--reload runs on Trio, and its child too: leave --loop out",
 }
-"""What goes without ``--loop asyncio`` only, by option."""
+"""The options that cannot be combined with ``--loop asyncio``, with the reason."""
 
 
 def check(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def read(key: str) -> Credentials | None:
 
 
 def login_for(url: str, account: str | None) -> OAuth | None:
-    """Return the authorization for a URL: by the stored credentials of an account, where there are any.
+    """Return the authorization for a URL from the stored credentials of an account, if any.
 
     Without ``account`` it is the default one. Raises Failure if an account is named that is not logged in.
     """

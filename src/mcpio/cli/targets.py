@@ -1,4 +1,4 @@
-"""Targets: what a command line may name as a server, and how each is started or reached.
+"""Targets: the ways to name a server on the command line, and how each is started or reached.
 
 A target is a URL, a Python file, a configuration file with a name in it, a name in a host's configuration, or a
 command.
@@ -80,7 +80,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_file(path: str) -> bool:
-    """Whether the path is a file. Raises Failure for what can only be meant as a path."""
+    """Whether the path is a file. Raises Failure for a missing file whose name can only be a path."""
     if os.path.isfile(path):
         return True
     if len(path.split()) > 1:
@@ -159,7 +159,7 @@ def _command(text: str) -> tuple[str, ...]:
 
 
 def where_else(program: str, environ: Mapping[str, str] = os.environ, place: Place | None = None) -> str:
-    """Return what was looked for when a program is missing, and what the user may have meant; or an empty string."""
+    """Return an explanation of a missing program, with a guess at what the user meant; or an empty str."""
     if ":" in program:
         return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
     if os.path.dirname(program) or shutil.which(program):

@@ -227,7 +227,7 @@ class _Hooks:
         return exact_class(type_), self.converter.get_unstructure_hook(type_)
 
     def _encoder_of(self, cls: type) -> Encoder:
-        """Return the encoder for values of a class, whatever class that is."""
+        """Return the encoder for values of any class."""
         if issubclass(cls, Payload):
             return self._payload_encoder(cls)
         if issubclass(cls, Unknown):

@@ -1,1 +1,1 @@
-"""Layer 1: bytes to JSON-RPC messages and back. Nothing here knows MCP, waits, or keeps time."""
+"""Layer 1: bytes to JSON-RPC messages and back. Independent of MCP, I/O and time."""

@@ -25,7 +25,7 @@ def encode_field(text: str) -> str:
 
 
 def decode_field(value: str) -> str:
-    """Return the text that the value of a header field stands for. Raises ValueError for a malformed one.
+    """Return the text of a header field's value. Raises ValueError for a malformed one.
 
     Only what has both markers, exactly, is encoded. The Base64 must be the canonical one of valid UTF-8.
     """

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 messages, parsed and written (RPC-01 to RPC-15). Nothing here knows methods or revisions."""
+"""JSON-RPC 2.0 messages, parsed and written (RPC-01 to RPC-15). Independent of methods and revisions."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def result_in(answer: bytes) -> bytes:
 
 
 def error_code_in(answer: bytes) -> int | None:
-    """Return the code in an answer that ``encode_error`` made; ``None`` for another message of ours."""
+    """Return the code in a message of ``encode_error``; ``None`` for any other message of this side."""
     found = _ERROR_CODE.match(answer)
     return None if found is None else int(found[1])
 

@@ -24,13 +24,13 @@ class Overlong:
     """A line longer than the limit; its bytes are not kept."""
 
     size_seen: int
-    """How many bytes were read: one more than the limit, whatever pieces the line came in."""
+    """Bytes read: one more than the limit, regardless of how the line was split."""
     head: bytes
     """Its first 200 bytes, or fewer where the limit is lower."""
 
 
 class LineFramer:
-    r"""Splits a stream of bytes into lines, the same ones whatever pieces the stream comes in.
+    r"""Splits a stream of bytes into lines, independently of how the stream is split.
 
     A line ends in ``\n`` or ``\r\n``, which is not part of it. Lines of white space only are left out. Anything else,
     U+2028 and a lone ``\r`` included, is content. After a line longer than ``max_line_bytes`` the framer is finished
@@ -203,7 +203,7 @@ class LineFramer:
             self._parts.append(bytearray(data))
 
     def _give_up(self, data: bytes) -> None:
-        """Put an `Overlong` in place of the unfinished line, which ``data`` makes too long."""
+        """Replace the unfinished line, which ``data`` makes too long, by an `Overlong`."""
         head = b""
         for part in (*(self._parts or ()), data):
             # Only the first bytes of each part: together the parts are as large as the limit.
@@ -229,7 +229,7 @@ class LineFramer:
         return Overlong(seen, head[: min(seen, _HEAD_BYTES)])
 
     def _next_item(self, queue: deque[bytearray | bytes | Overlong]) -> bytes | Overlong | None:
-        """Take the next item of the queue: make a block ready, or return a line or an `Overlong`."""
+        """Process the next item of the queue: prepare a block, or return a line or an `Overlong`."""
         item = queue.popleft()
         if not queue:
             self._queue = None

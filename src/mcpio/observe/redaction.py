@@ -187,7 +187,7 @@ class Redacting(Tap):
         self._redactor = redactor or Redactor()
 
     def opened(self, connection: Connection, now: float) -> None:
-        """Begin."""
+        """Start."""
         self._tap.opened(connection, now)
 
     def received(self, data: bytes | None, now: float) -> None:

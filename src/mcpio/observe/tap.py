@@ -13,7 +13,7 @@ from mcpio.events import Event
 __all__ = ["Observation", "Reporter", "Tap", "add_tap"]
 
 Reporter: TypeAlias = Callable[[str, BaseException | None], None]
-"""Reports a problem to the operator, with the exception behind it."""
+"""Reports a problem to the operator, with its exception."""
 
 
 class Tap:

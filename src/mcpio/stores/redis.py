@@ -157,7 +157,7 @@ class RedisChanges:
         self._wake: anyio.Event | None = None
 
     def publish(self, change: Changed) -> None:
-        """Give a change to all subscribers, in this process and in others, once the store is open."""
+        """Publish a change to all subscribers, in this process and in others, once the store is open."""
         self._waiting[json.dumps(change.to_json()).decode()] = None
         if len(self._waiting) > _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
@@ -169,7 +169,7 @@ class RedisChanges:
         return _added(self._callbacks, callback)
 
     def hear(self, text: str) -> None:
-        """Take a message of the channel."""
+        """Process a message of the channel."""
         with suppress(InvalidMessage, ValueError):  # something else writes to the channel
             self._tell(Changed.from_json(json.loads(text.encode())))
 
@@ -182,7 +182,7 @@ class RedisChanges:
             callback(change)
 
     async def send(self, publish: Callable[[str], Awaitable[Any]]) -> None:
-        """Send what is published, until cancelled."""
+        """Send published changes, until cancelled."""
         while True:
             self._wake = anyio.Event()
             while self._waiting:
@@ -284,7 +284,7 @@ class RedisStore:
         return bool(await self._run(_END, key, version, bytes(record)))
 
     async def answer(self, key: str, answers: Mapping[str, bytes]) -> None:
-        """Keep answers to a task's questions, by key. The first for each key counts."""
+        """Keep answers to a task's questions, by key. The first answer for a key is kept."""
         await self._run(_ANSWER, key, *(part for name, answer in answers.items() for part in (name, bytes(answer))))
 
     async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
@@ -298,7 +298,7 @@ class RedisStore:
         return [_stored(each) for each in found]
 
     async def owned(self, owner: Owner) -> list[StoredTask]:
-        """Return the tasks of an owner; for ``None``, which says nothing about who asks, none."""
+        """Return the tasks of an owner; none for ``None``, which identifies no owner."""
         index = self._index(owner)
         return [_stored(each) for each in await self._run(_OWNED, index)] if index else []
 
@@ -327,7 +327,7 @@ class RedisStore:
             callback(key)
 
     async def _listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Pass on what processes publish, for as long as the store is open."""
+        """Pass on the messages of all processes while the store is open."""
         channels = {f"{self._prefix}tasks": self._tell, f"{self._prefix}changes": self.changes.hear}
         is_first = True
         while True:
@@ -352,7 +352,7 @@ class RedisStore:
 
 
 def _added(callbacks: list[C], callback: C) -> Callable[[], None]:
-    """Add a callback, and return what removes it; calling that again does nothing."""
+    """Add a callback, and return a function that removes it, any number of times."""
     callbacks.append(callback)
 
     def remove() -> None:

@@ -40,11 +40,11 @@ class Faults:
     iss: str | None = None
     """The ``iss`` of callback URLs in place of the issuer; the empty text to leave it out."""
     issuer: str | None = None
-    """The ``issuer`` in the metadata in place of its own."""
+    """The ``issuer`` in the metadata, if it differs from the server's."""
     code_challenge_methods: list[str] | None = attrs.field(factory=lambda: ["S256"])
-    """What the metadata says of PKCE; ``None`` for nothing."""
+    """The PKCE methods in the metadata; ``None`` leaves the member out."""
     resource: str | None = None
-    """The ``resource`` in the protected resource metadata in place of its own."""
+    """The ``resource`` in the protected resource metadata, if it differs from the server's."""
     status: int | None = None
     """A status with which every request to the token endpoint is answered, such as 503."""
     lost_answers: bool = False
@@ -54,9 +54,9 @@ class Faults:
     huge: bool = False
     """Whether every answer is larger than a client reads."""
     without_resource_metadata: bool = False
-    """Whether there is no protected resource metadata, as in 2025-03-26."""
+    """Whether the protected resource metadata is missing, as in 2025-03-26."""
     without_metadata: bool = False
-    """Whether there is no metadata of the authorization server either."""
+    """Whether the metadata of the authorization server is missing too."""
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class IssuedToken:
     client_id: str
     """The id of the client at the authorization server."""
     subject: str
-    """For whom it was issued."""
+    """The client to which it was issued."""
     resource: str
     scopes: frozenset[str]
     """The scopes."""
@@ -216,7 +216,7 @@ class AuthorizationServer:
         return f"{uri}{'&' if '?' in uri else '?'}{urlencode(answer)}"
 
     def approve_device(self, user_code: str, *, deny: bool = False) -> None:
-        """Enter a user code as a person does. Raises KeyError for another one."""
+        """Enter a user code as a person does. Raises KeyError for an unknown code."""
         granted = self._user_codes[user_code]
         granted.approved, granted.denied = not deny, deny
 
@@ -242,11 +242,11 @@ class AuthorizationServer:
         self._clients.clear()
 
     def expire_refresh_tokens(self) -> None:
-        """Make all refresh tokens invalid."""
+        """Revoke all refresh tokens."""
         self._refresh_tokens.clear()
 
     def expire_tokens(self) -> None:
-        """Make all access tokens invalid."""
+        """Revoke all access tokens."""
         self._tokens.clear()
 
     # Routes.
@@ -558,7 +558,7 @@ def _is_redirect_uri(uri: Any) -> bool:
 
 
 def _may_redirect(client: _Client, uri: str) -> bool:
-    """Tell whether a redirect URI is registered: exactly, but for the port of a loopback address (RFC 8252 §7.3)."""
+    """Return whether a redirect URI is registered, ignoring the port of loopback addresses (RFC 8252 §7.3)."""
     if not _is_redirect_uri(uri):
         return False
     if client.redirect_uris == ("*",) or uri in client.redirect_uris:

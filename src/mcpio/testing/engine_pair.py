@@ -50,12 +50,12 @@ def at_random(seed: int) -> Chunking:
 
 
 def cut_at(*offsets: int) -> Chunking:
-    """Cut the stream at these offsets, and nowhere else unless there is no more to deliver."""
+    """Cut the stream at these offsets, and nowhere else."""
     return lambda offset, available: min([available, *(cut - offset for cut in offsets if cut > offset)])
 
 
 def piece(chunk: Chunking, offset: int, available: int) -> int:
-    """Return how many bytes arrive next: at least one, and no more than there are."""
+    """Return how many bytes to deliver next: at least one, and no more than are waiting."""
     return max(1, min(chunk(offset, available), available))
 
 

@@ -37,7 +37,7 @@ class Side:
         self.fed = 0
         """The number of bytes received."""
         self.over = False
-        """Whether the other side was told that this one closed its end."""
+        """Whether the other side was notified that this one closed its output."""
         self._requests: dict[tuple[type, int | str], RequestReceived] = {}
         self._cookies: dict[Any, OutgoingId] = {}
 

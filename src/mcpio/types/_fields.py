@@ -83,7 +83,7 @@ else:
 
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
-"""The mapping that stands for "no members"."""
+"""The empty mapping."""
 
 
 class Wire:
@@ -164,7 +164,7 @@ NOT_ON_THE_WIRE: Final[Mapping[str, None]] = MappingProxyType({"wire": None})
 
 
 class Unknown:
-    """The base of values that stand for raw objects of an unknown kind; ``raw`` is sent again as received."""
+    """Base of values for raw objects of an unknown kind; ``raw`` is sent again as received."""
 
     __slots__ = ()
 
@@ -249,7 +249,7 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
     ITEMWISE: ClassVar[str | None] = None
     """The list whose bad items are set aside in ``malformed`` instead of spoiling the whole."""
     CHOICE: ClassVar[Choice | None] = None
-    """For a base class that stands for its subclasses: how to tell which one a raw object is."""
+    """For a base class: how to choose the subclass for a raw object."""
 
     extra: Mapping[str, Any] = field(default=EMPTY, kw_only=True, metadata=NOT_ON_THE_WIRE)
     """Unknown members, by wire name. They are sent again as received; a known member wins over one here."""

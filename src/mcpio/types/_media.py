@@ -1,4 +1,4 @@
-"""Images, sounds and files as content: their media types, told by the first bytes, and their bytes."""
+"""Images, sounds and files as content: their bytes, and media types detected from the first bytes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def bytes_of(source: Any, what: str, mime_type: str | None) -> tuple[bytes, str]
 
 
 def _agree(found: str, given: str) -> bool:
-    """Whether two media types may name the same kind: there are several names for most sounds."""
+    """Whether two media types may name the same kind: most sounds have several names."""
     return (
         found == given.partition(";")[0].strip().lower() or found.startswith("audio/") or given.startswith("image/x-")
     )

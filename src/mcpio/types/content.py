@@ -139,7 +139,7 @@ class AudioContent(ObjectPayload):
 
     @classmethod
     def of(cls, sound: bytes, mime_type: str | None = None, *, annotations: Annotations | None = None) -> AudioContent:
-        """Return sound made of the bytes of a sound file; the type is told as with ``ImageContent.of``.
+        """Return sound from the bytes of a sound file; the type is detected as with ``ImageContent.of``.
 
         Raises TypeError or ValueError, with advice, for anything else.
         """
@@ -174,7 +174,7 @@ def _contents_class(raw: Mapping[str, Any]) -> type[Payload] | None:
 
 
 ResourceContents: TypeAlias = Annotated[TextResourceContents | BlobResourceContents, Choice(_contents_class)]
-"""One of the two, told apart by ``text`` and ``blob`` (CONT-07)."""
+"""One of the two kinds, distinguished by ``text`` and ``blob`` (CONT-07)."""
 
 
 @payload
@@ -191,7 +191,7 @@ class EmbeddedResource(ObjectPayload):
     def of(
         cls, data: bytes | str, uri: str, mime_type: str | None = None, *, annotations: Annotations | None = None
     ) -> EmbeddedResource:
-        """Return a file inside of a message, of any kind: text, or bytes, whose type may be told by the first of them.
+        """Return a file inside a message, of any kind: text, or bytes, whose type may be detected from the first.
 
         Raises TypeError for data of another type.
         """

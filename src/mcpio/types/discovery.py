@@ -1,4 +1,4 @@
-"""Discovery of a stateless server's abilities, and the errors for what it lacks (2026-07-28)."""
+"""Discovery of a stateless server's abilities, and the errors for missing ones (2026-07-28)."""
 
 from __future__ import annotations
 

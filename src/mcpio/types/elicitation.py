@@ -296,7 +296,7 @@ class ElicitFormRequest(ElicitRequest):
 
 @payload
 class ElicitURLRequest(ElicitRequest):
-    """Ask the user to visit a URL. Open nothing without their consent (ELIC-18)."""
+    """Ask the user to visit a URL. Do not open it without their consent (ELIC-18)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("mode",)

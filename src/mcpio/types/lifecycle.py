@@ -51,7 +51,7 @@ class Implementation(Description):
 
     @property
     def display_name(self) -> str:
-        """The title, or the name if there is no title."""
+        """The title, or the name if the title is absent."""
         return self.name if self.title is None else self.title
 
 

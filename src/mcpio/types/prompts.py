@@ -46,7 +46,7 @@ class Prompt(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """The title, or the name if there is no title."""
+        """The title, or the name if the title is absent."""
         return self.name if self.title is None else self.title
 
 

@@ -44,7 +44,7 @@ class Resource(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """The title, or the name if there is no title."""
+        """The title, or the name if the title is absent."""
         return self.name if self.title is None else self.title
 
 
@@ -62,7 +62,7 @@ class ResourceTemplate(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """The title, or the name if there is no title."""
+        """The title, or the name if the title is absent."""
         return self.name if self.title is None else self.title
 
 

@@ -77,7 +77,7 @@ class ToolResultContent(ObjectPayload):
 
     @property
     def has_structured_content(self) -> bool:
-        """Whether there is structured content: ``None`` may stand for JSON's null."""
+        """Whether structured content is present: ``None`` may be JSON's null."""
         return self.structured_content is not None or "structured_content" in self.given
 
     @property

@@ -40,17 +40,17 @@ class _FlatTask(FinalResult):
 
 @payload
 class CreatedTask(_FlatTask):
-    """The answer to a call that goes on as a task (XTASK-04)."""
+    """The answer to a call that continues as a task (XTASK-04)."""
 
     result_type: str = field(default="task", kw_only=True, metadata=wired(always=True, required=True))
 
 
 @payload
 class DetailedTask(_FlatTask):
-    """The state of a task, with what goes with its status (XTASK-06)."""
+    """The state of a task, with the members of its status (XTASK-06)."""
 
     input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
-    """What it waits for, by key, if its status is ``input_required``."""
+    """The questions that it waits for, by key, if its status is ``input_required``."""
     result: Mapping[str, Any] | None = wire(default=None, strict=True)
     """The result of the call, if its status is ``completed``."""
     error: Mapping[str, Any] | None = wire(default=None, strict=True)

@@ -214,7 +214,7 @@ class CancelTaskResult(GetTaskResult):
 
 @payload
 class GetTaskPayloadRequest(RequestPayload):
-    """Ask for the result of a task. The answer comes when the task is over (TASK-20)."""
+    """Ask for the result of a task. The answer follows when the task has ended (TASK-20)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25

@@ -43,7 +43,7 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 
 @payload
 class ToolAnnotations(Description):
-    """A server's hints on what its tool does. Trust them only as far as the server (TOOL-17).
+    """A server's hints on the behaviour of its tool. Trust them only as much as the server (TOOL-17).
 
     ``None`` means that the hint is absent; the ``is_…`` properties fill in the specification's defaults.
     """
@@ -156,7 +156,7 @@ class CallToolResult(FinalResult):
 
     @property
     def has_structured_content(self) -> bool:
-        """Whether there is structured content: ``None`` may stand for JSON's null."""
+        """Whether structured content is present: ``None`` may be JSON's null."""
         return self.structured_content is not None or "structured_content" in self.given
 
     @property

@@ -68,7 +68,7 @@ class ClientOpening:
         self._outcome: CompletedHandshake | McpError | None = None
 
     def receive_data(self, data: bytes | None) -> None:
-        """Store bytes, or note the end of the connection, which ``None`` stands for. Ignored after the outcome."""
+        """Store bytes, or record the end of the connection (``None``). Ignored after the outcome."""
         if self._outcome is not None or data == b"":
             return
         self._has_ended = data is None

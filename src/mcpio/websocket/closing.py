@@ -1,4 +1,4 @@
-"""Close codes, and the errors and close reasons that they stand for.
+"""Close codes, with the errors and close reasons that they map to.
 
 Receiving 1000, 1001 or no code is a graceful end, ``CloseReason.END_OF_FILE``. Any other code, and a connection that
 breaks (1006), is ``CloseReason.LOST``, caused by a WebSocketClosed with the code. A fault of the peer is
@@ -20,7 +20,7 @@ __all__ = ["CloseCode", "code_for", "error_for", "is_valid"]
 
 
 class CloseCode(enum.IntEnum):
-    """The codes that this library sends, and the two that stand for none (RFC 6455 section 7.4.1)."""
+    """The codes that this library sends, and the two for a missing code (RFC 6455 section 7.4.1)."""
 
     NORMAL = 1000
     """This side is done."""
@@ -45,7 +45,7 @@ class CloseCode(enum.IntEnum):
 
 
 def code_for(end: ConnectionClosed | None, role: Role) -> CloseCode:
-    """Return the close code for the end of a connection; ``None`` stands for one that is abandoned before."""
+    """Return the close code for the end of a connection; ``None`` is a connection abandoned earlier."""
     reason = CloseReason.ABORTED if end is None else end.reason
     if reason is CloseReason.ABORTED:
         return CloseCode.FAILED if end is not None and end.cause is not None else CloseCode.GOING_AWAY
@@ -73,4 +73,4 @@ _CODES: Final = {
 }
 _GRACEFUL: Final = frozenset({CloseCode.NORMAL, CloseCode.GOING_AWAY, CloseCode.NO_CODE})
 _DEFINED: Final = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015)})
-"""Those of RFC 6455, and 1012 to 1014, which were registered later."""
+"""The codes of RFC 6455, and 1012 to 1014, which were registered later."""

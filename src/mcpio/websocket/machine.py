@@ -51,13 +51,13 @@ class State(enum.Enum):
     CLOSING = "closing"
     """This side closed; of the input, only the peer's close frame counts."""
     ENDING = "ending"
-    """Everything is said; the peer closes the connection."""
+    """Both close frames are exchanged; the peer closes the connection."""
     OVER = "over"
-    """The connection is to be closed, once everything is written."""
+    """Close the connection once everything is written."""
 
 
 class Input(enum.Enum):
-    """What changes the state."""
+    """The inputs of the table."""
 
     SEND_CLOSE = "send close"
     """This side closes."""
@@ -116,7 +116,7 @@ class FragmentReceived:
     """Fired when a piece of a message came, and more of it is to follow."""
 
     size: int
-    """The bytes that came of the message so far."""
+    """The bytes received of the current message."""
 
 
 @attrs.frozen
@@ -140,11 +140,11 @@ class WebSocketEnded:
     """Fired once, last: no further message is received. There may still be bytes to write."""
 
     code: int
-    """The close code that the peer sent, or is sent. 1005 and 1006 stand for none."""
+    """The close code that the peer sent, or is sent. 1005 and 1006 mean that no code was sent."""
     reason: str
     """The text that goes with the code, for people."""
     error: McpError | None
-    """What the code means; ``None`` for a graceful end, whichever side began it. See ``mcpio.websocket.closing``."""
+    """The error of the code; ``None`` for a graceful end by either side. See ``mcpio.websocket.closing``."""
 
 
 _IGNORED: Final = FragmentReceived(0)
@@ -202,7 +202,7 @@ class WebSocket:
     # Feed
 
     def receive_data(self, data: bytes | None, now: float) -> None:
-        """Store bytes, or note the end of the connection, which ``None`` stands for. Empty bytes do nothing.
+        """Store bytes, or record the end of the connection (``None``). Empty bytes do nothing.
 
         Input after the end is ignored. Drain the events, write the bytes, re-arm the deadline.
         """
@@ -215,14 +215,14 @@ class WebSocket:
             self._may_have_more = True
 
     def connection_lost(self, now: float) -> None:
-        """Note that the connection broke: nothing more goes out. Drain the events."""
+        """Record that the connection broke: no more output follows. Drain the events."""
         self._advance(now)
         self._out.clear()
         self._last = None
         self._break()
 
     def extend(self, now: float) -> None:
-        """Let the time of silence begin anew: nothing could be read until now, or something could be written."""
+        """Restart the idle timer, because reading or writing was blocked until now."""
         self._advance(now)
         self._quiet_since = self._now
         self._gone_at = None
@@ -251,7 +251,7 @@ class WebSocket:
         return end
 
     def data_to_send(self, now: float) -> bytes:
-        """Return everything that is to be written now, ``b""`` for nothing. Pull when the previous output is written.
+        """Return the output to write now, ``b""`` if none. Pull when the previous output is written.
 
         When ``over`` is true after that, close the connection.
         """
@@ -285,7 +285,7 @@ class WebSocket:
         return min((when for when in (alive, self._speak_by) if when is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire. Early or repeated calls do nothing.
+        """Handle the deadlines up to ``now``. Early or repeated calls do nothing.
 
         Drain the events, write the bytes, re-arm the deadline.
         """
@@ -323,7 +323,7 @@ class WebSocket:
             self._out.append(self._frame(Opcode.TEXT, deflate.compress(text), is_compressed=True))
 
     def close(self, code: int, reason: str, now: float) -> None:
-        """Close: earlier messages go out first, and input is ignored. A second call does nothing.
+        """Close: earlier messages are sent first, and input is ignored. Further calls do nothing.
 
         ``reason`` is for people. Drain the events, write the bytes, re-arm the deadline. Raises LocalProtocolError if
         ``code`` may not be sent.
@@ -338,7 +338,7 @@ class WebSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages may be sent: also to a peer that broke a rule, until it is told so."""
+        """Whether messages may be sent: also to a peer that broke a rule, until the close frame."""
         return self._state in _SPEAKING
 
     @property
@@ -358,13 +358,13 @@ class WebSocket:
 
     @property
     def over(self) -> bool:
-        """Whether everything is written, and the connection is to be closed."""
+        """Whether everything is written, and the connection must be closed."""
         return self._state is State.OVER and not self.wants_write
 
     # Reading
 
     def _next_frame(self) -> WebSocketEvent | None:
-        """Return the event of the next frame, or piece of one; ``None`` if there is none."""
+        """Return the event of the next frame, or piece of one; ``None`` if none is complete."""
         decoder = self._decoder
         piece = decoder.process_buffer()
         is_open = self._state is State.OPEN
@@ -421,7 +421,7 @@ class WebSocket:
     # The end
 
     def _fail(self, code: int, reason: str) -> None:
-        """End it because of what the peer did. The peer is told why, and has a moment to read that."""
+        """Close because the peer broke a rule. The peer gets the reason, and a moment to read it."""
         self._close(Input.RECV_FAULT, WebSocketEnded(code, reason, RemoteProtocolError(reason)))
 
     def _break(self) -> None:
@@ -431,7 +431,7 @@ class WebSocket:
         self._step(Input.RECV_LOSS, WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))
 
     def _close(self, event: Input, end: WebSocketEnded, *, answer: str | None = None) -> None:
-        """Take a step that ends the conversation. The first one makes the close frame, with ``answer`` for a reason."""
+        """Take a step that ends the conversation. The first one makes the close frame, with ``answer`` as reason."""
         if self._state is State.OPEN:
             self._ping_is_due = False
             reason = end.reason if answer is None else answer
@@ -448,7 +448,7 @@ class WebSocket:
     # Helpers
 
     def _complaint(self, failure: ParseFailed) -> str:
-        """Return what is wrong, for the peer and for the error here."""
+        """Return the fault, worded for the peer and for the error here."""
         if failure.code is CloseReason.MESSAGE_TOO_BIG:
             return f"a message is longer than {self._max} bytes"
         if failure.code is CloseReason.INVALID_FRAME_PAYLOAD_DATA and self._deflate is not None:

@@ -1,4 +1,4 @@
-"""Checks, one run of a check, and the fault that describes what was expected and what happened."""
+"""Checks, one run of a check, and the fault with the expected and the actual behaviour."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class TransportFault(AssertionError):
     check: Check
     """The check that failed."""
     expected: str
-    """What the transport should have done."""
+    """The expected behaviour of the transport."""
     happened: str
-    """What it did."""
+    """The actual behaviour."""
 
     def __init__(self, check: Check, expected: str, happened: str) -> None:
         promises = ", ".join(check.promises)
@@ -70,7 +70,7 @@ class Check:
 
     @property
     def description(self) -> str:
-        """What the check does, what must follow, and in brackets the promises of mcpio that depend on it."""
+        """The steps of the check, its requirements, and in brackets the promises of mcpio that depend on it."""
         return (self.function.__doc__ or "").strip()
 
     @property

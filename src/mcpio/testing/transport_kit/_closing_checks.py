@@ -1,4 +1,4 @@
-"""Checks of the end of a connection: gracefully, abruptly, from any task or thread, and leaving nothing behind."""
+"""Checks of the end of a connection: graceful, abrupt, from any task or thread, and without leaks."""
 
 from __future__ import annotations
 

@@ -192,11 +192,11 @@ class _Gate:
         self._cancelled, self._since = 0, 0.0
 
     def shut(self) -> None:
-        """Hold up readers."""
+        """Stop readers."""
         self._opened = trio.Event()
 
     def open(self) -> None:
-        """Let readers continue."""
+        """Resume readers."""
         self._opened.set()
 
     async def passed(self) -> None:

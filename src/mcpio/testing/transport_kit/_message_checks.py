@@ -63,7 +63,7 @@ async def large_messages(run: CheckRun) -> None:
 
 @check()
 async def many_small_messages(run: CheckRun) -> None:
-    """Make hundreds of calls, many at once: each arrives once and gets one answer, its own (P4, P7)."""
+    """Make hundreds of calls, many at once: each arrives once and gets exactly its own answer (P4, P7)."""
     async with run.join() as conversation:
         left = list(range(MANY))
 

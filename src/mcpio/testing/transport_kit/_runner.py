@@ -1,4 +1,4 @@
-"""Run checks, and verify that they leave nothing behind."""
+"""Run checks, and verify that they leak nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_transport(harness: Harness) -> tuple[str, ...]:
 
 
 def run_check(check: Check, harness: Harness) -> None:
-    """Run one check in a new Trio run, and verify that it left nothing behind. Raises TransportFault if it fails.
+    """Run one check in a new Trio run, and verify that it leaks nothing. Raises TransportFault if it fails.
 
     Must not be called within an event loop.
     """
@@ -178,7 +178,7 @@ def _threads() -> set[threading.Thread]:
 
 
 def _open_files() -> dict[int, str]:
-    """Return the open descriptors and their targets; nothing on systems that do not list them."""
+    """Return the open descriptors and their targets; empty on systems that do not list them."""
     found: dict[int, str] = {}
     for directory in OPEN_FILES:
         with contextlib.suppress(OSError):

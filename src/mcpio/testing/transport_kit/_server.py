@@ -24,7 +24,7 @@ NOTE: Final = "notifications/kit"
 
 @attrs.define
 class Seen:
-    """What the kit's server has received."""
+    """A record of the messages that the kit's server received."""
 
     calls: list[str] = attrs.field(factory=list)
     """The arguments of the calls of ``echo``."""
@@ -40,7 +40,7 @@ class Seen:
     """Set to make ``wait`` return."""
 
     def release(self) -> None:
-        """Make every call of ``wait`` return."""
+        """Release every call of ``wait``."""
         self.released.set()
         self.released = trio.Event()
 
