@@ -273,6 +273,19 @@ def test_any_process_answers_for_a_task(site: Site) -> None:
     assert ask(site.ports[2], "tasks/get", taskId=id)["status"] == "cancelled"
 
 
+def test_client_learns_of_its_task_from_whichever_process_it_listens_to(site: Site) -> None:
+    async def body(client: Client) -> None:
+        before = {method: len(site.said(method)) for method in ("tasks/get", "subscriptions/listen")}
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(client.call_tool, "bake", {"seconds": 3})
+        # One look at each task once the client listens, where polls would be fifteen each.
+        assert len(site.said("tasks/get")) - before["tasks/get"] <= 9
+        await until(lambda: len(site.said("subscriptions/listen")) > before["subscriptions/listen"])
+
+    with_client(site, body)
+
+
 # Processes that end
 
 

@@ -827,6 +827,8 @@ class Client(Session):
             source.acknowledge(event.honoured)
             return
         self._note_change(event.notification, event.raw["method"])
+        if self._task_watch is not None:
+            self._task_watch.tell(event.notification)
         source.hear(event.notification)
 
     def _note_change(self, notification: Any, method: str) -> None:
@@ -898,6 +900,20 @@ class ClientDriving(SessionDriving):
         self.forget_tools()
         if self._session._cache is not None:
             self._session._cache.clear()
+
+    def doubt_tasks(self) -> None:
+        """Have the tasks that are waited for asked for anew: changes may have been missed, or are not reported."""
+        if self._session._task_watch is not None:
+            self._session._task_watch.doubt()
+
+    def needs_task(self, id: str) -> bool:
+        """Whether the program still has a handle on a task."""
+        return self._session._task_watch is not None and self._session._task_watch.has_handles(id)
+
+    @property
+    def managed_listening(self) -> ManagedListening:
+        """The one listening of a stateless client for what it wants to know by itself."""
+        return self._session._managed()
 
     def lose_session(self) -> None:
         """Forget what belonged to a session that was lost: the next server may be another process."""

@@ -122,6 +122,12 @@ class ListeningDriving(Protocol):
     def miss_changes(self) -> None:
         """Drop cached data that may have changed while no listener was active."""
 
+    def doubt_tasks(self) -> None:
+        """Have the tasks that are waited for asked for anew."""
+
+    def needs_task(self, id: str) -> bool:
+        """Whether the program still has a handle on a task."""
+
 
 class Source(Protocol):
     """The source of changes, in one era."""
@@ -423,7 +429,7 @@ class StatelessSource:
 
 
 class ManagedListening:
-    """The listening of a stateless client for its own ``on_notification`` and its subscriptions to resources.
+    """The listening of a stateless client for its ``on_notification``, its subscriptions to resources, and its tasks.
 
     One request at a time carries all of it. When the wishes change, a new one is opened before the old one is closed,
     so nothing is missed.
@@ -438,7 +444,9 @@ class ManagedListening:
         }
         self._lists = SubscriptionFilter(**lists)
         self._uris: dict[str, None] = {}
-        self._current: Listening | None = None
+        self._tasks: dict[str, None] = {}
+        self._has_tasks = True
+        self._current: _Forwarded | None = None
         self._turns: list[OneShot] = []
         self._is_busy = False
 
@@ -472,6 +480,48 @@ class ManagedListening:
             del self._uris[uri]
             await self._renew()
 
+    async def follow_task(self, id: str) -> bool:
+        """Listen to a task too; return whether the server reports it. A server that reports none is asked once."""
+        if not self._has_tasks:
+            return False
+        # Handles that the program dropped say nothing.
+        self._tasks = {each: None for each in self._tasks if self._client.driving.needs_task(each)} | {id: None}
+        try:
+            await self._renew()
+        except McpError as error:
+            self._has_tasks = not isinstance(error, RequestError) or error.code != ErrorCode.METHOD_NOT_FOUND
+        else:
+            self._has_tasks = self.honoured.task_ids is not None or id not in self._tasks
+        if not self.reports_task(id):
+            self.leave_task(id)
+            return False
+        return True
+
+    def reports_task(self, id: str) -> bool:
+        """Whether the server reports changes of a task at present."""
+        return self._is_open and id in (self.honoured.task_ids or ())
+
+    def leave_task(self, id: str) -> None:
+        """Listen to a task no longer: the next request leaves it out, and the present one may end."""
+        if id in self._tasks:
+            del self._tasks[id]
+            if not self._is_busy:
+                self._close_idle()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._current is not None and self._current.ended is None and not self._current.is_lost
+
+    def _wanted(self) -> SubscriptionFilter:
+        tasks = tuple(self._tasks) or None
+        return attrs.evolve(self._lists, resource_subscriptions=tuple(self._uris) or None, task_ids=tasks)
+
+    def _close_idle(self) -> None:
+        """End the request if nothing is wanted any more."""
+        if self._current is not None and self._wanted() == SubscriptionFilter():
+            self._current.close()
+            self._current = None
+
     async def _renew(self) -> None:
         """Replace the request by one with the current filter. Only one task at a time does so."""
         while self._is_busy:
@@ -480,8 +530,9 @@ class ManagedListening:
             await turn.wait()
         self._is_busy = True
         try:
-            newer = None
-            wanted = attrs.evolve(self._lists, resource_subscriptions=tuple(self._uris) or None)
+            newer, wanted = None, self._wanted()
+            if self._current is not None and self._current.ended is None and self._current.wanted == wanted:
+                return  # another task asked for it meanwhile
             if wanted != SubscriptionFilter():
                 newer = _Forwarded(self._client, wanted, keep=True)
                 await newer.__aenter__()
@@ -490,6 +541,7 @@ class ManagedListening:
                 older.close()
         finally:
             self._is_busy = False
+            self._close_idle()
             turns, self._turns = self._turns, []
             for turn in turns:
                 turn.set(None)
@@ -498,11 +550,22 @@ class ManagedListening:
 class _Forwarded(Listening):
     """Changes that go to the client's callback for notifications."""
 
+    is_lost = False
+    """Whether the source broke and is not renewed yet."""
+
     def hear(self, change: Change) -> None:
         if isinstance(change, Missed):
+            self.is_lost = False
             self._client.driving.miss_changes()
+            self._client.driving.doubt_tasks()
         else:
             self._client.driving.deliver(change)
+
+    def lose(self, how: Ended = "lost") -> None:
+        if self.ended is None:  # otherwise its successor is open, and nothing is missed
+            self.is_lost = True
+            super().lose(how)
+            self._client.driving.doubt_tasks()
 
 
 SOONEST: Final = 0.1

@@ -35,11 +35,22 @@ DONE = {"content": [{"type": "text", "text": "done"}]}
 CALL = CallToolRequest("x", {})
 
 
+class Polled(Played[Client]):
+    """The client of a server without subscriptions: it polls."""
+
+    def got(self) -> list[dict[str, Any]]:
+        messages = super().got()
+        for message in messages:
+            if message["method"] == "subscriptions/listen":
+                self.refuse(message, -32601)
+        return [message for message in messages if message["method"] != "subscriptions/listen"]
+
+
 def opened(**options: Any) -> Played[Client]:
     """Return a client of a stateless server."""
     given: ClientOptions = {"era": "stateless", **options}  # type: ignore[typeddict-item]  # the test's own business
     connection = client_connection(**given)
-    played: Played[Client] = Played(connection)
+    played = Polled(connection)
     played.session = Client(connection, played, **given)
     opening = played.start(played.session.initialize())
     asked = played.asked("server/discover")

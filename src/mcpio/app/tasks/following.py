@@ -1,14 +1,15 @@
 """Tasks of a stateless server, followed by its client: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
 
 The server decides which calls become tasks. The state of a task has all there is to know: the questions that it waits
-for, which the client's callbacks answer, and its outcome. A task is polled as often as the server asks for (XTASK-14).
+for, which the client's callbacks answer, and its outcome. Where the server reports the states of tasks on a
+subscription, the client listens (XTASK-11); otherwise it polls, as often as the server asks for (XTASK-14).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mcpio.app.client_inputs import answers_to
 from mcpio.app.tasks.requester import Clock, TaskHandle, TaskWatch, flat_task, follow, is_over, looks, poll_interval
@@ -17,7 +18,7 @@ from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestCancelled, RequestError
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types.custom import CustomRequest
-from mcpio.types.task_extension import CreatedTask, DetailedTask
+from mcpio.types.task_extension import CreatedTask, DetailedTask, TaskNotification
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,9 @@ __all__ = ["StatelessTaskHandle", "to_the_end"]
 R = TypeVar("R")
 
 _CODEC: Final = codec(REV_2026_07_28)
+
+RARELY: Final = 60.0
+"""Seconds between two polls of a task whose changes are reported: a report may get lost."""
 
 
 async def to_the_end(
@@ -53,15 +57,31 @@ async def to_the_end(
     return await follow(watch(), request, answer, None, related_to).result(timeout=timeout)
 
 
+class TaskReports(Protocol):
+    """The client's subscription, as far as tasks need it."""
+
+    async def follow_task(self, id: str) -> bool:
+        """Listen to a task too; return whether the server reports it."""
+
+    def reports_task(self, id: str) -> bool:
+        """Whether the server reports changes of a task at present."""
+
+    def leave_task(self, id: str) -> None:
+        """Listen to a task no longer."""
+
+
 class StatelessTaskHandle(TaskHandle[R]):
     """One task of a stateless server. Waiting for its result, or iterating over it, answers its questions."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._detail: DetailedTask | None = None
+        self._detail: DetailedTask | TaskNotification | None = None
         # The keys of questions that were answered, which a later poll may still show (XTASK-09).
         self._answered: set[str] = set()
         self._is_answering = False
+        self._is_followed = False
+        # Whether a change may have been missed, so that the next state is asked for.
+        self._is_doubted = False
 
     async def status(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
         """Request the state of the task and return it (XTASK-06). Raises as ``Session.request`` does.
@@ -72,11 +92,7 @@ class StatelessTaskHandle(TaskHandle[R]):
         detail = _CODEC.decode(result, DetailedTask)
         if detail.task_id != self.id:
             raise InvalidMessage("taskId", f"expected {self.id!r:.100}, got {detail.task_id!r:.100}")
-        state = flat_task(detail)
-        if self._detail is None or not is_over(self.last):
-            self._detail = detail
-            self.note(state)
-        return state
+        return self._record(detail)
 
     async def cancel(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
         """Ask the server to cancel the task, and return its state, which may be another yet (XTASK-10)."""
@@ -89,7 +105,28 @@ class StatelessTaskHandle(TaskHandle[R]):
             await self._advance(None)
         return self.last
 
+    # For this package
+
+    def take(self, told: TaskNotification) -> None:
+        """Record a state that the server reported (XTASK-11)."""
+        self._record(told)
+        self._changed.notify_all()  # the questions may be others
+
+    def doubt(self) -> None:
+        """Record that changes may have been missed, or are not reported any more."""
+        self._is_doubted = True
+        self._changed.notify_all()
+
     # Inside
+
+    def _record(self, detail: DetailedTask | TaskNotification) -> Task:
+        state = flat_task(detail)
+        if self._detail is None or not is_over(self.last):
+            self._detail = detail
+            self.note(state)
+            if is_over(state):
+                self._leave()
+        return state
 
     async def _wait(self, clock: Clock, *, poll: bool) -> None:
         del poll  # a request for the result alone does not exist
@@ -97,13 +134,49 @@ class StatelessTaskHandle(TaskHandle[R]):
             await self._advance(clock)
 
     async def _advance(self, clock: Clock | None) -> None:
-        """Answer the questions, or else wait until the next poll is due; then poll."""
+        """Answer the questions, or else wait until a state is reported or the next poll is due; then poll."""
         questions = self._questions()
         if questions and not self._is_answering:
             await self._answer(questions, clock)
-        elif self.last is not None:
-            await self._changed.wait(poll_interval(self.last, clock))
+            if self._is_reported or is_over(self.last):
+                return
+        elif self.last is not None and not self._is_doubted:
+            self._follow()
+            pause = poll_interval(self.last, clock, RARELY) if self._is_reported else poll_interval(self.last, clock)
+            if await self._changed.wait(pause):
+                return
+        self._is_doubted = False
         await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
+
+    # The subscription
+
+    @property
+    def _listening(self) -> TaskReports:
+        client: Any = self._watch.session
+        listening: TaskReports = client.driving.managed_listening
+        return listening
+
+    @property
+    def _is_reported(self) -> bool:
+        return self._is_followed and self._listening.reports_task(self.id)
+
+    def _follow(self) -> None:
+        """Begin to listen, beside the polls."""
+        if not self._is_followed:
+            self._is_followed = True
+            self._watch.session.driver.runtime.spawn(self._begin_to_follow())
+
+    async def _begin_to_follow(self) -> None:
+        if await self._listening.follow_task(self.id):
+            if self.done:
+                self._leave()
+            else:
+                self.doubt()  # what happened before is not reported by every server
+
+    def _leave(self) -> None:
+        """Listen no longer."""
+        if self._is_followed:
+            self._listening.leave_task(self.id)
 
     def _questions(self) -> Mapping[str, InputRequest]:
         """Return the questions that were not answered yet, by their keys."""
@@ -135,6 +208,7 @@ class StatelessTaskHandle(TaskHandle[R]):
 
     def _give_up(self) -> None:
         if self.owned and not self.done:
+            self._leave()
             session = self._watch.session
             with suppress(LocalProtocolError, NoBackChannel):
                 request = CustomRequest("tasks/cancel", {"taskId": self.id})

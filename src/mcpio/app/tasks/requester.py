@@ -27,6 +27,7 @@ from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, Re
 from mcpio.methods import METHODS, Method, method_of
 from mcpio.revisions import REV_2025_11_25, Era
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE
+from mcpio.types.task_extension import TaskNotification
 from mcpio.types.tasks import (
     CancelTaskRequest,
     CreateTaskResult,
@@ -221,6 +222,12 @@ class TaskHandle(Generic[R]):
         if is_over(state):
             self._watch.release(self)
 
+    def take(self, told: TaskNotification) -> None:
+        """Record a state that a stateless server reported."""
+
+    def doubt(self) -> None:
+        """Record that changes may have been missed."""
+
     def settle(self, plain: Any) -> None:
         """Record the answer of a peer that made no task of the request."""
         self._plain = plain
@@ -357,9 +364,9 @@ def _seconds(timeout: Timeout | float | None) -> float | None:
         raise LocalProtocolError(str(error)) from None
 
 
-def poll_interval(state: Task, clock: Clock | None) -> float:
+def poll_interval(state: Task, clock: Clock | None, least: float = _SHORTEST) -> float:
     """Return the time to wait before the next poll, in seconds."""
-    interval = _INTERVAL if state.poll_interval is None else max(_in_seconds(state.poll_interval), _SHORTEST)
+    interval = max(_INTERVAL if state.poll_interval is None else _in_seconds(state.poll_interval), least)
     left = None if clock is None else clock.left()
     return interval if left is None else min(interval, left)
 
@@ -434,6 +441,9 @@ class TaskWatch:
 
     def tell(self, notification: Any) -> None:
         """Record a state that the peer reported."""
+        if isinstance(notification, TaskNotification):
+            for following in tuple(self._handles.get(notification.task_id, ())):
+                following.take(notification)
         if not isinstance(notification, TaskStatusNotification):
             return
         state = as_task(notification)
@@ -443,6 +453,16 @@ class TaskWatch:
             self._early[state.task_id] = state
             if len(self._early) > _EARLY:
                 del self._early[next(iter(self._early))]
+
+    def has_handles(self, id: str) -> bool:
+        """Whether there are handles on a task."""
+        return bool(self._handles.get(id))
+
+    def doubt(self) -> None:
+        """Have the states of all tasks asked for anew where they are waited for."""
+        for handles in self._handles.values():
+            for handle in tuple(handles):
+                handle.doubt()
 
     def release(self, handle: TaskHandle[Any]) -> None:
         """Drop a handle whose task has ended."""
@@ -497,7 +517,7 @@ def follow(
     return handle
 
 
-def flat_task(state: CreatedTask | DetailedTask) -> Task:
+def flat_task(state: CreatedTask | DetailedTask | TaskNotification) -> Task:
     """Return a ``Task`` from a message of a stateless server."""
     return Task(
         state.task_id,
