@@ -74,7 +74,7 @@ def refusal(link: Link, request: Any) -> RequestError:
 
 
 @pytest.mark.req("AUTH-34")
-def test_request_without_scopes_is_refused_with_all_that_it_needs() -> None:
+def test_refusal_lists_all_missing_scopes() -> None:
     link = Link(notes(), principal=READER)
     error = refusal(link, types.CallToolRequest("erase", {}))
     assert (error.code, error.data["scope"]) == (1014, "notes:read notes:write")

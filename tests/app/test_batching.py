@@ -72,7 +72,7 @@ def test_a_timeout_is_that_of_each() -> None:
 
 
 @pytest.mark.req("BATCH-07")
-def test_giving_up_cancels_what_still_runs() -> None:
+def test_cancelled_batch_cancels_its_running_requests() -> None:
     joined = link()
     ask = joined.start(joined.client.batch([CallToolRequest("wait", {"seconds": 1}), CustomNotification("acme/x")]))
     ask.cancel()

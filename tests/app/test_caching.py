@@ -146,7 +146,7 @@ def test_metadata_of_a_request_does_not_distinguish_results() -> None:
     assert len(layers.sent) == 1
 
 
-def test_fresh_call_passes_the_cache_by_and_renews_it() -> None:
+def test_fresh_call_bypasses_and_updates_the_cache() -> None:
     layers = Layers()
     layers.answer = contents("old")
     layers.read()

@@ -96,7 +96,7 @@ def test_bus_calls_its_subscribers_until_they_end() -> None:
     assert heard == [Changed("tools"), Changed("tools"), Changed("prompts")]
 
 
-def test_listener_of_several_topics_is_told_once() -> None:
+def test_listener_of_several_topics_is_notified_once() -> None:
     audience, ear = Audience(), Ear(ManualRuntime())
     change = Changed("updated", "a:b", ("a:",))
     audience.add(ear, change.topics)
@@ -107,7 +107,7 @@ def test_listener_of_several_topics_is_told_once() -> None:
     assert audience.tell(change.topics, "it") == 0
 
 
-def test_listener_that_could_not_be_told_does_not_count() -> None:
+def test_failed_notification_is_not_counted() -> None:
     audience, runtime = Audience(), ManualRuntime()
     for is_open in (True, False):
         audience.add(Ear(runtime, is_open=is_open), ["topic"])
@@ -122,7 +122,7 @@ def many(count: int) -> tuple[Audience, list[Ear], ManualRuntime]:
     return audience, ears, runtime
 
 
-def test_many_listeners_are_told_in_slices() -> None:
+def test_many_listeners_are_notified_in_slices() -> None:
     audience, ears, runtime = many(2 * SLICE + 1)
     assert audience.tell(("topic",), "it") == 2 * SLICE + 1
     told = [sum(bool(ear.heard) for ear in ears)]
@@ -135,7 +135,7 @@ def test_many_listeners_are_told_in_slices() -> None:
     assert not audience._pending
 
 
-def test_change_while_others_wait_starves_none() -> None:
+def test_change_during_delivery_starves_no_listener() -> None:
     audience, ears, runtime = many(3 * SLICE)
     audience.tell(("topic",), "it")
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_change_while_others_wait_starves_none() -> None:
     assert {len(ear.heard) for ear in ears} == {2}
 
 
-def test_listener_that_left_meanwhile_is_tried_once_more_at_most() -> None:
+def test_listener_that_left_gets_at_most_one_more_attempt() -> None:
     audience, ears, runtime = many(2 * SLICE)
     audience.tell(("topic",), "it")
     audience.remove(ears[-1], ["topic"])
@@ -185,7 +185,7 @@ def offering(bus: Shared) -> tuple[Server, Link, list[Any]]:
     return server, link, heard
 
 
-def test_clients_of_other_processes_are_told() -> None:
+def test_clients_of_other_processes_are_notified() -> None:
     bus = Shared()
     (here, link, heard), (_, other, heard_there) = offering(bus), offering(bus)
     other.do(other.client.request(SubscribeRequest("a:b")))

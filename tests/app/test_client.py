@@ -274,7 +274,7 @@ def test_declared_method_without_a_handler_is_not_found() -> None:
 # What a server tells
 
 
-def test_callbacks_hear_of_notifications() -> None:
+def test_callbacks_receive_notifications() -> None:
     logs: list[Any] = []
     others: list[Any] = []
     server = everything()
@@ -377,7 +377,7 @@ def odd(value: Any) -> Any:
         (lambda client: client.request(5), "request= takes a request of mcpio.types, not 5"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_a_type_error_that_names_it(call: Any, fault: str) -> None:
+def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, fault: str) -> None:
     link = Link(everything())
     with pytest.raises(TypeError) as caught:
         link.do(call(link.client))
@@ -385,7 +385,7 @@ def test_an_argument_of_the_wrong_kind_is_a_type_error_that_names_it(call: Any, 
     link.do(link.client.ping())
 
 
-def test_a_timeout_that_makes_no_sense_is_a_value_error_that_names_it() -> None:
+def test_invalid_timeout_raises_value_error_with_its_name() -> None:
     link = Link(everything())
     with pytest.raises(ValueError, match=r"^timeout: a time is a number of seconds, 0 or more, not -1$"):
         link.do(link.client.ping(timeout=-1))
@@ -397,6 +397,6 @@ def test_a_notification_of_the_wrong_kind_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(Server("s"),), (Server("s"), None), ("http://localhost/mcp",)])
-def test_a_client_made_by_hand_names_what_makes_clients(arguments: Any) -> None:
+def test_client_constructed_directly_raises_with_the_functions_to_use(arguments: Any) -> None:
     with pytest.raises(TypeError, match=r"memory_client\(server\).*open_stdio.*open_http\(url\)"):
         Client(*arguments)

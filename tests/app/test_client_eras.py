@@ -57,7 +57,7 @@ def test_one_call_is_answered_in_both_eras(era: Any, settled: Era) -> None:
     assert link.text("book") == "accept {'name': 'Ann'}"
 
 
-def test_client_without_the_option_speaks_what_its_options_say() -> None:
+def test_client_without_era_follows_its_options() -> None:
     assert Link(server_that_asks()).client.era is Era.HANDSHAKE
     assert Link(server_that_asks(), options=BOTH).client.era is Era.STATELESS
     only = Options(revisions=(REV_2025_11_25,))
@@ -91,7 +91,7 @@ def test_fresh_takes_a_bool() -> None:
         link.do(link.client.list_tools(fresh="yes"))  # type: ignore[arg-type]  # the mistake
 
 
-def test_calls_of_the_other_era_say_what_to_do_instead() -> None:
+def test_call_of_the_other_era_raises_with_the_alternative() -> None:
     link = Link(server_that_asks(), era="auto")
     with pytest.raises(LocalProtocolError, match=r"await client\.discover\(\)"):
         link.do(link.client.ping())
@@ -349,7 +349,7 @@ def test_callback_rides_one_subscription_of_the_client() -> None:
     assert [type(each) for each in seen] == [ToolListChangedNotification, ResourceUpdatedNotification]
 
 
-def test_tools_are_listed_once_while_the_client_hears_of_changes() -> None:
+def test_tools_are_listed_once_while_changes_are_reported() -> None:
     played = Played(on_notification=lambda _: None)
     played.acknowledge(played.sent()[0], toolsListChanged=True)
     asking = played.start(played.client.tool("t"))

@@ -178,7 +178,7 @@ def test_a_tool_that_is_refused_a_plain_call_is_called_as_a_task() -> None:
         link.do(link.client.call_tool("dig", task=False))
 
 
-def test_in_older_revisions_there_are_no_tasks_to_call_by() -> None:
+def test_task_call_in_an_older_revision_raises() -> None:
     link = Link(Server("s", capabilities=ServerCapabilities(tools=ToolsCapability())), revision=REV_2025_06_18)
     with pytest.raises(LocalProtocolError, match="task: does not exist in 2025-06-18"):
         link.do(link.client.call_tool("x", task=True))

@@ -100,7 +100,7 @@ def test_a_callback_sees_who_asks() -> None:
     assert scopes[0].meta == {}
 
 
-def test_a_slow_callback_is_reported_with_what_to_do() -> None:
+def test_slow_callback_is_reported_with_advice() -> None:
     def sample(*_: Any) -> CreateMessageResult:
         link.pair.now += 1
         return SAID
@@ -173,7 +173,7 @@ WITH_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
         ("sampling/createMessage", {"messages": [], "maxTokens": 1, "tools": []}),
     ],
 )
-def test_no_callback_sees_what_was_not_declared(method: str, params: dict[str, Any]) -> None:
+def test_undeclared_request_reaches_no_callback(method: str, params: dict[str, Any]) -> None:
     asked: list[Any] = []
 
     def callback(*asks: Any) -> Any:
@@ -188,7 +188,7 @@ def test_no_callback_sees_what_was_not_declared(method: str, params: dict[str, A
 
 
 @pytest.mark.req("ELIC-18", "ELIC-22")
-def test_the_user_can_be_told_who_asks_and_where_they_would_go() -> None:
+def test_callback_sees_the_server_and_the_host_of_the_url() -> None:
     said: list[str] = []
 
     def elicit(scope: RequestScope, request: Any) -> ElicitResult:

@@ -89,7 +89,7 @@ def test_the_context_may_be_named_in_any_way() -> None:
 # Telling the client
 
 
-def test_progress_goes_out_where_it_was_asked_for() -> None:
+def test_progress_is_sent_only_if_requested() -> None:
     seen: list[Any] = []
     server = Server("s")
 
@@ -130,7 +130,7 @@ def test_any_value_can_be_logged(data: Any, sent: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_levels_have_calls_of_their_own(level: str) -> None:
+def test_each_log_level_has_a_method(level: str) -> None:
     seen: list[LoggingMessageNotification] = []
     server = Server("s", log_level="debug")
 
@@ -157,7 +157,7 @@ def test_a_log_message_that_cannot_be_sent_is_reported() -> None:
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
 
 
-def test_a_log_message_of_a_request_that_is_over_is_sent() -> None:
+def test_log_message_after_the_end_of_its_request_is_sent() -> None:
     seen: list[Any] = []
     found, link = captured(lambda ctx: ctx, on_log=seen.append)
     found.info("late")

@@ -105,7 +105,7 @@ def test_url_elicitation_has_a_random_id() -> None:
     assert len(made.value) == 32
 
 
-def test_an_address_needs_a_client_that_takes_them() -> None:
+def test_elicit_url_needs_the_url_capability() -> None:
     async def ask(ctx: Context) -> Any:
         with pytest.raises(LocalProtocolError, match=r"elicitation/create: .*elicitation\.url"):
             await ctx.elicit_url("Pay", "https://example.com/pay")

@@ -79,14 +79,14 @@ def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
 
 
 @pytest.mark.req("SAMP-12")
-def test_the_users_refusal_is_an_error_of_its_own() -> None:
+def test_declined_sampling_raises_sampling_rejected() -> None:
     found, _ = captured(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
     assert isinstance(found, SamplingRejected)
     assert (found.code, found.message) == (-1, "User rejected sampling request")
 
 
 @pytest.mark.req("ROOT-03", "ROOT-06")
-def test_the_roots_are_kept_until_they_change() -> None:
+def test_roots_are_cached_until_they_change() -> None:
     server, found = Server("s"), list[Any]()
     asked: list[int] = []
 
@@ -205,7 +205,7 @@ def test_error_of_the_client_is_not_sent_back_as_the_tools_own() -> None:
     assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
 
 
-def test_the_first_of_several_refusals_is_no_error_of_the_tools_either() -> None:
+def test_refusals_in_a_group_are_not_a_tool_error() -> None:
     async def ask(ctx: Context) -> Any:
         failures = []
         for _ in range(2):
@@ -218,7 +218,7 @@ def test_the_first_of_several_refusals_is_no_error_of_the_tools_either() -> None
     assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: SamplingRejected: User rejected")
 
 
-def test_a_handler_may_say_in_its_own_words_what_the_client_answered() -> None:
+def test_handler_may_convert_a_clients_error() -> None:
     async def ask(ctx: Context) -> Any:
         try:
             return await ctx.sample(SAMPLE)

@@ -398,7 +398,7 @@ def test_override_replaces_a_function_within_its_block() -> None:
     assert link.text("who") == link.text("later") == "real"
 
 
-def test_override_of_what_no_handler_needs_is_refused() -> None:
+def test_override_of_an_unused_function_raises() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match=r"no handler depends on database\(\); there are none"):
         server.overrides({database: Session}).__enter__()

@@ -167,7 +167,7 @@ def test_classes_of_every_kind(kind: type[Any], value: Any) -> None:
     assert Form(kind).read({"to": "Oslo"}) == value
 
 
-def test_a_model_of_another_library_says_more() -> None:
+def test_model_of_another_library_sets_its_own_constraints() -> None:
     assert said(AsModel)["properties"] == {
         "to": {"type": "string", "minLength": 3, "title": "To", "description": "Where to"},
         "people": {"type": "integer", "title": "People"},
@@ -233,7 +233,7 @@ class Login:
 
 
 @pytest.mark.req("ELIC-13")
-def test_a_form_for_secrets_gives_a_warning_where_it_is_made() -> None:
+def test_form_for_secrets_warns_at_its_definition() -> None:
     with pytest.warns(UserWarning, match="a form must not ask for secrets: password") as caught:
         Form(Login)
     assert caught[0].filename == __file__

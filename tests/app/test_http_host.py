@@ -95,7 +95,7 @@ def test_handlers_of_several_sessions_have_their_own_session_and_the_servers_sta
     assert host.machine.sessions == ()
 
 
-def test_whoever_wants_to_see_a_connection_sees_it_from_the_beginning() -> None:
+def test_on_connection_gets_a_connection_before_its_first_message() -> None:
     server = Server("s", "1")
     seen: list[ServerConnection] = []
     runtime = ManualRuntime()
@@ -115,7 +115,7 @@ def test_whoever_wants_to_see_a_connection_sees_it_from_the_beginning() -> None:
     assert [connection.revision for connection in seen] == [REV_2025_11_25]
 
 
-def test_who_is_told_may_write_at_once_and_a_deadline_is_told_when_it_changes() -> None:
+def test_response_callback_may_write_and_deadline_changes_are_reported() -> None:
     hosted = Hosted(slow_server(1), HttpOptions(sse_after=0.5))
     told: list[float | None] = []
     host = hosted.wire.host
@@ -135,7 +135,7 @@ def test_who_is_told_may_write_at_once_and_a_deadline_is_told_when_it_changes() 
     assert exchange.is_over
 
 
-def test_what_whoever_is_told_brings_about_is_told_in_its_turn() -> None:
+def test_work_caused_by_a_callback_is_processed_in_the_same_drain() -> None:
     server = Server("s", "1")
 
     @server.tool
@@ -160,7 +160,7 @@ def test_what_whoever_is_told_brings_about_is_told_in_its_turn() -> None:
     assert set(depths) == {1}
 
 
-def test_what_a_session_has_to_say_is_for_the_operator_of_its_host() -> None:
+def test_reports_of_a_session_go_to_the_hosts_operator() -> None:
     server = Server("s", "1")
 
     @server.tool
@@ -203,7 +203,7 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
 
 
 @pytest.mark.req("SESS-05")
-def test_a_handler_may_end_its_session_which_answers_before_it_ends() -> None:
+def test_session_closed_by_its_handler_answers_first() -> None:
     server = Server("s", "1")
     ended: list[str] = []
 
@@ -251,7 +251,7 @@ def test_a_handler_may_have_its_client_come_back_for_the_answer() -> None:
 
 
 @pytest.mark.req("HTTP-24")
-def test_a_handler_goes_on_when_its_client_is_gone() -> None:
+def test_handler_continues_after_its_client_disconnects() -> None:
     server = Server("s", "1")
     finished: list[str] = []
 
@@ -277,7 +277,7 @@ def test_a_handler_stops_when_its_request_is_cancelled() -> None:
     assert (exchange.status, exchange.is_over, exchange.data) == (200, True, b"")
 
 
-def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
+def test_handler_cancelled_by_the_loop_is_answered() -> None:
     hosted = Hosted(slow_server(10))
     exchange = hosted.call("slow")
     served = hosted.wire.host._sessions[1].session
@@ -291,7 +291,7 @@ def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
     assert hosted.wire.host.machine.closed
 
 
-def test_what_a_cancelled_handler_logs_goes_to_the_general_stream() -> None:
+def test_log_of_a_cancelled_handler_goes_to_the_general_stream() -> None:
     server = Server("s", "1")
 
     @server.tool
@@ -309,7 +309,7 @@ def test_what_a_cancelled_handler_logs_goes_to_the_general_stream() -> None:
     assert message["params"] == {"level": "info", "data": "cleaned up"}
 
 
-def test_what_every_client_is_told_goes_to_each_that_listens() -> None:
+def test_broadcast_reaches_each_listening_client() -> None:
     server = Server("s", "1")
 
     @server.tool
@@ -363,7 +363,7 @@ def patient_server() -> Server:
 
 
 @pytest.mark.parametrize("unanswered", ["again", "fail"])
-def test_a_stored_session_goes_on_in_another_host(unanswered: str) -> None:
+def test_stored_session_continues_in_another_host(unanswered: str) -> None:
     store = MemorySessionStore()
     first = MemoryWire(patient_server(), HttpOptions(), store=store)
     client = RawClient(first)
@@ -387,7 +387,7 @@ def test_a_stored_session_goes_on_in_another_host(unanswered: str) -> None:
         wire.run()
 
 
-def test_a_policy_that_is_none_is_refused_at_once() -> None:
+def test_invalid_policy_raises_at_once() -> None:
     with pytest.raises(ValueError, match="unanswered must be 'again' or 'fail', not 'maybe'"):
         MemoryWire(patient_server(), HttpOptions(), store=MemorySessionStore(), unanswered="maybe")
 
@@ -399,7 +399,7 @@ def test_a_policy_that_is_none_is_refused_at_once() -> None:
         ({"engine": {}}, "a stored session cannot be taken up"),
     ],
 )
-def test_a_stored_session_that_makes_no_sense_is_reported_and_gone(broken: dict[str, Any], report: str) -> None:
+def test_malformed_stored_session_is_reported_and_deleted(broken: dict[str, Any], report: str) -> None:
     store = MemorySessionStore()
     first = MemoryWire(patient_server(), HttpOptions(), store=store)
     client = RawClient(first)

@@ -60,7 +60,7 @@ def test_items_come_page_by_page() -> None:
     assert book.take() == []
 
 
-def test_pages_are_asked_for_as_they_are_needed() -> None:
+def test_pages_are_requested_on_demand() -> None:
     book = Book({None: Page(["a", "b"], "1"), "1": Page(["c", "d"], None)})
     assert book.asked == []
     assert book.take(2) == ["a", "b"]
@@ -94,7 +94,7 @@ def test_a_page_that_failed_can_be_asked_for_again() -> None:
     assert book.asked == [None, "1", "1"]
 
 
-def test_a_list_that_is_left_early_needs_no_care_under_trio() -> None:
+def test_iteration_left_early_under_trio_needs_no_aclose() -> None:
     server = Server("s", page_size=1)
     for number in range(3):
         server.tool(lambda: None, name=f"tool{number}")
@@ -140,7 +140,7 @@ def test_malformed_items_are_kept_aside_and_reported() -> None:
     ]
 
 
-def test_of_many_malformed_items_the_first_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_malformed_items_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pagination, "MOST_MALFORMED", 3)
     book = Book({None: Page([], "1", (bad(0), bad(1))), "1": Page([], "2", (bad(2), bad(3))), "2": Page([], None)})
     book.pages["2"] = Page([], None, (bad(4),))

@@ -122,7 +122,7 @@ def test_equal_changes_that_wait_count_once() -> None:
     assert changes.wait().state == "waits"
 
 
-def test_changes_that_nothing_reads_become_one_that_says_so() -> None:
+def test_unread_changes_collapse_into_missed() -> None:
     link = Link(server_of_changes())
     changes = Changes(link, uris=["a:1"])
     for number in range(MOST_CHANGES + 1):

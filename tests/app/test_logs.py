@@ -31,7 +31,7 @@ def test_value_beyond_json_is_logged_as_repr() -> None:
 
 
 @pytest.mark.req("LOG-07", "LOG-09")
-def test_secrets_are_blanked_out_by_their_names_and_by_their_form() -> None:
+def test_secrets_are_redacted_by_name_and_form() -> None:
     link, heard = listening()
     data = {"user": "ann", "Password": "x", "deep": [{"API-Key": 5, "token_count": 3}], "set_cookie": None}
     link.session.log("info", data)
@@ -44,7 +44,7 @@ def test_secrets_are_blanked_out_by_their_names_and_by_their_form() -> None:
     assert data["Password"] == "x"
 
 
-def test_a_message_without_secrets_is_handed_on_as_it_is() -> None:
+def test_message_without_secrets_is_unchanged() -> None:
     message = LoggingMessageNotification("info", {"a": [{"b": 1}]})
     assert redact_secrets(None, message) is message
 
@@ -85,7 +85,7 @@ def test_async_log_filter_is_refused() -> None:
 
 
 @pytest.mark.req("LOG-07")
-def test_so_many_messages_go_out_in_a_second() -> None:
+def test_messages_per_second_are_limited() -> None:
     link, heard = listening(options=Options(limits=Limits(logs_per_second=3)))
     for number in range(5):
         link.session.log("info", number)

@@ -390,7 +390,7 @@ def test_servers_that_would_contain_each_other_are_refused() -> None:
             server.mount(other, "y")
 
 
-def test_what_cannot_be_mounted_is_refused() -> None:
+def test_invalid_mount_raises() -> None:
     server, child = main_server(), Server("child")
     with pytest.raises(TypeError, match="a proxy answers nothing by itself: use open_servers"):
         server.mount(ForwardingServer(lambda _: nullcontext(), may_change=False), "x")
@@ -413,7 +413,7 @@ def test_what_cannot_be_mounted_is_refused() -> None:
         child.tool(must, task_support="required")
 
 
-def test_capabilities_follow_from_what_is_mounted() -> None:
+def test_capabilities_include_mounted_entries() -> None:
     server = main_server()
     assert server.capabilities == ServerCapabilities(logging={})
     server.mount(library(), "books")

@@ -102,7 +102,7 @@ def test_too_many_pages_are_an_error() -> None:
 
 
 @pytest.mark.req("PAGE-05", "PAGE-06")
-def test_as_many_pages_as_allowed_are_no_error() -> None:
+def test_maximum_number_of_pages_is_accepted() -> None:
     guard = PageGuard("tools/list", max_pages=3)
     assert [guard.follow("a"), guard.follow("b"), guard.follow(None)] == ["a", "b", None]
 

@@ -113,7 +113,7 @@ class Wire:
             self.lose()
 
 
-def test_a_new_session_is_told_the_log_level_and_the_subscriptions_that_there_are() -> None:
+def test_new_session_gets_the_log_level_and_the_subscriptions() -> None:
     wire = Wire()
     client, complete = wire.client, wire.runtime.complete
     complete(client.set_log_level("error"))
@@ -127,7 +127,7 @@ def test_a_new_session_is_told_the_log_level_and_the_subscriptions_that_there_ar
     assert wire.reports == []
 
 
-def test_roots_that_are_changed_while_there_is_no_session_are_for_the_next_to_ask_for() -> None:
+def test_roots_changed_without_a_session_are_left_to_the_next_one() -> None:
     wire = Wire(roots=[Root("file:///old")])
     wire.lose()
     wire.client.set_roots([Root("file:///new")])
@@ -153,7 +153,7 @@ def test_refused_subscriptions_are_not_restored_and_later_refusals_reported() ->
     assert wire.reports == ["the server does not know any more what it was asked for"] * 2
 
 
-def test_calls_that_are_begun_while_there_is_no_session_wait_for_the_next() -> None:
+def test_calls_without_a_session_wait_for_the_next() -> None:
     wire = Wire()
     wire.lose()
     outcome = wire.begin(wire.client.ping())
@@ -173,7 +173,7 @@ def test_waiting_calls_fail_without_a_next_session() -> None:
     assert isinstance(outcome[0], NoBackChannel)
 
 
-def test_a_session_that_is_lost_as_soon_as_it_is_opened_leaves_them_waiting() -> None:
+def test_calls_keep_waiting_if_the_new_session_is_lost_at_once() -> None:
     wire = Wire()
     wire.lose()
     outcome = wire.begin(wire.client.ping())
@@ -189,7 +189,7 @@ def test_a_session_that_is_lost_as_soon_as_it_is_opened_leaves_them_waiting() ->
 
 
 @pytest.mark.parametrize(("where", "error"), [("initialize", ConnectFailed), ("logging/setLevel", ConnectionLost)])
-def test_a_session_that_is_lost_while_it_is_opened_leaves_them_waiting(where: str, error: type[Exception]) -> None:
+def test_calls_keep_waiting_if_the_session_is_lost_during_the_handshake(where: str, error: type[Exception]) -> None:
     wire = Wire()
     wire.runtime.complete(wire.client.set_log_level("error"))
     wire.lose()
@@ -223,7 +223,7 @@ def test_failing_loss_callback_is_reported() -> None:
 
 
 @pytest.mark.req("SESS-06")
-def test_a_session_can_be_opened_in_a_while_by_itself() -> None:
+def test_session_can_be_reopened_after_a_delay() -> None:
     wire = Wire()
     wire.lose()
     wire.renewal.begin(5.0)

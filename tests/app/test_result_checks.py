@@ -92,7 +92,7 @@ def test_a_schema_is_looked_at_once() -> None:
 
 @pytest.mark.req("TOOL-14", "TOOL-20")
 @pytest.mark.parametrize("policy", ["raise", "report", None])
-def test_a_client_checks_as_it_is_told(policy: CheckResults | None) -> None:
+def test_check_results_decides_whether_to_raise_or_report(policy: CheckResults | None) -> None:
     server = Server("s")
     promised = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

@@ -33,7 +33,7 @@ def test_a_task_starts_at_a_later_turn(run: Run) -> None:
 
 
 @runtimes
-def test_a_cancelled_task_stops_where_it_waits_and_the_others_go_on(run: Run) -> None:
+def test_cancelled_task_stops_at_its_wait_and_others_continue(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[str] = []
         values = [runtime.one_shot(), runtime.one_shot()]
@@ -58,7 +58,7 @@ def test_a_cancelled_task_stops_where_it_waits_and_the_others_go_on(run: Run) ->
 
 
 @runtimes
-def test_a_task_that_is_cancelled_before_it_starts_stops_at_its_first_wait(run: Run) -> None:
+def test_task_cancelled_before_its_start_stops_at_its_first_wait(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[str] = []
 
@@ -104,7 +104,7 @@ def test_a_task_may_be_cancelled_twice_and_after_its_end(run: Run) -> None:
 
 
 @runtimes
-def test_a_task_that_cancels_itself_goes_on_to_its_next_wait(run: Run) -> None:
+def test_task_that_cancels_itself_runs_to_its_next_wait(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[str] = []
         tasks: list[Spawned] = []
@@ -171,7 +171,7 @@ def test_a_value_is_waited_for(run: Run, value: object) -> None:
 
 
 @runtimes
-def test_only_the_first_value_counts_and_it_may_come_before_the_wait(run: Run) -> None:
+def test_one_shot_keeps_the_first_value_even_before_the_wait(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         shot = runtime.one_shot()
         shot.set(1)
@@ -256,7 +256,7 @@ def test_a_function_is_called_later_unless_that_is_cancelled(run: Run) -> None:
 
 
 @loops
-def test_a_task_knows_whether_it_is_to_stop_or_only_what_it_waited_for_did(run: Run) -> None:
+def test_cancellation_of_a_task_differs_from_that_of_its_awaitable(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[bool] = []
 
@@ -285,7 +285,7 @@ def test_a_task_knows_whether_it_is_to_stop_or_only_what_it_waited_for_did(run: 
 
 
 @runtimes
-def test_sleepers_wake_up_in_the_order_of_their_times(run: Run) -> None:
+def test_sleepers_wake_in_order_of_time(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[str] = []
 

@@ -12,7 +12,7 @@ from mcpio.app.runtime import Runtime
 
 
 @runtimes
-def test_a_function_runs_in_a_thread_and_gives_what_it_returns(run: Run) -> None:
+def test_to_thread_returns_the_functions_result(run: Run) -> None:
     variable = contextvars.ContextVar("variable", default="none")
 
     async def main(runtime: Runtime) -> None:

@@ -105,7 +105,7 @@ def test_a_model_works_with_tools_until_it_has_an_answer() -> None:
         (use("weather", city=5), "Invalid value in weather: arguments.city: expected a string, got 5"),
     ],
 )
-def test_a_model_learns_of_failures_and_goes_on(wanted: ToolUseContent, text: str) -> None:
+def test_tool_failures_are_sent_to_the_model(wanted: ToolUseContent, text: str) -> None:
     found, (_, second) = worked(says(wanted), DONE)
     assert found == DONE
     assert results_in(second) == [("1", text, True)]
@@ -120,7 +120,7 @@ def test_a_model_that_will_not_end_is_asked_for_its_answer() -> None:
 
 
 @pytest.mark.req("SAMP-08", "SAMP-15")
-def test_a_model_that_uses_tools_where_it_may_not_is_the_clients_fault() -> None:
+def test_tool_use_despite_tool_choice_none_is_the_clients_fault() -> None:
     found, seen = worked(says(use("weather", city="Oslo")), rounds=1)
     assert "Internal error" in str(found)
     assert len(seen) == 2
@@ -134,7 +134,7 @@ def test_required_tool_choice_holds_for_one_round() -> None:
     assert [asked.tool_choice for asked in seen] == [ToolChoice("required"), None]
 
 
-def test_each_question_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_question_has_a_distinct_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[Any] = []
     sample: Callable[..., Any] = Context.sample
 
@@ -176,7 +176,7 @@ def test_a_client_without_tools_is_not_asked() -> None:
     assert found == [True]
 
 
-def test_exceptions_are_masked_where_the_server_masks_them() -> None:
+def test_mask_errors_hides_exceptions_from_the_model() -> None:
     def breaks() -> str:
         raise KeyError("secret")
 

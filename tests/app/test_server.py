@@ -148,7 +148,7 @@ def test_all_ways_to_register() -> None:
     assert link.call("up", by=5).structured_content == {"result": 16}
 
 
-def test_tools_for_a_model_alone_are_no_tools_of_the_servers() -> None:
+def test_sampling_tools_are_not_listed_by_the_server() -> None:
     server = Server("s", mask_errors=True)
 
     def add(a: int, b: int) -> int:

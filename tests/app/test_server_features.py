@@ -92,7 +92,7 @@ def test_completion_finds_the_asked_session() -> None:
     assert not server.notify_elicitation_complete("e1")
 
 
-def test_a_connection_goes_on_from_a_saved_session() -> None:
+def test_connection_continues_from_a_saved_session() -> None:
     from mcpio.app.session_snapshot import SavedSession
 
     server = Server("s")

@@ -74,7 +74,7 @@ def test_a_level_is_one_of_eight(level: Any) -> None:
 
 
 @pytest.mark.req("LOG-01")
-def test_nothing_is_logged_where_it_was_not_declared() -> None:
+def test_log_without_the_capability_is_not_sent() -> None:
     server = Server("s")
     link = Link(server, on_log=print)
     link.session.connection.capabilities = ServerCapabilities()
@@ -97,7 +97,7 @@ def test_logs_are_sent_and_those_that_are_too_many_counted() -> None:
 # Telling
 
 
-def test_telling_says_whether_the_client_could_take_it() -> None:
+def test_notify_returns_whether_the_client_could_be_reached() -> None:
     heard: list[Any] = []
     link = Link(server_with_notes(), on_notification=heard.append)
     update = ResourceUpdatedNotification("notes://a")
@@ -121,7 +121,7 @@ def test_unencodable_notification_is_reported() -> None:
 
 
 @pytest.mark.req("RES-06", "RES-07", "RES-09")
-def test_only_subscribers_hear_of_changes() -> None:
+def test_only_subscribers_are_notified() -> None:
     server = server_with_notes()
     heard: list[Any] = []
     others: list[Any] = []
@@ -170,7 +170,7 @@ def test_subscriptions_end_with_the_session() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_one_client_can_subscribe_to_so_much_only() -> None:
+def test_subscriptions_of_one_client_are_limited() -> None:
     link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))))
     for number in range(3):
         link.session.driving.subscribe(f"notes://{number}")
@@ -199,7 +199,7 @@ def test_the_memory_of_subscriptions_is_bounded_and_counted() -> None:
 
 
 @pytest.mark.req("RES-07")
-def test_a_part_of_a_resource_concerns_the_subscribers_of_the_whole_when_the_server_says_so() -> None:
+def test_within_also_notifies_subscribers_of_the_parent() -> None:
     server = server_with_notes()
     heard: list[Any] = []
     link = Link(server, on_notification=heard.append)
@@ -214,7 +214,7 @@ def test_a_part_of_a_resource_concerns_the_subscribers_of_the_whole_when_the_ser
 
 
 @pytest.mark.req("RES-07")
-def test_changes_that_follow_each_other_are_told_once() -> None:
+def test_consecutive_changes_are_coalesced() -> None:
     server = server_with_notes()
     heard: list[Any] = []
     link = Link(server, on_notification=heard.append)
@@ -245,7 +245,7 @@ def test_undelivered_broadcasts_are_counted() -> None:
 
 
 @pytest.mark.req("ROOT-03")
-def test_the_server_hears_of_notifications() -> None:
+def test_notifications_reach_the_servers_handlers() -> None:
     server, heard = Server("s"), []
     for method in ("notifications/initialized", "notifications/roots/list_changed", "custom/told"):
         server.notification_handlers[method] = lambda session, notification: heard.append((session, notification))

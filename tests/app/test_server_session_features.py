@@ -17,7 +17,7 @@ BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
 
 @pytest.mark.req("ELIC-16", "ELIC-20")
-def test_only_the_client_that_was_sent_somewhere_hears_that_it_is_done() -> None:
+def test_only_the_elicited_client_is_notified_of_completion() -> None:
     link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")

@@ -189,7 +189,7 @@ def test_closing_and_waiting_for_the_end() -> None:
 # Progress
 
 
-def test_progress_is_heard_of() -> None:
+def test_progress_reaches_its_callback() -> None:
     def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
         for progress in (1, 3, 2, 3, 4.5):
             ctx.session.driving.send_progress(ctx.id, progress, 10, "so far")
@@ -248,7 +248,7 @@ def test_a_callback_is_a_plain_function() -> None:
     assert checked_callback("on_log", print) is print
 
 
-def test_progress_that_cannot_be_said_is_the_authors_mistake() -> None:
+def test_invalid_progress_raises_in_the_handler() -> None:
     def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
         for wrong in ("half", float("nan")):
             with pytest.raises(LocalProtocolError):
@@ -290,7 +290,7 @@ def test_progress_after_the_end_is_left_out() -> None:
         ExceptionGroup("nursery", [ValueError("secret"), KeyError("secret")]),
     ],
 )
-def test_any_other_failure_is_reported_and_not_told(later: bool, error: Exception) -> None:
+def test_other_failures_are_reported_but_not_sent(later: bool, error: Exception) -> None:
     link = Link(failing_with(error, later=later))
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$") as caught:
         act(link)
@@ -305,7 +305,7 @@ def test_any_other_failure_is_reported_and_not_told(later: bool, error: Exceptio
     "error",
     [RequestError(7, "no", object()), RequestError(7, "no", float("nan")), RequestError("7", "no")],  # type: ignore[arg-type]  # the mistake
 )
-def test_an_error_that_cannot_be_said_is_an_internal_one(later: bool, error: Exception) -> None:
+def test_unencodable_error_is_sent_as_an_internal_error(later: bool, error: Exception) -> None:
     link = Link(failing_with(error, later=later))
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         act(link)
@@ -313,7 +313,7 @@ def test_an_error_that_cannot_be_said_is_an_internal_one(later: bool, error: Exc
 
 
 @both
-def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> None:
+def test_request_answered_by_its_handler_is_not_answered_again(later: bool) -> None:
     async def nothing() -> None: ...
 
     def answer(ctx: Context, _: CustomRequest) -> Any:
@@ -325,7 +325,7 @@ def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> 
     assert link.reports == ["the result of test/act cannot be sent"]
 
 
-def test_a_cancellation_of_what_no_handler_serves_changes_nothing() -> None:
+def test_cancellation_without_a_handler_changes_nothing() -> None:
     """Such as a request that was taken over from a snapshot."""
     link = Link(Server("s"))
     link.session.driving.handle(CancelReceived(IncomingId(7), None, {}))
@@ -410,7 +410,7 @@ def test_handlers_end_with_their_session() -> None:
     assert all(each.cancelled for each in seen if each != "over")
 
 
-def test_a_handler_that_holds_up_the_loop_is_named_with_what_to_do() -> None:
+def test_handler_that_blocks_the_loop_is_reported_with_advice() -> None:
     server = Server("s")
 
     @server.tool
@@ -459,7 +459,7 @@ def test_outcomes_of_foreign_requests_are_ignored() -> None:
     assert link.reports == []
 
 
-def test_capabilities_that_cannot_be_said_are_reported() -> None:
+def test_unencodable_capabilities_are_reported() -> None:
     server = Server("s", capabilities=ServerCapabilities(experimental={"a": object()}))
     link = Link(server, shake_hands=False)
     with pytest.raises(ConnectFailed):

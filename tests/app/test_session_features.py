@@ -45,7 +45,7 @@ def test_the_end_of_the_connection_ends_the_wait_for_a_visit() -> None:
 
 
 @pytest.mark.req("ELIC-17")
-def test_one_error_may_ask_for_several_visits() -> None:
+def test_url_elicitation_required_may_name_several_urls() -> None:
     server = Server("s")
 
     @server.tool
@@ -72,7 +72,7 @@ def test_the_operator_learns_of_a_keep_alive_that_nothing_follows() -> None:
     assert (link.client.ended, len(link.reports)) == (None, 1)
 
 
-def test_a_session_tells_how_it_is_doing() -> None:
+def test_health_of_a_session() -> None:
     link = Link(Server("s"))
     link.advance(3)
     assert (link.client.health().phase, link.client.health().silent_for) == (Phase.OPERATING, 3)
@@ -130,7 +130,7 @@ def test_abandoned_requests_fail() -> None:
 
 
 @pytest.mark.parametrize("took", [SLOW / 2, SLOW * 2])
-def test_a_plain_function_behind_middleware_is_timed_by_itself(took: float) -> None:
+def test_plain_function_behind_middleware_is_timed_separately(took: float) -> None:
     async def around(ctx: Any, request: Any, call_next: CallNext) -> Any:
         return await call_next(request)
 

@@ -93,7 +93,7 @@ def test_an_answer_after_the_cancellation_is_dropped() -> None:
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
 
 
-def test_a_handler_that_is_cancelled_before_it_starts_stops_at_its_first_wait() -> None:
+def test_handler_cancelled_before_its_start_stops_at_its_first_wait() -> None:
     server, seen = waiting()
     link = Link(server)
     ask = link.client.connection.send_request(ACT, now=0)
@@ -145,7 +145,7 @@ def test_a_handler_under_asyncio_whose_own_wait_is_cancelled_is_answered_for() -
 
 
 @pytest.mark.parametrize(("timeout", "state"), [(DEFAULT, "failed"), (None, "waits")])
-def test_a_request_waits_a_minute_unless_told_otherwise(timeout: Any, state: str) -> None:
+def test_default_timeout_of_a_request_is_one_minute(timeout: Any, state: str) -> None:
     link = Link(waiting()[0])
     ask = link.start(link.client.request(ACT, timeout=timeout))
     link.advance(61)

@@ -126,7 +126,7 @@ def test_broadcast_event_wakes_the_longest_waiter_first() -> None:
     assert woken == [0, 1]
 
 
-def test_too_large_result_of_a_tool_is_told_to_the_model() -> None:
+def test_too_large_tool_result_becomes_an_error_result() -> None:
     link = Link(server(sent_message_bytes=1500))
     assert link.text("echo", **LARGE).startswith("failed: The result is too large: 3,")
     assert "the result of tools/call 'echo' cannot be sent" in link.reports[0]

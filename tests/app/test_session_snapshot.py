@@ -44,7 +44,7 @@ def moved(link: Link, server: Server, unanswered: Any = "again", *, cut: Any = l
     link.run()
 
 
-def test_what_the_client_chose_comes_along() -> None:
+def test_snapshot_includes_the_clients_settings() -> None:
     server = serving()
     link = Link(server)
     link.do(link.client.set_log_level("error"))
@@ -91,7 +91,7 @@ def test_a_request_that_is_being_served_is_served_again() -> None:
     assert call.result.structured_content == {"result": 5}
 
 
-def test_or_it_fails() -> None:
+def test_running_request_fails_with_unanswered_fail() -> None:
     server = serving()
 
     @server.tool
@@ -123,7 +123,7 @@ def test_a_method_outside_the_protocol_is_served_again() -> None:
     assert call.result == {"done": True}
 
 
-def test_what_makes_no_sense_any_more_fails() -> None:
+def test_restored_request_that_is_no_longer_valid_fails() -> None:
     server = serving()
 
     @server.tool
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_any_more_fails() -> None:
         assert isinstance(call.error, RequestError)
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_cancelled() -> None:
+def test_restored_question_without_a_waiter_is_cancelled() -> None:
     server = serving()
     cancelled: list[bool] = []
 
@@ -166,7 +166,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_cancelled() -> None:
     assert cancelled == [True]
 
 
-def test_a_client_goes_on_too() -> None:
+def test_client_continues_from_a_snapshot() -> None:
     server = serving()
     link = Link(server)
     call = link.start(link.client.call_tool("add", {"a": 1, "b": 2}))
@@ -178,7 +178,7 @@ def test_a_client_goes_on_too() -> None:
     assert link.call("add", a=1, b=2).structured_content == {"result": 3}
 
 
-def test_a_connection_that_was_restored_by_itself_fails_what_is_left() -> None:
+def test_connection_restored_separately_fails_open_requests() -> None:
     server = serving()
 
     @server.tool
@@ -215,7 +215,7 @@ def test_a_connection_that_was_restored_by_itself_fails_what_is_left() -> None:
         (lambda value: {**value, "transport": []}, r"expected an object @ snapshot\.transport"),
     ],
 )
-def test_what_is_no_snapshot_is_refused(change: Any, fault: str) -> None:
+def test_malformed_snapshot_raises(change: Any, fault: str) -> None:
     server = serving()
     link = Link(server)
     with pytest.raises(LocalProtocolError, match=fault):

@@ -106,7 +106,7 @@ def test_a_failure_is_the_answer_and_is_reported_once() -> None:
     assert keeper.reports == [store.error]
 
 
-def test_what_was_cut_off_is_done_again() -> None:
+def test_interrupted_effect_is_repeated() -> None:
     store = SlowStore()
     keeper = Keeper(store)
     keeper.wanted += [save("a")]
@@ -120,13 +120,13 @@ def test_what_was_cut_off_is_done_again() -> None:
 
 
 @pytest.mark.parametrize(("before", "most", "left"), [(None, 9, "abc"), (2.0, 9, "bc"), (None, 1, "c"), (9.0, 9, "")])
-def test_a_sweep_leaves_what_is_in_use(before: float | None, most: int, left: str) -> None:
+def test_sweep_keeps_sessions_in_use(before: float | None, most: int, left: str) -> None:
     store = MemorySessionStore()
     store.write([save("c", 3, (1, 1)), save("a", 1), save("b", 2), SessionSweep(4, before, most)])
     assert "".join(key for key in "abc" if store.session(key)) == left
 
 
-def test_an_event_is_there_until_it_is_forgotten() -> None:
+def test_event_is_stored_until_deleted() -> None:
     store = MemorySessionStore()
     store.write([save("a", 1.0, (2, 1), (1, 1))])
     store.write([save("a", 2.0, (1, 2), forgotten=((2, 1), (9, 9)))])

@@ -36,7 +36,7 @@ def logging_server() -> Server:
 @pytest.mark.parametrize(
     ("level", "said"), [(None, []), ("debug", ["debug", "warning", "error"]), ("error", ["error"]), ("alert", [])]
 )
-def test_request_gets_what_it_asks_for(level: LoggingLevel | None, said: list[str]) -> None:
+def test_request_gets_messages_of_its_log_level(level: LoggingLevel | None, said: list[str]) -> None:
     runtime = ManualRuntime()
     client = StatelessClient(logging_server(), runtime, log_level=level)
     exchange = client.begin("tools/call", {"name": "work"})

@@ -29,7 +29,7 @@ def test_changes_that_follow_each_other_are_made_together() -> None:
     assert worked(["a", "b", "C", "d", "E", "F"]) == ([None, None, "c", None, "e", "f"], ["a+b", "C", "d", "E", "F"])
 
 
-def test_what_is_raised_is_the_answer_to_all_that_it_concerns() -> None:
+def test_exception_answers_every_effect_of_its_batch() -> None:
     values, log = worked(["a", "b", "C", "d"], fails="a+b")
     assert [repr(value) for value in values] == ["OSError('a+b')", "OSError('a+b')", "'c'", "None"]
     assert log == ["a+b", "C", "d"]

@@ -64,7 +64,7 @@ def test_acknowledgement_comes_first() -> None:
 
 
 @pytest.mark.req("SUB-03")
-def test_only_what_the_server_has_is_honoured() -> None:
+def test_filter_is_honoured_only_for_existing_features() -> None:
     server = Server("tools")
     server.tool(lambda: None, name="tool")
     assert honoured(listening(server, **ALL, resourceSubscriptions=["a:b"])) == {"toolsListChanged": True}
@@ -80,7 +80,7 @@ def test_resources_that_do_not_exist_are_not_honoured() -> None:
 
 
 @pytest.mark.req("SUB-03", "SUB-13")
-def test_changes_that_were_asked_for_are_told() -> None:
+def test_requested_changes_are_notified() -> None:
     server = notes()
     everything, tools, one = (
         listening(server, **ALL),
@@ -100,7 +100,7 @@ def test_changes_that_were_asked_for_are_told() -> None:
 
 
 @pytest.mark.req("SUB-07")
-def test_cancelled_listen_is_told_nothing_more() -> None:
+def test_cancelled_listen_gets_no_notifications() -> None:
     server = notes()
     listen = listening(server, **ALL, resourceSubscriptions=["notes://a"])
     held = listen.connection.held
@@ -212,7 +212,7 @@ def test_listen_ends_gracefully_when_its_token_expires(left: float, lasts: float
     assert told(listen) == ["cancelled"], "what a channel says of a subscription that has ended"
 
 
-def test_listen_with_a_token_that_never_expires_goes_on() -> None:
+def test_listen_with_a_token_without_expiry_stays_open() -> None:
     server, runtime = notes(), ManualRuntime()
     for principal in (grant(None), "ada"):
         listen = StatelessClient(server, runtime, principal=principal).begin(

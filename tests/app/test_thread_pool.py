@@ -104,7 +104,7 @@ def test_an_abandoned_call_counts_until_its_function_returns() -> None:
     assert [calls.waits[name].state for name in ("a1", "a2", "b1")] == ["cancelled", "returned", "returned"]
 
 
-def test_a_call_that_is_abandoned_before_it_begins_is_left_out() -> None:
+def test_call_cancelled_before_its_start_never_runs() -> None:
     calls = Calls(peer_threads=1)
     calls.start("a1")
     calls.start("a2")
@@ -115,7 +115,7 @@ def test_a_call_that_is_abandoned_before_it_begins_is_left_out() -> None:
     assert calls.finish() == ["a2"]
 
 
-def test_a_call_that_is_abandoned_while_it_waits_is_left_out() -> None:
+def test_call_cancelled_while_queued_never_runs() -> None:
     calls = Calls(peer_threads=1, total_threads=1)
     for name in ("a1", "a2", "a3", "b1", "b2"):
         calls.start(name)
@@ -124,7 +124,7 @@ def test_a_call_that_is_abandoned_while_it_waits_is_left_out() -> None:
     assert calls.finish() == ["a1", "b2", "a3"]
 
 
-def test_a_call_that_is_abandoned_when_its_turn_comes_gives_it_back() -> None:
+def test_call_cancelled_at_its_turn_passes_the_turn_on() -> None:
     calls = Calls(peer_threads=1)
     for name in ("a1", "a2", "a3"):
         calls.start(name)

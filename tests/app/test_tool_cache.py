@@ -58,7 +58,7 @@ def test_list_is_requested_again_after_a_change() -> None:
     assert shop.walks == 2
 
 
-def test_a_server_that_does_not_tell_of_changes_is_asked_again_for_what_it_did_not_have() -> None:
+def test_unknown_tool_is_listed_again_without_change_notifications() -> None:
     shop = Shop("a", announced=False)
     assert shop.find("b") is None
     shop.names.append("b")
@@ -66,7 +66,7 @@ def test_a_server_that_does_not_tell_of_changes_is_asked_again_for_what_it_did_n
     assert shop.walks == 2
 
 
-def test_of_two_tools_of_one_name_the_first_counts() -> None:
+def test_first_of_two_tools_with_one_name_is_used() -> None:
     shop = Shop("a", "a")
     found = shop.runtime.complete(shop.cache.tool("a"))
     assert found is not None
@@ -130,7 +130,7 @@ def test_cancelled_listing_does_not_block_others() -> None:
     assert [tool is not None and tool.name for tool in got] == ["a"]
 
 
-def test_a_change_on_the_way_asks_anew_but_not_for_ever() -> None:
+def test_change_during_the_listing_repeats_it_a_limited_number_of_times() -> None:
     shop = Shop("a")
     shop.changes = 1
     assert shop.find("a") == "a"

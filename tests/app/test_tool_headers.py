@@ -92,7 +92,7 @@ def test_other_errors_are_raised(request_: Any, error: RequestError) -> None:
     assert len(layers.sent) == 1
 
 
-def test_headers_of_some_tools_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_tool_headers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcpio.app.tool_headers.MOST_TOOLS", 1)
     layers = Layers(ListToolsResult((tool("a", "Region"), tool("b", "Region"))))
     layers.ask(ListToolsRequest())

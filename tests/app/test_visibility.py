@@ -89,7 +89,7 @@ def offered(link: Link) -> list[list[str]]:
     ]
 
 
-def test_those_who_may_see_it_list_and_use_it(revision: Revision) -> None:
+def test_visible_entry_is_listed_and_usable(revision: Revision) -> None:
     link = Link(library(), principal="ada", revision=revision)
     assert offered(link) == [
         ["borrow", "burn", "shelve"],
@@ -107,7 +107,7 @@ def test_those_who_may_see_it_list_and_use_it(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("principal", [None, "bob"])
-def test_for_others_it_does_not_exist(revision: Revision, principal: str | None) -> None:
+def test_invisible_entry_is_unknown_to_the_client(revision: Revision, principal: str | None) -> None:
     server = library()
     link = Link(server, principal=principal, revision=revision)
     assert offered(link) == [["borrow"], [], [], ["books://{+path}"]]
@@ -148,7 +148,7 @@ def test_lists_of_one_principal_are_not_shared_with_another() -> None:
     assert both[0].do(both[0].client.list_tools()).cache_scope == "private"
 
 
-def test_hidden_entry_with_scopes_does_not_show_itself_by_them() -> None:
+def test_invisible_entry_with_scopes_does_not_reveal_them() -> None:
     server = Server("s")
 
     @server.tool(visible=for_ada, scopes="admin")
@@ -171,7 +171,7 @@ def test_hidden_entry_with_scopes_does_not_show_itself_by_them() -> None:
     assert caught.value.code == InsufficientScope(frozenset({"admin"})).code
 
 
-def test_visibility_may_change_and_clients_are_told() -> None:
+def test_changed_visibility_notifies_clients() -> None:
     server = Server("s")
     night: list[bool] = []
 

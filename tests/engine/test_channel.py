@@ -291,7 +291,7 @@ def test_stats_count_input_and_output() -> None:
     assert new_server().last_received_at is None
 
 
-def test_news_and_waiting_messages_are_told_by_exchange() -> None:
+def test_news_and_waiting_messages_are_listed_by_exchange() -> None:
     server = operating_server()
     assert (list(server.take_news()), server.has_output("one")) == ([], False)
     server.receive_message('{"jsonrpc": "2.0", "id": 1, "method": "ping"}', 0.0, via="one")

@@ -436,7 +436,7 @@ def test_unanswered_handshake_ends_the_client_or_its_session(reopens: bool) -> N
     assert client.phase is (Phase.NEW if reopens else Phase.CLOSED)
 
 
-def test_held_time_leaves_each_request_what_was_left_of_its_timeout() -> None:
+def test_release_resumes_each_timeout_with_its_remaining_time() -> None:
     client = opening()
     feed(client, result(capabilities={"tools": {}}))
     client.release(0.0)

@@ -67,7 +67,7 @@ def test_restored_session_keeps_requests_deadlines_and_a_partial_line() -> None:
     assert (failed.id, failed.cookie) == (id, "c")
 
 
-def test_restored_connection_goes_on_closing() -> None:
+def test_restored_connection_continues_closing() -> None:
     connection = server()
     feed(connection, call("a"))
     connection.close(0.0, grace=4.0)

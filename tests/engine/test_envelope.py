@@ -95,7 +95,7 @@ RUNGS: list[tuple[dict[str, Any], tuple[str, ...], int]] = [
 
 @pytest.mark.req("ERA-13")
 @pytest.mark.parametrize(("first", "second"), list(combinations(range(len(RUNGS)), 2)))
-def test_earlier_of_two_faults_is_told(first: int, second: int) -> None:
+def test_first_of_two_faults_is_reported(first: int, second: int) -> None:
     changed = {**GOOD, **RUNGS[second][0], **RUNGS[first][0]}
     header = () if 1 in (first, second) else RUNGS[first][1]
     if second == 2 and first == 0:

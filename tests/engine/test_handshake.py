@@ -18,7 +18,7 @@ from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities, ToolsC
 from mcpio.types.tools import CallToolResult
 
 
-def test_connection_that_hears_no_handshake_makes_none() -> None:
+def test_connection_without_a_handshake_creates_none() -> None:
     connection = new_server()
     feed(connection, request("ping", 1), request("tools/list", 2), request("no/such", 3), note("initialized"))
     assert [message.get("error", {}).get("code") for message in sent(connection)] == [None, -32600, -32601]

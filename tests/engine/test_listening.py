@@ -153,7 +153,7 @@ def task(id: str, status: Any = "working", **more: Any) -> TaskNotification:
 
 
 @pytest.mark.req("XTASK-11", "ENV-09")
-def test_tasks_are_told_of_by_their_ids() -> None:
+def test_tasks_are_notified_by_id() -> None:
     connection = server_of(MODERN, WITH_TASKS)
     event = listen(connection, taskIds=["a", "b"], toolsListChanged=True)
     with pytest.raises(LocalProtocolError, match=r"taskIds: \['c'\] was not asked for"):
@@ -187,7 +187,7 @@ def test_only_the_last_state_of_a_task_waits() -> None:
     assert held < 4096
 
 
-def test_task_is_not_told_of_by_a_server_without_the_extension() -> None:
+def test_server_without_the_extension_notifies_of_no_task() -> None:
     connection = server()
     event = listening(connection, taskIds=["a"])
     with pytest.raises(LocalProtocolError, match="needs the capability extensions"):
@@ -247,7 +247,7 @@ def test_raw_result_gets_the_id_of_the_subscription() -> None:
 
 
 @pytest.mark.req("SUB-07", "PAT-04")
-def test_cancelled_subscription_is_told_of_nothing_more() -> None:
+def test_cancelled_subscription_gets_no_notifications() -> None:
     connection = server()
     event = listen(connection, 1, **ALL)
     assert isinstance(one(connection, note("cancelled", requestId=1)), CancelReceived)

@@ -32,12 +32,12 @@ def test_latest_is_the_newest_revision_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("revisions", [(), ("2025-11-25",)])
-def test_value_that_is_no_revision_is_refused(revisions: Any) -> None:
+def test_invalid_revision_raises(revisions: Any) -> None:
     with pytest.raises(ValueError, match="revisions must be one or more of 2024-11-05, 2025-03-26, "):
         Options(revisions=revisions)
 
 
-def test_revisions_are_told_apart_by_era() -> None:
+def test_revisions_are_grouped_by_era() -> None:
     options = Options(revisions=(REV_2025_06_18, REV_2026_07_28, REV_2025_11_25))
     assert options.handshake_revisions == (REV_2025_11_25, REV_2025_06_18)
     assert options.stateless_revisions == (REV_2026_07_28,)

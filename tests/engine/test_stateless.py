@@ -119,7 +119,7 @@ def test_undeclared_method_is_not_found() -> None:
 
 
 @pytest.mark.req("ENV-03", "ERA-10")
-def test_request_that_only_the_stateless_era_has_is_told_what_it_lacks() -> None:
+def test_stateless_only_request_without_an_envelope_names_the_missing_members() -> None:
     assert code(server_of(), request("server/discover", 1)) == ErrorCode.INVALID_PARAMS
     assert code(server_of(), request("subscriptions/listen", 1)) == ErrorCode.INVALID_PARAMS
     assert code(server_of(), request("tools/list", 1)) == ErrorCode.INVALID_REQUEST  # not initialized
@@ -244,7 +244,7 @@ def test_discover_with_an_unsupported_version_is_refused(version: str) -> None:
 
 
 @pytest.mark.req("ENV-06")
-def test_server_that_does_not_identify_itself_says_no_name() -> None:
+def test_server_without_identify_sends_no_name() -> None:
     connection = server_of(identify=False)
     feed(connection, stateless("server/discover"))
     assert "_meta" not in sent(connection)[0]["result"]
@@ -258,7 +258,7 @@ def test_server_that_does_not_identify_itself_says_no_name() -> None:
 
 
 @pytest.mark.req("ENV-10", "CACHE-01", "ENV-06")
-def test_result_says_what_it_is() -> None:
+def test_result_has_a_result_type() -> None:
     connection = server_of(MODERN, EVERYTHING)
     listed = answer(connection, one(connection, stateless("tools/list")), ListToolsResult(()))
     assert listed == {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": ME}

@@ -220,7 +220,7 @@ def test_missing_capability_is_refused() -> None:
 
 
 @pytest.mark.req("ERA-03")
-def test_end_during_the_discovery_is_told_from_other_ends() -> None:
+def test_end_during_the_discovery_differs_from_other_ends() -> None:
     talk = Talk()
     talk.negotiate()
     talk.connection.receive_data(None, 0.0)

@@ -185,7 +185,7 @@ def test_result_beyond_the_limits_fails_its_task() -> None:
     assert (keeper.status(large), keeper.status(late)) == ("failed", "failed")
 
 
-def test_finished_tasks_are_discarded_oldest_first_until_half_of_them_is_gone() -> None:
+def test_finished_tasks_are_discarded_oldest_first_until_half_are_left() -> None:
     keeper = Keeper()
     ids = [keeper.create() for _ in range(5)]
     assert keeper.machine.held > 0

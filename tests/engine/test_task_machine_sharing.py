@@ -63,7 +63,7 @@ def kinds(keeper: Keeper) -> list[str]:
     return [type(event).__name__ for event in keeper.events]
 
 
-def test_running_task_is_leased_and_one_that_is_over_is_not() -> None:
+def test_only_running_tasks_are_leased() -> None:
     keeper, disk = sharer()
     id = keeper.create("ada", ttl=60_000)
     keeper.finish(id)
@@ -92,7 +92,7 @@ def test_renewal_that_fails_is_reported_and_tried_again() -> None:
     assert keeper.machine.next_deadline() == 20
 
 
-def test_lost_task_is_taken_and_calls_that_wait_are_told_to_ask_the_store() -> None:
+def test_lost_task_refers_waiting_calls_to_the_store() -> None:
     keeper, disk = sharer()
     id = keeper.create()
     keeper.machine.result(None, id, cookie="waiting")
@@ -102,7 +102,7 @@ def test_lost_task_is_taken_and_calls_that_wait_are_told_to_ask_the_store() -> N
     assert not keeper.finish(id)
 
 
-def test_task_that_ends_while_its_lease_is_found_lost_stays_as_the_store_has_it() -> None:
+def test_task_that_ends_with_a_lost_lease_keeps_its_stored_state() -> None:
     keeper, disk = sharer()
     id = keeper.create()
     disk.renewal = Renewal([id], ())
@@ -204,7 +204,7 @@ def test_released_task_may_be_taken_over_at_once() -> None:
     assert "TaskOrphaned" not in kinds(keeper)
 
 
-def test_answer_to_a_question_of_a_task_that_is_over_is_ignored() -> None:
+def test_answer_to_a_question_of_an_ended_task_is_ignored() -> None:
     keeper, _ = sharer()
     id = keeper.create()
     key = keeper.machine.ask(id, 0, ("q", {"method": "m"}))

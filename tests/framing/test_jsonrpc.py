@@ -332,7 +332,7 @@ def test_encoded_errors() -> None:
 
 
 @pytest.mark.parametrize("id", [1, "a", '"result":', "\\"])
-def test_result_in_an_answer_is_found_whatever_the_id(id: int | str) -> None:
+def test_result_in_an_answer_is_found_for_any_id(id: int | str) -> None:
     members = {"result": {"result": [1]}}
     text = result_in(encode_result(id, members))
     assert json.loads(text) == members

@@ -161,7 +161,7 @@ def test_an_overlong_line_is_reported_before_it_ends() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_resynchronising_goes_on_behind_the_overlong_line() -> None:
+def test_resync_continues_after_the_overlong_line() -> None:
     framer = LineFramer(5, resync=True)
     framer.receive(b"1234567")
     assert framer.next_line() == Overlong(6, b"123456")

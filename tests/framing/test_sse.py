@@ -87,7 +87,7 @@ def test_an_event_that_is_too_large_ends_the_reading() -> None:
     assert not parser.is_too_large
 
 
-def test_comments_are_no_part_of_an_event() -> None:
+def test_comments_are_not_part_of_an_event() -> None:
     parser = SseParser(max_event_bytes=100)
     for _ in range(1000):
         assert parser.receive(b": here\n") == []

@@ -124,7 +124,7 @@ def test_member_options_are_in_the_attrs_metadata() -> None:
         ({}, None),
     ],
 )
-def test_tagged_classes_are_told_apart(raw: dict[str, Any], cls: type | None) -> None:
+def test_tagged_classes_are_distinguished(raw: dict[str, Any], cls: type | None) -> None:
     choice = tagged(Lemon, Lime)
     assert choice.pick(raw) is cls
     assert (choice.member, choice.unknown) == ("type", None)

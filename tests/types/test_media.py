@@ -38,7 +38,7 @@ WAV = b"RIFF\x24\0\0\0WAVEfmt "
         (b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- by hand -->\n<svg >", "image/svg+xml"),
     ],
 )
-def test_image_told_by_its_beginning(data: bytes, kind: str) -> None:
+def test_image_type_is_detected_from_the_first_bytes(data: bytes, kind: str) -> None:
     for source in (data, bytearray(data), memoryview(data)):
         image = ImageContent.of(source)
         assert (image.mime_type, base64.b64decode(image.data)) == (kind, data)
@@ -57,7 +57,7 @@ def test_image_told_by_its_beginning(data: bytes, kind: str) -> None:
         (b"FORM\0\0\0\0AIFF", "audio/aiff"),
     ],
 )
-def test_sound_told_by_its_beginning(data: bytes, kind: str) -> None:
+def test_sound_type_is_detected_from_the_first_bytes(data: bytes, kind: str) -> None:
     sound = AudioContent.of(data, annotations=Annotations(priority=1))
     assert (sound.mime_type, base64.b64decode(sound.data), sound.annotations) == (kind, data, Annotations(priority=1))
     assert AudioContent.of(data, "audio/x-other").mime_type == "audio/x-other"  # sounds have several names
@@ -98,12 +98,12 @@ def test_type_of_an_unknown_kind_given() -> None:
         ),
     ],
 )
-def test_what_is_no_image_rejected(source: Any, mime_type: str | None, error: type[Exception], said: str) -> None:
+def test_unknown_image_data_raises(source: Any, mime_type: str | None, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         ImageContent.of(source, mime_type)
 
 
-def test_what_is_no_sound_rejected() -> None:
+def test_unknown_sound_data_raises() -> None:
     with pytest.raises(ValueError, match="image/png is no audio type"):
         AudioContent.of(PNG)
     words: Any = "a.wav"

@@ -198,7 +198,7 @@ def test_questions_together_are_one_round(world: World) -> None:
         assert "params" not in list(asked)[2]
 
 
-def test_nothing_together_is_nothing(world: World) -> None:
+def test_together_without_questions_returns_an_empty_result(world: World) -> None:
     @world.server.tool
     async def work(ctx: Context) -> str:
         return f"{await ctx.together()}"
@@ -327,7 +327,7 @@ def test_finally_blocks_run_and_except_exception_does_not_catch(stateless: World
     assert steps == ["closed", "closed"]
 
 
-def test_bare_except_is_told_to_the_operator(stateless: World) -> None:
+def test_bare_except_is_reported_to_the_operator(stateless: World) -> None:
     @stateless.server.tool
     async def work(ctx: Context) -> str:
         try:
@@ -400,7 +400,7 @@ def test_once_remembers_within_a_pass(world: World) -> None:
     assert (world.call(ADA), len(ran)) == ("done", 1)
 
 
-def test_what_once_cannot_remember_is_refused(world: World) -> None:
+def test_once_rejects_a_value_that_is_not_json(world: World) -> None:
     @world.server.tool
     async def work(ctx: Context) -> str:
         await ctx.once("it", object)
@@ -461,7 +461,7 @@ def test_blocking_handler_has_a_flow_too() -> None:
 # Keys
 
 
-def test_equal_questions_are_told_apart(world: World) -> None:
+def test_equal_questions_get_separate_answers(world: World) -> None:
     @world.server.tool
     async def work(ctx: Context) -> str:
         answers = [await ctx.elicit("Name?", Name) for _ in range(3)]
@@ -909,7 +909,7 @@ def test_form_capability_is_declared_by_plain_elicitation() -> None:
     under_trio(main)
 
 
-def test_dependencies_are_made_anew_with_each_pass(stateless: World) -> None:
+def test_each_pass_creates_its_dependencies(stateless: World) -> None:
     log = []
 
     async def database() -> AsyncIterator[str]:

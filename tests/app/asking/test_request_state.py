@@ -201,7 +201,7 @@ def test_wrong_option_is_refused(options: dict[str, Any], error: type[Exception]
         RequestStates(**options)
 
 
-def test_encryption_without_its_package_says_what_to_install() -> None:
+def test_encryption_without_its_package_names_the_extra_to_install() -> None:
     program = "import sys; sys.modules['cryptography'] = None; import mcpio.seals"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "mcpio.seals needs the package cryptography: pip install 'mcpio[seal]'" in run.stderr

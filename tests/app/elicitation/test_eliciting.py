@@ -170,7 +170,7 @@ def test_own_request_is_translated_for_an_older_revision() -> None:
 
 
 @pytest.mark.req("ELIC-13")
-def test_a_request_for_secrets_gives_a_warning_where_it_is_made() -> None:
+def test_request_for_secrets_warns_at_its_definition() -> None:
     request = ElicitFormRequest("Log in", ElicitSchema({"password": StringSchema()}))
     with pytest.warns(UserWarning, match="must not ask for secrets: password") as caught:
         asked(lambda ctx: ctx.elicit(request), ElicitResult("decline"))

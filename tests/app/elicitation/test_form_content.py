@@ -150,7 +150,7 @@ def test_several_choices_have_no_words_in_an_older_revision() -> None:
         ("secretary", False),
     ],
 )
-def test_fields_for_secrets_are_told_by_their_names(name: str, secret: bool) -> None:
+def test_fields_for_secrets_are_recognised_by_name(name: str, secret: bool) -> None:
     assert secrets_in(ElicitSchema({name: StringSchema()})) == ([name] if secret else [])
 
 

@@ -200,7 +200,7 @@ def test_url_elicitation_code_needs_its_error() -> None:
     assert b"-32042" not in link.pair.sent(Role.SERVER)
 
 
-def test_addresses_in_an_answer_of_the_clients_are_not_passed_back_to_it() -> None:
+def test_urls_in_a_clients_answer_are_not_sent_back_to_the_client() -> None:
     """A question that the client answers with -32042, which is not for it to say."""
     server, found = Server("s"), list[Any]()
 

@@ -72,7 +72,7 @@ def test_request_beyond_the_rate_is_refused_and_passes_later(seconds: float, opt
     assert not link.reports
 
 
-def test_a_refusal_says_when_the_next_one_passes() -> None:
+def test_refusal_contains_retry_after() -> None:
     link = Link(serving(RateLimit(10, 60, burst=1)))
     assert outcomes(link, "a") == [0]
     with pytest.raises(RequestError) as caught:
@@ -85,7 +85,7 @@ def test_a_refusal_says_when_the_next_one_passes() -> None:
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 10, 33.3, 1e6])
-def test_a_client_that_waits_as_long_as_it_is_told_passes(rate: float) -> None:
+def test_client_that_waits_for_retry_after_is_admitted(rate: float) -> None:
     link = Link(serving(RateLimit(rate, burst=1)), retry=Backoff(base=0, tries=1))
     for _ in range(20):
         ask = link.start(link.client.call_tool("a", retry=True))
@@ -93,7 +93,7 @@ def test_a_client_that_waits_as_long_as_it_is_told_passes(rate: float) -> None:
         assert ask.state == "returned"
 
 
-def test_a_burst_is_what_passes_at_once() -> None:
+def test_burst_limits_concurrent_admissions() -> None:
     link = Link(serving(RateLimit(1, burst=3)))
     assert outcomes(link, *"aaaa") == [0, 0, 0, 1057]
     link.advance(1)
@@ -141,7 +141,7 @@ def test_only_the_named_methods_are_counted(methods: Any) -> None:
 
 
 @pytest.mark.req("COMP-06")
-def test_completions_have_a_rate_of_their_own() -> None:
+def test_completions_can_have_a_separate_rate() -> None:
     link = Link(serving(RateLimit(5, methods="completion/complete")))
     ask = [link.client.complete(PromptReference("say"), "text", "a") for _ in range(6)]
     assert [outcome(link, each) for each in ask] == [0] * 5 + [1057]
@@ -228,7 +228,7 @@ def test_p6_least_recently_used_key_is_forgotten(monkeypatch: pytest.MonkeyPatch
     assert outcomes(link, "b") == [0]
 
 
-def test_a_session_that_is_over_is_not_kept() -> None:
+def test_limiter_drops_a_closed_session() -> None:
     ctx = SimpleNamespace(session=Namespace())
     key: Any = per_session(ctx, None)
     assert key() is ctx.session
@@ -253,7 +253,7 @@ def test_concurrency_limit_refuses_further_requests() -> None:
     assert outcomes(link, "a", "a") == [0, 0]
 
 
-def test_each_session_has_room_of_its_own_and_leaves_nothing_behind() -> None:
+def test_concurrency_is_counted_per_session_and_freed_at_its_end() -> None:
     limit = ConcurrencyLimit(1)
     server = serving(limit)
     one, other = Link(server), Link(server)
@@ -267,7 +267,7 @@ def test_each_session_has_room_of_its_own_and_leaves_nothing_behind() -> None:
     assert limit._running == {}
 
 
-def test_only_the_named_methods_take_room() -> None:
+def test_only_the_named_methods_count_as_concurrent() -> None:
     link = Link(serving(ConcurrencyLimit(1, methods="tools/call")))
     link.start(link.client.call_tool("wait"))
     assert outcome(link, link.client.list_tools()) == 0
@@ -280,7 +280,7 @@ def test_a_failure_gives_its_room_back() -> None:
     assert limit._running == {}
 
 
-def test_one_limit_for_the_whole_server_with_a_code_of_its_own() -> None:
+def test_limit_for_all_clients_uses_a_custom_code() -> None:
     limit = ConcurrencyLimit(1, per=for_all, code=RefusalCode.SERVICE_UNAVAILABLE)
     server = serving(limit)
     one, other = Link(server), Link(server)
@@ -315,7 +315,7 @@ async def _later(value: Any) -> Any:
     return value
 
 
-def test_a_server_that_shuts_down_says_so() -> None:
+def test_shutting_down_server_refuses_with_its_code() -> None:
     stopping: list[bool] = []
     gate = allow(lambda *_: not stopping, code=RefusalCode.SERVER_SHUTTING_DOWN, message="back at noon")
     link = Link(serving(gate))
@@ -326,7 +326,7 @@ def test_a_server_that_shuts_down_says_so() -> None:
     assert (caught.value.code, caught.value.is_retryable()) == (1077, True)
 
 
-def test_a_check_that_fails_lets_nobody_through() -> None:
+def test_failing_check_refuses_the_request() -> None:
     def fail(*_: Any) -> bool:
         raise KeyError("ada")
 
@@ -356,6 +356,6 @@ def test_a_check_that_fails_lets_nobody_through() -> None:
         (lambda: allow(lambda *_: True, code=429), "a refusal code lies between 1001 and 1089"),
     ],
 )
-def test_a_limit_that_makes_no_sense_is_refused_when_it_is_made(make: Any, said: str) -> None:
+def test_invalid_limit_raises_on_construction(make: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()

@@ -303,7 +303,7 @@ def counting(seen: list[str]) -> Callable[..., Any]:
     return count
 
 
-def test_middleware_stands_around_what_a_client_sends() -> None:
+def test_middleware_wraps_requests_of_a_client() -> None:
     seen: list[str] = []
     server = greeter()
     server.handlers["test/own"] = lambda _, __: {"x": 1}
@@ -315,7 +315,7 @@ def test_middleware_stands_around_what_a_client_sends() -> None:
     assert seen[4] == "a > test/own"
 
 
-def test_each_page_of_a_list_goes_through_middleware() -> None:
+def test_each_page_of_a_list_passes_the_middleware() -> None:
     seen: list[str] = []
     link = Link(greeter(page_size=1), middleware=[counting(seen)])
 
@@ -346,7 +346,7 @@ def test_a_client_keeps_answers_for_a_while() -> None:
     assert len(asked) == 4
 
 
-def test_a_client_changes_what_it_sends_and_what_it_gets() -> None:
+def test_client_middleware_changes_requests_and_results() -> None:
     async def shout(call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         assert (call.session, call.method, call.retry) == (link.client, "tools/call", None)
         result = await call_next(attrs.evolve(request, arguments={"who": "ADA"}))
@@ -410,7 +410,7 @@ ANSWER = CreateMessageResult("assistant", TextContent("secret 123"), "m")
 
 
 @pytest.mark.req("SAMP-15", "SAMP-17", "SEC-09")
-def test_s_6_a_human_sees_each_question_and_each_answer_before_it_goes_on() -> None:
+def test_s_6_a_human_sees_each_question_and_each_answer_before_it_is_sent() -> None:
     verdicts = [True, False]
     seen: list[Any] = []
 

@@ -63,7 +63,7 @@ def test_a36_a_client_tries_again_after_100_200_and_400_ms() -> None:
     assert peer.at == pytest.approx([0, 0.1, 0.3, 0.7])
 
 
-def test_in_the_end_the_last_error_stands() -> None:
+def test_exhausted_retries_raise_the_last_error() -> None:
     peer = Unsteady(BUSY, BUSY, BUSY, Refusal(RefusalCode.RATE_LIMIT_EXCEEDED), BUSY)
     link = Link(peer.server, retry=Backoff())
     with pytest.raises(RequestError, match="Rate limit exceeded"):
@@ -71,7 +71,7 @@ def test_in_the_end_the_last_error_stands() -> None:
     assert len(peer.at) == 4
 
 
-def test_a37_a_client_backs_off_after_1056_and_1080_for_as_long_as_it_is_told() -> None:
+def test_a37_a_client_backs_off_after_1056_and_1080_for_retry_after() -> None:
     peer = Unsteady(Refusal(1056, retry_after=2), Refusal(1080), Refusal(1059))
     link = Link(peer.server, retry=Backoff())
     with pytest.raises(RequestError, match="Quota limit exceeded"):
@@ -102,7 +102,7 @@ def test_a_retry_takes_its_chance_from_the_event_loop(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("retry", "tries"), [(None, 1), (False, 1), (True, 2)])
-def test_a35_a_tool_is_called_again_only_when_its_caller_says_so(retry: bool | None, tries: int) -> None:
+def test_a35_a_tool_call_is_retried_only_on_request(retry: bool | None, tries: int) -> None:
     peer = Unsteady(BUSY)
     link = Link(peer.server, retry=Backoff())
     ask = link.start(link.client.call_tool("work", retry=retry))
@@ -120,7 +120,7 @@ def test_a_tool_that_may_be_a_task_is_called_again_too() -> None:
     assert len(peer.at) == 2
 
 
-def test_a_caller_keeps_what_reads_from_being_sent_again() -> None:
+def test_retry_false_prevents_the_retry_of_a_read_only_request() -> None:
     peer = Unsteady(BUSY)
     link = Link(peer.server, retry=Backoff())
     with pytest.raises(RequestError):
@@ -181,7 +181,7 @@ def test_a_tool_that_is_not_listed_is_not_called_again() -> None:
         after(link, link.start(link.client.call_tool("other")))
 
 
-def test_a_list_of_tools_that_cannot_be_had_is_no_reason_to_call_again() -> None:
+def test_tool_call_is_not_retried_if_the_tool_list_is_unavailable() -> None:
     peer = Unsteady(BUSY, annotations=ToolAnnotations(read_only_hint=True))
     peer.server.handlers["tools/list"] = _refuse
     link = Link(peer.server, middleware=[Retry(Backoff(tries=0)), Retry(Backoff(), trust_annotations=True)])
@@ -213,7 +213,7 @@ def test_a_connection_that_ends_during_the_wait_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("also", [(), (RequestTimeout, ConnectionLost)])
-def test_a_timeout_is_worth_another_try_where_the_policy_says_so(also: Any) -> None:
+def test_timeout_is_retried_if_the_policy_includes_it(also: Any) -> None:
     server = Server("s")
 
     @server.prompt

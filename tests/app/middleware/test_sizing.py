@@ -66,7 +66,7 @@ def test_other_results_and_requests_that_are_too_large_are_refused() -> None:
     assert refusal(link, client.request(CustomRequest("x/text", {"size": 1000})))[0] == 1068
 
 
-def test_questions_of_a_handler_are_no_result() -> None:
+def test_questions_of_a_handler_are_not_limited_as_results() -> None:
     link = linked(serving(SizeLimit(100)))
     assert link.text("ask") == "thanks"
 

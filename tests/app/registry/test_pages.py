@@ -67,7 +67,7 @@ def test_change_of_a_registry_shows_in_the_next_list() -> None:
     assert [tool.name for tool in link.do(link.client.list_tools()).tools] == ["echo", "add"]
 
 
-def test_clients_of_two_revisions_get_their_own_texts() -> None:
+def test_pages_are_encoded_separately_for_each_revision() -> None:
     server = offering("echo")
     server.tool(lambda: "", name="dig", task_support="required")
     new, old = Link(server, revision=REV_2025_11_25), Link(server, revision=REV_2025_06_18)

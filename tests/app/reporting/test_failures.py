@@ -26,7 +26,7 @@ from mcpio.errors import (
 from mcpio.types import Implementation
 
 
-def test_a_group_of_one_stands_for_what_is_in_it() -> None:
+def test_exception_group_of_one_counts_as_its_exception() -> None:
     inner = ToolError("no")
     assert unwrap_group(inner) is inner
     assert unwrap_group(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
@@ -59,7 +59,7 @@ def test_a_request_error_is_the_answer_itself() -> None:
 
 @pytest.mark.req("RPC-19")
 @pytest.mark.parametrize("error", [ValueError("secret"), ToolError("no"), InvalidMessage("a", "b")])
-def test_other_exceptions_are_no_answers(error: Exception) -> None:
+def test_other_exceptions_are_not_sent_as_answers(error: Exception) -> None:
     assert intended_answer(error) is None
 
 

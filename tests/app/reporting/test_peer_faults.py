@@ -34,7 +34,7 @@ class Operator:
     async def wait_closed(self) -> None: ...
 
 
-def test_faults_are_told_in_one_line() -> None:
+def test_faults_are_logged_in_one_line() -> None:
     operator = Operator()
     faults = PeerFaults(operator)
     faults.note(BANNER)
@@ -46,7 +46,7 @@ def test_faults_are_told_in_one_line() -> None:
     assert len(second) < 120
 
 
-def test_a_flood_of_faults_is_no_flood_of_reports() -> None:
+def test_many_faults_are_throttled_in_the_log() -> None:
     operator = Operator()
     faults = PeerFaults(operator)
     for _ in range(1000):
@@ -61,7 +61,7 @@ def test_a_flood_of_faults_is_no_flood_of_reports() -> None:
     assert operator.reports[-1] == "the peer is gone (4 more of its faults were not reported)"
 
 
-def test_either_side_reports_what_the_other_does_wrong() -> None:
+def test_both_sides_report_violations_of_the_other() -> None:
     link = Link(Server("s"))
     link.client.driving.handle(BANNER)
     link.session.driving.handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))

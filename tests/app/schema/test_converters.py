@@ -58,7 +58,7 @@ def test_every_missing_member_is_named() -> None:
     assert refused(ObjectConverter({"a": TEXT, "b": TEXT}, ["a", "b"]).convert, {}) == "x: missing members a, b"
 
 
-def test_error_for_an_empty_object_says_no_members() -> None:
+def test_error_for_an_empty_object_mentions_no_members() -> None:
     assert (
         refused(ObjectConverter({}, [], noun="argument").convert, {"a": 1})
         == 'x: unknown argument "a"; there are no arguments'

@@ -297,7 +297,7 @@ def test_foreign_patterns_are_not_run() -> None:
         Validator({"properties": {"a": {"patternProperties": {"b": {}}}}}, trusted=False)
 
 
-def test_missing_package_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]") as caught:
         Validator({})

@@ -99,7 +99,7 @@ def test_a_server_asks_for_a_message_as_a_task() -> None:
 
 
 @pytest.mark.req("TASK-25", "TASK-31")
-def test_a_server_cancels_what_it_asked_for() -> None:
+def test_server_cancels_its_task_at_the_client() -> None:
     asked = Asked()
     id = asked.begin()
     assert asked.wire.ask("tasks/cancel", taskId=id)["status"] == "cancelled"

@@ -66,21 +66,21 @@ def test_created_task_is_flat_and_can_be_read_at_once() -> None:
     assert world.get(id)["taskId"] == id
 
 
-def test_tool_without_task_support_is_called_at_once_whatever_the_client_declares() -> None:
+def test_tool_without_task_support_never_becomes_a_task() -> None:
     world = World()
     request = world.client.request("tools/call", {"name": "greet", "arguments": {"name": "Ada"}, "task": {"ttl": 1}})
     assert world.run(request)["content"][0]["text"] == "Hello, Ada!"
     assert world.refusal(world.call, "unknown")[0] == -32602
 
 
-def test_call_that_is_over_soon_makes_no_task() -> None:
+def test_quick_call_does_not_become_a_task() -> None:
     world = World()
     result = world.call("slow", seconds=1.0)
     assert (result["resultType"], result["content"][0]["text"]) == ("complete", "done")
     assert world.refusal(world.get, world.seen[0].id)[0] == -32602
 
 
-def test_call_that_takes_long_goes_on_as_a_task() -> None:
+def test_slow_call_continues_as_a_task() -> None:
     world = World()
     created = world.run(world.client.call("slow", {"seconds": 5.0}), 2.0)
     assert (created["resultType"], created["status"]) == ("task", "working")
@@ -91,7 +91,7 @@ def test_call_that_takes_long_goes_on_as_a_task() -> None:
     assert "_meta" not in found["result"]
 
 
-def test_call_that_asks_soon_goes_on_as_a_task_at_once() -> None:
+def test_call_that_asks_early_becomes_a_task_at_once() -> None:
     world = World()
 
     @world.server.tool(task_support="optional")
@@ -114,7 +114,7 @@ def test_short_call_that_fails_is_answered_by_its_error() -> None:
     assert world.refusal(world.call, "refuse") == (-32001, {"x": 1})
 
 
-def test_call_that_is_cancelled_before_it_is_a_task_leaves_none() -> None:
+def test_call_cancelled_before_it_becomes_a_task_creates_no_task() -> None:
     world = World()
     found: list[Any] = []
 
@@ -176,7 +176,7 @@ def test_question_is_kept_in_the_task_until_an_update_answers_it() -> None:
 
 
 @pytest.mark.req("XTASK-08")
-def test_partial_update_removes_what_it_answers() -> None:
+def test_partial_update_removes_the_answered_questions() -> None:
     world = World()
     id = world.call("ask_twice")["taskId"]
     first, second = world.get(id)["inputRequests"]
@@ -210,7 +210,7 @@ def test_question_returned_by_the_handler_is_kept_in_the_task_too() -> None:
 
 
 @pytest.mark.req("XTASK-10")
-def test_cancel_is_acknowledged_whether_or_not_the_task_is_over() -> None:
+def test_cancel_is_acknowledged_for_running_and_ended_tasks() -> None:
     world = World()
     id = world.call("ask")["taskId"]
     assert world.about("cancel", id) == {"resultType": "complete"}
@@ -326,7 +326,7 @@ class Pipe:
 
 
 @pytest.mark.req("XTASK-01", "XTASK-12", "XTASK-16")
-def test_each_era_declares_tasks_of_its_own() -> None:
+def test_each_era_declares_its_tasks_capability() -> None:
     pipe = Pipe()
     found = pipe.ask("server/discover")["capabilities"]
     assert (found["extensions"], "tasks" in found) == ({TASKS_EXTENSION: {}}, False)

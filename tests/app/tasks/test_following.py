@@ -110,7 +110,7 @@ def test_call_answered_by_a_task_returns_the_result_of_the_task() -> None:
 
 
 @pytest.mark.req("XTASK-01", "XTASK-03")
-def test_extension_is_declared_with_each_request_unless_it_is_unwanted() -> None:
+def test_each_request_declares_the_extension_unless_disabled() -> None:
     for wanted in (True, False):
         played = opened(tasks_extension=wanted, capabilities=None)
         call = played.start(played.session.call_tool("x"))
@@ -336,7 +336,7 @@ def test_handle_by_id_does_not_own_its_task() -> None:
     assert played.got() == []
 
 
-def test_task_that_is_over_stays_so() -> None:
+def test_ended_task_keeps_its_state() -> None:
     played = opened()
     handle = played.session.task("t")
     looking = played.start(handle.status())

@@ -98,7 +98,7 @@ def test_unknown_and_foreign_tasks_are_left_out_alike() -> None:
 
 
 @pytest.mark.req("XTASK-11", "SUB-12")
-def test_client_that_takes_no_tasks_cannot_listen_for_them() -> None:
+def test_client_without_the_extension_cannot_listen_for_tasks() -> None:
     world = World()
     listen = listening(world, "x", client=world.plain)
     error = Wait(world.runtime, listen.result()).error
@@ -107,7 +107,7 @@ def test_client_that_takes_no_tasks_cannot_listen_for_them() -> None:
     assert listen.said == []
 
 
-def test_server_without_tasks_honours_none() -> None:
+def test_server_without_tasks_honours_no_task_ids() -> None:
     world = World()
     server = Server("s")
     server.tool(lambda: None, name="x")

@@ -46,7 +46,7 @@ def test_a_store_that_blocks_changes_nothing_for_the_client() -> None:
     assert wire.ask("tasks/cancel", taskId=id)["code"] == -32602
 
 
-def test_a_request_that_is_given_up_before_its_task_is_stored_leaves_none() -> None:
+def test_request_cancelled_before_its_task_is_stored_leaves_no_task() -> None:
     disk = Disk()
     wire = serving(lambda: "gold", store=disk)
     link = wire.link
@@ -73,7 +73,7 @@ def test_abandoned_tasks_fail_while_their_host_lives() -> None:
     assert wire.status(second) == "failed"
 
 
-def test_no_task_begins_in_a_session_that_is_over() -> None:
+def test_closed_session_starts_no_task() -> None:
     contexts: list[Context] = []
 
     def dig(ctx: Context) -> str:
@@ -113,7 +113,7 @@ def test_a_result_that_json_cannot_say_fails_its_task() -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_the_end_of_the_program_is_not_kept_from_it(kind: type[BaseException]) -> None:
+def test_exit_of_the_program_propagates_through_a_task(kind: type[BaseException]) -> None:
     async def dig() -> str:
         raise kind
 
@@ -154,7 +154,7 @@ def test_a_result_that_is_too_large_fails_its_task() -> None:
 
 
 @pytest.mark.req("TASK-28", "PROG-07")
-def test_progress_goes_on_under_its_token_until_the_task_is_over() -> None:
+def test_progress_continues_under_its_token_until_the_task_ends() -> None:
     mine = Mine()
     id = mine.wire.begin(_meta={"progressToken": "t"})
     (ctx,) = mine.contexts
@@ -187,7 +187,7 @@ def test_log_messages_of_a_task_say_so() -> None:
 
 
 @pytest.mark.req("TASK-29", "TASK-30", "TASK-38")
-def test_changes_are_told_and_heard() -> None:
+def test_changes_are_notified_and_passed_to_on_change() -> None:
     mine = Mine()
     id = mine.wire.begin()
     task = mine.contexts[0].task
@@ -327,7 +327,7 @@ def test_anonymous_requestors_get_no_list() -> None:
 
 
 @pytest.mark.req("TASK-34", "TASK-18")
-def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
+def test_tasks_belong_to_their_principal_across_sessions() -> None:
     mine = Mine(link={"principal": "ada"})
     id = mine.wire.begin()
     ada = mine.wire
@@ -361,7 +361,7 @@ def test_a_principal_may_be_anything_with_a_name() -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_task_that_is_cut_off_goes_on_at_the_next_place_or_is_lost(resume: bool) -> None:
+def test_interrupted_task_resumes_at_another_host_or_is_lost(resume: bool) -> None:
     mine = Mine(link={"principal": "ada"}, tool={"resume": resume})
     id = mine.wire.begin()
     mine.link.pair.server.abort()
@@ -453,7 +453,7 @@ def test_failure_without_a_host_is_not_reported() -> None:
 
 
 @pytest.mark.req("TASK-03")
-def test_a_request_that_wants_no_task_is_none() -> None:
+def test_request_without_task_params_creates_no_task() -> None:
     wire = serving(lambda: "gold")
     assert "content" in wire.ask("tools/call", name="dig")
 
@@ -464,7 +464,7 @@ def test_events_without_a_host_are_not_reported() -> None:
     assert receiver._keeping.host is None
 
 
-def test_of_two_hosts_the_one_that_is_left_goes_on() -> None:
+def test_tasks_continue_at_the_remaining_host() -> None:
     link = Link(server := Server("s", tasks=TaskOptions()))
     tasks: Any = server.tasks
     first, second = Host(link), Host(link)

@@ -67,7 +67,7 @@ def test_a_tool_that_must_be_a_task_is_called_like_any_other() -> None:
 
 
 @pytest.mark.req("TASK-30")
-def test_a_client_that_is_told_nothing_finds_out_by_looking() -> None:
+def test_client_without_notifications_polls() -> None:
     quiet = Server("quiet", tasks=TaskOptions(notify=False))
     quiet.tool(lambda: "done", name="quick", task_support="optional")
     link = Link(quiet)
@@ -78,7 +78,7 @@ def test_a_client_that_is_told_nothing_finds_out_by_looking() -> None:
 
 
 @pytest.mark.req("TASK-16", "TASK-17", "TASK-28")
-def test_a_task_asks_its_client_meanwhile() -> None:
+def test_running_task_asks_its_client() -> None:
     declared = ClientCapabilities(elicitation=ElicitationCapability(form={}))
     link = Link(diggers(), capabilities=declared, elicitation=lambda *_: ElicitResult("decline"))
     states: list[str] = []
@@ -125,7 +125,7 @@ def test_a_task_fails_like_its_request() -> None:
 
 
 @pytest.mark.req("TASK-19", "TASK-24")
-def test_tasks_are_listed_and_taken_up_by_their_ids() -> None:
+def test_tasks_are_listed_and_followed_by_id() -> None:
     link = Link(diggers())
     ids = [link.do(link.client.start_task(CallToolRequest("dig", {"depth": 1}))).id for _ in range(3)]
 

@@ -61,7 +61,7 @@ def test_each_call_asks_the_peer(side: int) -> None:
     assert len(played.reports) == 1
 
 
-def test_a_server_starts_tasks_of_its_own_kinds() -> None:
+def test_server_starts_sampling_and_elicitation_tasks() -> None:
     played = sides()[1]
     started: Wait[TaskHandle[ElicitResult]] = played.start(
         played.session.start_task(CreateMessageRequest((), 5), ttl=1, timeout=5)
@@ -80,7 +80,7 @@ def test_request_that_cannot_be_a_task_is_refused() -> None:
         _ = started.result
 
 
-def test_sessions_that_have_no_tasks_have_nothing_for_them() -> None:
+def test_session_without_tasks_has_no_task_state() -> None:
     played = sides()[0]
     assert played.session._task_watch is None
     played.say({"method": "notifications/tasks/status", "params": {**TASK, "status": "working"}})

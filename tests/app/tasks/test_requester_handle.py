@@ -47,7 +47,7 @@ def test_a_task_from_its_beginning_to_its_result() -> None:
     assert played.got() == []
 
 
-def test_a_handle_says_what_it_is_of() -> None:
+def test_repr_of_a_handle_names_its_request() -> None:
     played = client()
     assert repr(begin(played)) == "<TaskHandle 't1' tools/call 'slow': working>"
     assert repr(played.session.task("t2")) == "<TaskHandle 't2' tasks/result: unseen>"
@@ -245,7 +245,7 @@ def test_a_failed_tool_is_a_result() -> None:
 
 @pytest.mark.req("TASK-23")
 @pytest.mark.parametrize("code", [-32603, -32602, 5])
-def test_a_cancelled_task_fails_as_such_whatever_the_peer_says(code: int) -> None:
+def test_cancelled_task_raises_request_cancelled_despite_the_peers_error(code: int) -> None:
     played = client()
     task = begin(played)
     waiting = played.start(task.result())
@@ -299,7 +299,7 @@ def test_the_connection_ends_before_the_task() -> None:
 
 
 @pytest.mark.req("PROG-07")
-def test_progress_is_heard_of_until_the_task_is_over() -> None:
+def test_progress_is_reported_until_the_task_ends() -> None:
     played = client()
     seen: list[Any] = []
     task = begin(played, on_progress=lambda *said: seen.append(said))
@@ -339,7 +339,7 @@ def test_cancelled_wait_cancels_the_task(poll: bool) -> None:
 
 
 @pytest.mark.req("CANC-04")
-def test_giving_up_before_there_is_a_task_cancels_it_when_there_is() -> None:
+def test_cancellation_before_the_task_exists_cancels_it_once_created() -> None:
     played = client()
     started = played.start(played.session.start_task(CALL))
     message = played.asked("tools/call")
@@ -358,7 +358,7 @@ def test_cancelled_wait_of_a_foreign_handle_leaves_the_task() -> None:
     assert played.got() == []
 
 
-def test_a_task_that_is_over_is_not_cancelled() -> None:
+def test_ended_task_is_not_cancelled() -> None:
     played = client()
     waiting = played.start(begin(played).result())
     played.say(told("completed"))

@@ -94,7 +94,7 @@ def test_a_refusal_in_a_result_is_looked_into_as_well() -> None:
 
 
 @pytest.mark.parametrize("name", ["optional", "unknown"])
-def test_a_tool_that_fails_by_itself_has_failed(name: str) -> None:
+def test_tool_with_is_error_counts_as_failed(name: str) -> None:
     played = client(listed=False)
     call = played.start(played.session.call_tool(name))
     played.answer(played.asked("tools/call"), **FAILED)
@@ -135,7 +135,7 @@ def test_a_call_that_is_refused_for_other_reasons_stays_refused(name: str) -> No
         (TASKS, "2025-11-25", None, -32602),
     ],
 )
-def test_nothing_is_looked_up_where_that_cannot_help(tasks: Any, revision: str, task: Any, code: int) -> None:
+def test_tool_is_not_looked_up_if_the_result_cannot_matter(tasks: Any, revision: str, task: Any, code: int) -> None:
     played = client(tasks, listed=False, revision=revision)
     call = played.start(played.session.call_tool("required", task=task))
     played.refuse(played.asked("tools/call"), code)
@@ -166,7 +166,7 @@ def test_a_caller_may_ask_for_a_task(name: str, task: Any, wish: dict[str, Any],
         ("unknown", "must not be a task: the server does not list it"),
     ],
 )
-def test_a_tool_that_must_not_be_a_task_is_none(name: str, fault: str) -> None:
+def test_tool_with_forbidden_task_support_is_called_plainly(name: str, fault: str) -> None:
     played = client()
     for call in (
         played.start(played.session.call_tool(name, task=True)),

@@ -62,7 +62,7 @@ def test_early_status_reaches_the_new_handle() -> None:
     assert watch._early == {}
 
 
-def test_a_callback_is_called_though_the_handle_is_gone() -> None:
+def test_callback_is_called_after_its_handle_was_dropped() -> None:
     played = client()
     seen: list[Task] = []
     begin(played, on_status=seen.append)
@@ -85,7 +85,7 @@ def test_a_callback_that_fails_costs_a_report() -> None:
 
 
 @pytest.mark.req("TASK-03")
-def test_a_peer_that_makes_no_task_of_it_has_answered() -> None:
+def test_plain_result_ends_a_task_request() -> None:
     played = client()
     started = played.start(played.session.start_task(CALL))
     played.answer(played.asked("tools/call"), content=[])
@@ -120,7 +120,7 @@ def test_a_time_to_live_is_in_seconds(ttl: float | None, sent: dict[str, Any]) -
     assert played.asked("tools/call")["params"]["task"] == sent
 
 
-def test_a_request_that_asks_by_itself_is_left_as_it_is() -> None:
+def test_request_with_task_params_is_sent_unchanged() -> None:
     played = client()
     played.start(played.session.start_task(CallToolRequest("slow", task=TaskMetadata(5))))
     assert played.asked("tools/call")["params"]["task"] == {"ttl": 5}
@@ -135,7 +135,7 @@ def test_invalid_ttl_raises(ttl: float) -> None:
 
 @pytest.mark.req("TASK-08")
 @pytest.mark.parametrize("request_", [ListToolsRequest(), 5])
-def test_other_requests_are_no_tasks(request_: Any) -> None:
+def test_other_methods_cannot_be_tasks(request_: Any) -> None:
     played = client()
     with pytest.raises(LocalProtocolError, match="cannot be a task"):
         _ = played.start(played.session.start_task(request_)).result
@@ -143,7 +143,7 @@ def test_other_requests_are_no_tasks(request_: Any) -> None:
 
 @pytest.mark.req("TASK-02", "TASK-05")
 @pytest.mark.parametrize("tasks", [None, {}, {"list": {}, "cancel": {}}])
-def test_a_server_that_did_not_declare_it_is_not_asked(tasks: Any) -> None:
+def test_undeclared_task_support_raises_without_sending(tasks: Any) -> None:
     played = client(tasks)
     with pytest.raises(LocalProtocolError, match=r"tasks\.requests\.tools\.call"):
         _ = played.start(played.session.start_task(CALL)).result
@@ -154,7 +154,7 @@ def test_a_server_that_did_not_declare_it_is_not_asked(tasks: Any) -> None:
 
 
 @pytest.mark.req("TASK-19", "TASK-24", "TASK-25", "TASK-29")
-def test_tasks_are_asked_about_by_their_ids() -> None:
+def test_tasks_are_queried_by_id() -> None:
     played = client()
     session = played.session
     calls: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
@@ -204,7 +204,7 @@ def test_a_result_by_id_is_of_the_type_that_is_asked_for() -> None:
         assert asking.result == expected
 
 
-def test_handles_that_are_gone_leave_nothing_behind() -> None:
+def test_dropped_handles_free_their_memory() -> None:
     played = client()
     for number in range(1000):
         played.session.task(f"t{number}")

@@ -186,7 +186,7 @@ def test_a_task_may_run_in_a_thread() -> None:
     assert (seen, len(wire.notes("progress")), len(wire.notes("message"))) == (["the state"], 1, 1)
 
 
-def test_a_plain_request_is_no_task() -> None:
+def test_plain_request_is_not_a_task() -> None:
     server = Server("s")
     seen: list[Any] = []
 
@@ -255,7 +255,7 @@ def test_a_resumed_task_asks_when_its_requestor_is_back() -> None:
 
 
 @pytest.mark.req("PROG-07")
-def test_progress_goes_the_way_of_the_result_where_somebody_waits_for_it() -> None:
+def test_progress_is_sent_on_the_exchange_of_tasks_result() -> None:
     asking = Asking()
     contexts: list[Context] = []
 

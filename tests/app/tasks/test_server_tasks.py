@@ -34,7 +34,7 @@ RELATED = "io.modelcontextprotocol/related-task"
         ("ada", True, False, False),
     ],
 )
-def test_listing_is_declared_where_requestors_can_be_told_apart(
+def test_listing_is_declared_if_requestors_can_be_distinguished(
     principal: Any, alone: bool, chosen: bool | None, lists: bool
 ) -> None:
     server = Mine(list=chosen).server
@@ -65,7 +65,7 @@ def test_tasks_are_declared_once_a_tool_may_be_one() -> None:
 
 
 @pytest.mark.req("TASK-06")
-def test_a_tool_says_whether_it_may_be_a_task() -> None:
+def test_listed_tool_declares_its_task_support() -> None:
     mine = Mine()
     tools = {each["name"]: each.get("execution") for each in mine.wire.ask("tools/list")["tools"]}
     assert tools == {"dig": {"taskSupport": "optional"}, "look": None, "sift": {"taskSupport": "required"}}
@@ -184,7 +184,7 @@ def test_tasks_of_an_anonymous_session_leave_room_for_other_sessions() -> None:
 
 
 @pytest.mark.req("TASK-20", "TASK-21", "TASK-22")
-def test_the_result_is_what_the_call_would_have_returned() -> None:
+def test_task_result_equals_the_result_of_a_plain_call() -> None:
     mine = Mine()
     id = mine.wire.begin(arguments={"depth": 3})
     waiting = [mine.wire.send("tasks/result", taskId=id) for _ in range(3)]
@@ -201,7 +201,7 @@ def test_the_result_is_what_the_call_would_have_returned() -> None:
 
 @pytest.mark.req("TASK-15", "TASK-21", "TASK-22")
 @pytest.mark.parametrize(("how", "status"), [("well", "completed"), ("not", "failed")])
-def test_a_result_of_the_tools_own_is_kept_as_it_is(how: str, status: str) -> None:
+def test_call_tool_result_of_a_tool_is_stored_unchanged(how: str, status: str) -> None:
     mine = Mine()
     id = mine.wire.begin("sift", arguments={"how": how})
     assert mine.wire.status(id) == status
@@ -212,7 +212,7 @@ def test_a_result_of_the_tools_own_is_kept_as_it_is(how: str, status: str) -> No
 
 
 @pytest.mark.req("TASK-15", "TASK-21")
-def test_an_error_is_kept_as_it_is() -> None:
+def test_error_of_a_task_is_stored_unchanged() -> None:
     mine = Mine()
     id = mine.wire.begin("sift", arguments={"how": "badly"})
     task = mine.wire.ask("tasks/get", taskId=id)
@@ -249,7 +249,7 @@ def test_malformed_task_id_is_an_invalid_parameter(params: Any) -> None:
 
 
 @pytest.mark.req("TASK-29")
-def test_the_parameter_says_which_task_it_is() -> None:
+def test_result_names_its_task_in_meta() -> None:
     mine = Mine()
     first, second = mine.wire.begin(), mine.wire.begin()
     other = {RELATED: {"taskId": second}}
@@ -267,7 +267,7 @@ def test_the_parameter_says_which_task_it_is() -> None:
 # Ends of sessions and processes
 
 
-def test_a_task_ends_with_its_session_where_nothing_outlives_it() -> None:
+def test_task_without_a_host_ends_with_its_session() -> None:
     mine = Mine(link={"principal": "ada"})
     id = mine.wire.begin()
     mine.link.pair.server.abort()
@@ -278,7 +278,7 @@ def test_a_task_ends_with_its_session_where_nothing_outlives_it() -> None:
     assert (task["status"], task["statusMessage"]) == ("failed", "What the task ran in has ended")
 
 
-def test_a_task_goes_on_in_the_next_session_where_its_author_wants_that() -> None:
+def test_resumable_task_continues_in_the_next_session() -> None:
     mine = Mine(link={"principal": "ada"}, tool={"resume": True})
     id = mine.wire.begin(arguments={"depth": 7})
     mine.link.pair.server.abort()
@@ -334,7 +334,7 @@ def test_a_tool_that_must_be_a_task_is_listed_where_there_are_tasks(revision: Re
     assert names == ["always", *(["as_a_task"] if revision is REV_2025_11_25 else []), "either"]
 
 
-def test_finished_tasks_give_up_their_memory_when_the_ledger_is_full() -> None:
+def test_full_ledger_drops_finished_tasks() -> None:
     mine = Mine()
     ids = [mine.wire.begin("sift", how="x" * 1000) for _ in range(4)]
     running = mine.wire.begin()
@@ -347,7 +347,7 @@ def test_finished_tasks_give_up_their_memory_when_the_ledger_is_full() -> None:
     assert [change.task.task_id for change in mine.changes if change.change == "expired"] == ids[:2]
 
 
-def test_running_tasks_keep_their_memory_when_the_ledger_is_full() -> None:
+def test_full_ledger_keeps_running_tasks() -> None:
     mine = Mine()
     running = mine.wire.begin()
     ledger = mine.server.ledger

@@ -139,7 +139,7 @@ def test_cancel_wins_over_a_result_that_comes_later() -> None:
     assert answer["error"]["message"] == "Task was cancelled"
 
 
-def test_cancel_that_the_store_refuses_is_answered_by_what_the_store_has() -> None:
+def test_refused_cancel_is_answered_with_the_stored_state() -> None:
     mines = Mines()
     mines.shelf.is_mute = True
     id = mines.first.wire.begin()
@@ -192,7 +192,7 @@ def test_result_that_nothing_stored_is_lost() -> None:
     assert mines.second.wire.ask("tasks/result", taskId=id)["message"] == "The result of the task is lost"
 
 
-def test_work_of_a_killed_process_begins_again_in_another_once_its_lease_has_expired() -> None:
+def test_work_of_a_killed_process_restarts_elsewhere_after_its_lease_expires() -> None:
     mines = Mines()
     id = mines.first.wire.begin()
     mines.advance(25)
@@ -246,7 +246,7 @@ def test_process_that_ends_leaves_its_work_to_the_others() -> None:
     assert mines.second.wire.status(id) == "working"
 
 
-def test_process_without_a_host_hears_nothing() -> None:
+def test_process_without_a_host_ignores_signals() -> None:
     mines = Mines()
     tasks = tasks_of(mines.first)
     tasks.detach(mines.first.link.session.driver)
@@ -266,7 +266,7 @@ def test_store_that_fails_is_reported_and_a_result_is_stored_when_it_works_again
 
 
 @pytest.mark.req("TASK-32")
-def test_expired_task_is_gone_everywhere() -> None:
+def test_expired_task_is_deleted_in_all_processes() -> None:
     mines = Mines(limits=TaskLimits(max_ttl=5.0))
     id = mines.first.wire.begin()
     mines.advance(6)

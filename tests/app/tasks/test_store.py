@@ -90,7 +90,7 @@ def test_storage_without_a_host_raises() -> None:
         keep.create()
 
 
-def test_a_store_that_blocks_works_in_a_thread_and_nothing_waits_for_it() -> None:
+def test_blocking_store_runs_in_a_thread_without_blocking_the_loop() -> None:
     keep, place = Keep(), Place()
     keep.keeping.attach(place)
     assert not keep.keeping.machine.loaded
