@@ -49,7 +49,7 @@ class AeadSealer:
         head, _, body = text.rpartition(".")
         cipher = self._keys.get(head.removeprefix("e1."))
         if cipher is None or not head.startswith("e1."):
-            raise StateRejected("it was sealed with an unknown key, or is no state at all")
+            raise StateRejected("it was sealed with an unknown key, or is not a state")
         sealed = decode64(body) if body.isascii() else b""
         # Base64 has digits whose last bits decode to nothing, and decoders skip characters: one text for one state.
         if encode64(sealed) != body:

@@ -54,7 +54,7 @@ def web_address(url: str) -> WebAddress:
         host = parts.hostname
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"{url!r:.100} is no web address: {error}") from None
+        raise ValueError(f"{url!r:.100} is not a web address: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"a web address begins with https:// and a host, not {url!r:.100}")
     return WebAddress(

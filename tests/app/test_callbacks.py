@@ -26,5 +26,5 @@ def test_callback_returning_an_awaitable_raises() -> None:
     check_nothing_waits(None)
     check_nothing_waits(5)
     for waits in (later(), ManualRuntime().one_shot()):
-        with pytest.raises(TypeError, match="which nobody awaits: make it a plain function"):
+        with pytest.raises(TypeError, match="which is never awaited: make it a plain function"):
             check_nothing_waits(waits)

@@ -205,7 +205,7 @@ def test_error_of_the_client_is_not_sent_back_as_the_tools_own() -> None:
     assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
 
 
-def test_refusals_in_a_group_are_not_a_tool_error() -> None:
+def test_reraised_refusal_fails_the_tool_with_its_text() -> None:
     async def ask(ctx: Context) -> Any:
         failures = []
         for _ in range(2):

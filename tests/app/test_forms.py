@@ -167,7 +167,7 @@ def test_classes_of_every_kind(kind: type[Any], value: Any) -> None:
     assert Form(kind).read({"to": "Oslo"}) == value
 
 
-def test_model_of_another_library_sets_its_own_constraints() -> None:
+def test_model_of_another_library_keeps_its_own_schema() -> None:
     assert said(AsModel)["properties"] == {
         "to": {"type": "string", "minLength": 3, "title": "To", "description": "Where to"},
         "people": {"type": "integer", "title": "People"},

@@ -120,7 +120,7 @@ def test_a_model_that_will_not_end_is_asked_for_its_answer() -> None:
 
 
 @pytest.mark.req("SAMP-08", "SAMP-15")
-def test_tool_use_despite_tool_choice_none_is_the_clients_fault() -> None:
+def test_tool_use_beyond_the_rounds_is_an_internal_error() -> None:
     found, seen = worked(says(use("weather", city="Oslo")), rounds=1)
     assert "Internal error" in str(found)
     assert len(seen) == 2

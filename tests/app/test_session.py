@@ -235,7 +235,7 @@ def test_a_callback_that_returns_something_to_await_is_reported(give: Callable[.
     link.client.notify(CustomNotification("a/b", {}))
     link.run()
     assert link.reports == ["the handler of a/b failed"]
-    assert "which nobody awaits: make it a plain function" in str(link.errors[0])
+    assert "which is never awaited: make it a plain function" in str(link.errors[0])
 
 
 class Later:
@@ -483,7 +483,7 @@ def test_peer_faults_are_reported_and_the_session_continues() -> None:
     link = Link(Server("s"))
     link.pair.client.receive_data(b"Welcome!\n" * 3 + b"[]\n", 0)
     link.run()
-    assert link.reports[:3] == ["a line that is no message, 8 bytes: 'Welcome!'"] * 3
+    assert link.reports[:3] == ["a line that is not a message, 8 bytes: 'Welcome!'"] * 3
     assert link.reports[3].startswith("the peer broke a rule: ")
     link.do(link.client.ping())
     link.client.close()

@@ -103,7 +103,7 @@ def test_a_channel_that_breaks_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("receive", "send"), [(None, print), (print, 3)])
-def test_what_is_no_function_is_refused(receive: Any, send: Any) -> None:
+def test_argument_that_is_not_a_function_raises(receive: Any, send: Any) -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match="is a coroutine function, not"):
             await serve_channel(server, receive, send)

@@ -40,7 +40,7 @@ async def never_ends() -> None:
 # What is refused
 
 
-def test_what_is_no_stream_is_refused() -> None:
+def test_argument_that_is_not_a_stream_raises() -> None:
     async def main() -> None:
         near, far = await joined()
         reader, writer = near
@@ -74,7 +74,7 @@ def test_what_is_no_stream_is_refused() -> None:
         ({"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
     ],
 )
-def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:
+def test_invalid_arguments_raise_before_the_start(options: Any, error: type[Exception], fault: str) -> None:
     async def main() -> None:
         near, far = await joined()
         with pytest.raises(error, match=fault):
@@ -89,7 +89,7 @@ def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> 
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan")])
-def test_a_grace_that_is_none_is_refused(grace: float) -> None:
+def test_invalid_grace_raises(grace: float) -> None:
     async def main() -> None:
         with pytest.raises(LocalProtocolError):
             async with serving(server, grace=grace):
@@ -155,7 +155,7 @@ def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
 
 @pytest.mark.parametrize("where", ["enter", "leave"])
 @pytest.mark.parametrize("many", [False, True])
-def test_what_a_lifespan_raises_leaves_as_it_is(where: str, many: bool) -> None:
+def test_exception_of_a_lifespan_propagates_unwrapped(where: str, many: bool) -> None:
     error = ValueError("no database")
 
     async def main() -> None:
@@ -246,7 +246,7 @@ def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
 
 
 @pytest.mark.req("LIFE-19")
-def test_a_handshake_that_nobody_answers_fails_and_closes_the_writer() -> None:
+def test_unanswered_handshake_fails_and_closes_the_writer() -> None:
     async def main() -> None:
         near, far = await joined()
         with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
@@ -290,7 +290,7 @@ def test_a_callback_that_ends_oddly_leaves_the_block() -> None:
 # Groups
 
 
-def test_a_client_in_a_group_that_is_cancelled_ends_with_it() -> None:
+def test_client_ends_with_its_cancelled_group() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
@@ -320,7 +320,7 @@ async def left_closed(fail: Callable[[Any], Awaitable[None]]) -> None:
     await Raw(far).close()
 
 
-def test_a_client_whose_group_is_cancelled_before_it_begins_leaves_nothing() -> None:
+def test_client_in_a_group_cancelled_before_its_start_leaks_nothing() -> None:
     async def fail(near: Any) -> None:
         async with asyncio.TaskGroup() as group:
             connecting = asyncio.ensure_future(connect(*near, group=group))
@@ -366,7 +366,7 @@ def test_a_group_waits_for_its_clients() -> None:
 # Sessions that go on
 
 
-def test_both_sides_go_on_from_their_snapshots_on_other_streams() -> None:
+def test_both_sides_continue_from_snapshots_on_other_streams() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):

@@ -114,7 +114,7 @@ def test_client_in_a_block_calls_lists_and_is_asked(served: Served) -> None:
     run_in_real_time(main)
 
 
-def test_calls_at_the_same_time_get_their_own_answers(served: Served) -> None:
+def test_concurrent_calls_get_their_own_answers(served: Served) -> None:
     async def main() -> None:
         async with open_http(served.url, http=HttpClientOptions(max_requests=8)) as client:
             calls = [client.call_tool("echo", {"text": str(number) * 20_000}) for number in range(64)]
@@ -353,7 +353,7 @@ def test_tls_server_that_never_shakes_hands_is_given_up() -> None:
     run_in_real_time(main)
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_raises_connect_failed() -> None:
     async def main() -> None:
         async with raw(read_nothing) as url:
             pass

@@ -74,7 +74,7 @@ def test_a_call_that_times_out_and_one_that_is_cancelled_end_their_handlers() ->
     run(main)
 
 
-def test_the_end_of_the_block_ends_what_still_runs() -> None:
+def test_end_of_the_block_cancels_running_handlers() -> None:
     async def main() -> None:
         server = a_server()
         async with memory_client(server) as client:
@@ -89,7 +89,7 @@ def test_the_end_of_the_block_ends_what_still_runs() -> None:
     run(main)
 
 
-def test_the_lifespan_is_entered_for_the_block_and_what_it_raises_leaves_unwrapped() -> None:
+def test_lifespan_is_entered_for_the_block_and_its_exception_propagates_unwrapped() -> None:
     async def main() -> None:
         scope = Scope()
         async with memory_client(a_server(lifespan=scope)) as client:

@@ -194,7 +194,7 @@ def with_kitchens(main: Callable[[Kitchens], Any], *broken: int) -> None:
     run(made)
 
 
-def test_requests_progress_and_cancellation_pass_through_a_session_of_its_own() -> None:
+def test_requests_progress_and_cancellation_pass_through_a_separate_session() -> None:
     async def main(kitchens: Kitchens) -> None:
         server = proxy(kitchens)
         async with memory_client(server) as client:

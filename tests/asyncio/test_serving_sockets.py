@@ -297,7 +297,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> Non
     run(main)
 
 
-def test_a_lifespan_that_fails_leaves_as_it_is_and_cancels_the_future(tmp_path: Path) -> None:
+def test_exception_of_a_lifespan_propagates_unwrapped_and_cancels_the_future(tmp_path: Path) -> None:
     @asynccontextmanager
     async def broken(server: Server) -> AsyncIterator[None]:
         if not server.sessions:

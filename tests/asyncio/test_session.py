@@ -190,7 +190,7 @@ def test_a_cancelled_handler_ends_and_is_not_answered() -> None:
 
 
 @pytest.mark.req("CANC-05")
-def test_a_handler_that_fails_while_it_is_cancelled_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_that_raises_during_cancellation_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with conversation(busy) as client:
             with pytest.raises(TimeoutError):
@@ -337,7 +337,7 @@ class Who:
     name: str
 
 
-def test_a_handler_asks_the_client_and_tells_it_things() -> None:
+def test_handler_sends_requests_and_notifications_to_the_client() -> None:
     server, logs = Server("s"), list[str]()
 
     @server.tool

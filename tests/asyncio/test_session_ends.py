@@ -76,7 +76,7 @@ def test_closed_writer_is_a_lost_connection() -> None:
     run(main)
 
 
-def test_what_the_peer_said_before_it_stopped_reading_is_heard() -> None:
+def test_input_sent_before_the_peer_stopped_reading_is_processed() -> None:
     """A server answers and dies: the answer counts, although nothing can be written to it any more."""
     program = "import os, sys; os.close(0); sys.stdout.write(sys.argv[1]); sys.stdout.flush()"
     result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "r", "version": "1"}}
@@ -119,7 +119,7 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
-def test_a_grace_that_is_none_is_refused_and_closes_nothing(grace: Any) -> None:
+def test_invalid_grace_raises_without_closing(grace: Any) -> None:
     async def main() -> None:
         async with conversation(a_server()) as client:
             with pytest.raises(LocalProtocolError):
@@ -199,7 +199,7 @@ def test_any_number_of_clients_closed_in_any_order_from_anywhere(seed: int) -> N
         client.close()
 
 
-def test_a_server_answers_what_runs_before_it_ends() -> None:
+def test_server_answers_running_requests_before_it_ends() -> None:
     async def main() -> None:
         async with raw_client(a_server()) as (raw, session):
             await raw.send(call(1, "takes", seconds=2), call(2, "takes", seconds=20))
@@ -235,7 +235,7 @@ def test_the_end_of_the_input_lets_a_server_answer_all() -> None:
 # Peers that do not read
 
 
-def test_a_peer_that_does_not_read_holds_up_nobody_and_no_timeout() -> None:
+def test_peer_that_does_not_read_delays_no_task_and_no_timeout() -> None:
     async def main() -> None:
         server = a_server()
         async with raw_client(server, narrow=True) as (raw, session):
@@ -264,7 +264,7 @@ def test_a_caller_does_not_wait_for_a_server_that_does_not_read() -> None:
     run(main)
 
 
-def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
+def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -> None:
     async def main() -> None:
         async with raw_client(a_server(queued_bytes=1_500_000), narrow=True) as (raw, session):
             await raw.send(*[call(number, "large", size=1_000_000) for number in range(1, 2)])
@@ -293,7 +293,7 @@ def test_a_peer_that_does_not_read_cannot_put_off_the_end_beyond_the_grace() -> 
     run(main)
 
 
-def test_a_client_that_floods_is_read_no_faster_than_it_reads() -> None:
+def test_flooding_client_is_read_only_as_fast_as_it_reads() -> None:
     async def main() -> None:
         async with raw_client(a_server(), narrow=True) as (raw, session):
             ask = lines(call(1, "large", size=10_000))
@@ -362,7 +362,7 @@ def test_a_server_that_is_cancelled_at_any_turn_leaves_nothing(turns: int) -> No
 
 
 @pytest.mark.parametrize("turns", range(12))
-def test_a_client_that_is_cancelled_while_it_connects_leaves_nothing(turns: int) -> None:
+def test_client_cancelled_while_connecting_leaks_nothing(turns: int) -> None:
     async def main() -> None:
         near, far = await joined()
         connecting = asyncio.ensure_future(connect(*near))
@@ -382,7 +382,7 @@ def test_a_client_that_is_cancelled_while_it_connects_leaves_nothing(turns: int)
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_what_waits_ends_however_often_the_tasks_of_a_client_are_cancelled(turns: int) -> None:
+def test_waiting_calls_end_despite_repeated_cancellation_of_the_clients_tasks(turns: int) -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(a_server(), far):

@@ -55,7 +55,7 @@ async def added(client: Client, a: int, b: int) -> int:
 
 
 @pytest.mark.req("XPORT-01", "XPORT-04")
-def test_clients_at_the_same_time_get_their_own_answers(opened: Open) -> None:
+def test_concurrent_clients_get_their_own_answers(opened: Open) -> None:
     async def ask(number: int) -> int:
         async with opened() as client:
             found = await asyncio.gather(*[added(client, number, each) for each in range(10)])
@@ -91,7 +91,7 @@ def test_large_messages_arrive_whole(opened: Open) -> None:
     run_in_real_time(main)
 
 
-def test_a_client_is_closed_in_another_task_than_it_was_made_in(tmp_path: Path) -> None:
+def test_client_can_be_closed_from_another_task(tmp_path: Path) -> None:
     async def main(at: Any) -> None:
         async def make() -> Client:
             return await connect_tcp(at.host, at.port)
@@ -106,7 +106,7 @@ def test_a_client_is_closed_in_another_task_than_it_was_made_in(tmp_path: Path) 
         run_in_real_time(partial(main, at))
 
 
-def test_a_lost_session_is_opened_anew(opened: Open) -> None:
+def test_lost_session_is_reopened(opened: Open) -> None:
     async def main() -> None:
         lost: list[int] = []
         policy = Backoff(base=0.01)

@@ -105,7 +105,7 @@ def source(request: pytest.FixtureRequest) -> str:
 # Our server
 
 
-def test_server_answers_what_came_before_the_end_of_its_input(source: str) -> None:
+def test_server_answers_requests_received_before_the_end_of_input(source: str) -> None:
     done = subprocess.run(
         python(source), input=opened(tool(1, "echo", text="hi")), capture_output=True, timeout=30, check=False
     )
@@ -149,7 +149,7 @@ def test_server_reads_a_file_and_writes_to_one(tmp_path: Any) -> None:
     assert answers[1]["result"]["content"][0]["text"] == "x" * 100_000
 
 
-def test_flags_of_inherited_files_stay_as_they_are() -> None:
+def test_flags_of_inherited_files_are_unchanged() -> None:
     reading, writing = os.pipe()
     child = subprocess.Popen(python(PLAIN), stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert child.stdout is not None
@@ -196,7 +196,7 @@ def test_client_in_a_block_ends_its_child(source: str) -> None:
     run_in_real_time(main)
 
 
-def test_calls_at_the_same_time_get_their_own_answers() -> None:
+def test_concurrent_calls_get_their_own_answers() -> None:
     async def main() -> None:
         async with open_stdio(python(PLAIN), stderr="discard") as client:
             calls = [client.call_tool("echo", {"text": str(number) * 5_000}) for number in range(64)]

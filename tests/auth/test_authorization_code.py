@@ -77,7 +77,7 @@ def test_a_hosted_client_registers_for_the_web() -> None:
 
 
 @pytest.mark.req("AUTH-18", "AUTH-48", "AUTH-19")
-def test_the_metadata_document_comes_before_registration_where_the_server_takes_it() -> None:
+def test_client_metadata_document_is_preferred_to_registration_if_supported() -> None:
     document = {"client_id": CIMD, "client_name": "App", "redirect_uris": ["http://127.0.0.1/callback"]}
     world = World(AuthorizationServer(client_documents={CIMD: document}))
     credentials = world.log_in(OAuth(client_metadata_url=CIMD))
@@ -121,7 +121,7 @@ def test_a_server_that_takes_no_method_of_the_client_is_refused() -> None:
     assert begun(world, chosen).client.auth_method == "client_secret_post"
 
 
-def test_a_server_that_registers_nobody_needs_a_client_id() -> None:
+def test_server_without_registration_requires_a_client_id() -> None:
     world = World(AuthorizationServer(registers=False))
     with pytest.raises(AuthorizationError, match="registers no clients") as caught:
         begun(world)
@@ -181,7 +181,7 @@ def test_a_registration_is_used_again_with_its_port_until_its_secret_expires() -
 
 
 @pytest.mark.req("AUTH-06", "AUTH-23")
-def test_another_authorization_server_gets_a_registration_of_its_own() -> None:
+def test_each_authorization_server_gets_a_separate_registration() -> None:
     world = World()
     known = world.log_in()
     second = AuthorizationServer("https://second.example.com")

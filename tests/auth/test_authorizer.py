@@ -243,7 +243,7 @@ def test_call_that_is_always_refused_spends_its_budget_once() -> None:
     ("status", "fields"),
     [(403, []), (403, ["Bearer"]), (403, ['Basic realm="x"']), (401, ['Basic realm="x"']), (400, ["Bearer"])],
 )
-def test_other_refusals_are_no_matter_of_authorization(status: int, fields: list[str]) -> None:
+def test_other_error_statuses_start_no_flow(status: int, fields: list[str]) -> None:
     calls = Calls(World())
     calls.is_open = True
     calls.result(0)
@@ -297,7 +297,7 @@ FORBIDDEN = {"error": "insufficient_scope", "scope": "basic", "resource_metadata
 
 
 @pytest.mark.req("AUTH-35")
-def test_a_step_up_that_grants_less_fails_with_what_is_missing() -> None:
+def test_step_up_with_too_few_scopes_fails_naming_the_missing_ones() -> None:
     world = World(AuthorizationServer(resource_scopes=("basic",)))
     calls = logged_in(world)
     allowed = world.server._allowed
@@ -375,7 +375,7 @@ def test_a_client_that_is_refused_right_after_its_registration_is_dropped_once()
 
 
 @pytest.mark.req("AUTH-23")
-def test_a_login_that_nobody_finishes_fails_and_the_next_one_registers_anew() -> None:
+def test_unfinished_login_times_out_and_the_next_one_registers_again() -> None:
     world = World()
     calls = Calls(world)
     calls.call(1)
@@ -636,7 +636,7 @@ def test_a_record_that_changed_during_the_refresh_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_login_is_stored_over_a_record_that_changed_meanwhile(times: int) -> None:
+def test_login_is_stored_over_a_concurrently_changed_record(times: int) -> None:
     world = World()
     swap = world.store.swap
     left = [times]
@@ -652,7 +652,7 @@ def test_a_login_is_stored_over_a_record_that_changed_meanwhile(times: int) -> N
 
 
 @pytest.mark.req("AUTH-23")
-def test_a_stored_client_with_which_nobody_could_log_in_is_not_used_again() -> None:
+def test_stored_client_that_failed_to_log_in_is_not_reused() -> None:
     calls = logged_in(World(AuthorizationServer(refreshes=False)))
     calls.world.server.expire_tokens()
     calls.call(2)
@@ -785,7 +785,7 @@ def test_a_lock_that_comes_too_late_is_given_back(closes: bool) -> None:
     assert [type(each) for each in calls.effects] == [UnlockCredentials]
 
 
-def test_closing_fails_what_waits_and_gives_back_what_is_held() -> None:
+def test_close_fails_waiting_calls_and_releases_locks() -> None:
     calls = logged_in()
     calls.pass_time(4000)
     calls.call(2)
@@ -829,7 +829,7 @@ def test_effects_that_were_not_pulled_go_with_the_flow() -> None:
     assert ready.error is not None
 
 
-def test_a_call_that_is_dropped_is_not_made_and_its_login_goes_on() -> None:
+def test_dropped_call_is_not_made_but_its_login_continues() -> None:
     calls = begun()
     calls.call(2)
     calls.authorizer.drop(1)

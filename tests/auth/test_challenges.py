@@ -78,7 +78,7 @@ def test_a_challenge_with_a_token_is_written() -> None:
         bearer_challenge(realm="ä"),
     ],
 )
-def test_writing_what_a_field_cannot_carry_raises(challenge: Challenge) -> None:
+def test_writing_a_parameter_that_a_field_cannot_hold_raises(challenge: Challenge) -> None:
     with pytest.raises(ValueError, match=r"scheme|parameter"):
         str(challenge)
 

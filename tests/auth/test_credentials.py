@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mcpio.auth import Credentials, MemoryCredentials, Registration, Secret, Stored, from_text, to_text
 
 
-def test_credentials_come_back_from_their_text() -> None:
+def test_credentials_survive_a_round_trip_through_text() -> None:
     world = World()
     credentials = world.log_in()
     text = to_text(credentials)

@@ -160,7 +160,7 @@ def test_without_any_metadata_the_default_endpoints_are_used() -> None:
 
 @pytest.mark.req("AUTH-17")
 @pytest.mark.parametrize("issuer", ["https://mcp.example.com", "https://mcp.example.com/"])
-def test_the_server_may_have_metadata_of_its_own(issuer: str) -> None:
+def test_authorization_server_metadata_at_the_mcp_server_is_found(issuer: str) -> None:
     world = World()
     world.server.faults.without_resource_metadata = True
     world.answers["https://mcp.example.com/.well-known/oauth-authorization-server"] = document(issuer)

@@ -177,7 +177,7 @@ def test_refresh_uses_the_key_of_the_token() -> None:
     assert world.log_in(known=again, challenge=ASKS).proof_key == found.proof_key
 
 
-def test_machines_bind_their_tokens_too() -> None:
+def test_flows_without_a_browser_bind_their_tokens() -> None:
     from mcpio.testing import AuthorizationServer
 
     world = ProofWorld(server=AuthorizationServer(clients={"m2m": "s"}))

@@ -121,7 +121,7 @@ def test_minimal_answers_are_read() -> None:
         assert (grant.subject, grant.expires_at, grant.scopes) == (subject, None, frozenset())
 
 
-def test_audience_is_the_resource_unless_said_otherwise() -> None:
+def test_default_audience_is_the_resource() -> None:
     at = guard(introspection(audience="notes"))
     ask(at, "first")
     assert answer(at, {**ACTIVE, "aud": "notes"})[1] == Grant(AS, "ada", "app")
@@ -225,7 +225,7 @@ def test_bound_token_needs_its_certificate(mtls: bool, certificate: str | None, 
         assert status_of(verdict) == 401
 
 
-def test_mtls_needs_https_and_is_said_in_the_metadata() -> None:
+def test_mtls_needs_https_and_is_declared_in_the_metadata() -> None:
     server = ResourceServer(resource=MCP, authorization_servers=[AS], verify=introspection(), mtls=True)
     assert server.document()["tls_client_certificate_bound_access_tokens"] is True
     with pytest.raises(ValueError, match="https"):

@@ -52,7 +52,7 @@ def by_hand(header: Any, claims: Any = CLAIMS, signature: bytes = b"x") -> str:
 
 
 @pytest.mark.req("AUTH-37", "AUTH-58")
-def test_a_valid_token_grants_what_it_says() -> None:
+def test_valid_token_grants_its_claims() -> None:
     grant = verify(token())
     assert grant == Grant(ISSUER, "ada", "c")
     assert (grant.scopes, grant.expires_at, grant.claims["aud"]) == (frozenset({"a", "b"}), NOW + 60, MCP)
@@ -269,7 +269,7 @@ def test_an_unknown_key_is_fetched_once_in_thirty_seconds() -> None:
         ("max-age=x", 300),
     ],
 )
-def test_keys_are_kept_as_long_as_the_answer_says(field: str, seconds: float) -> None:
+def test_keys_are_cached_for_the_max_age_of_the_response(field: str, seconds: float) -> None:
     by = verifier(jwks=ISSUER + "/keys")
     web = Web(keys=Response(200, (("X", "y"), ("Cache-Control", field)), dumps({"keys": [KEY]})))
     run(by.load_keys(context(), Secret("token")), web.perform)
@@ -287,7 +287,7 @@ def test_keys_are_kept_as_long_as_the_answer_says(field: str, seconds: float) ->
     assert verify(token(exp=NOW + 1e6, jti="5"), by, much_later) is None
 
 
-def test_a_withdrawn_key_ends_the_verdicts_that_it_gave() -> None:
+def test_withdrawn_key_invalidates_cached_verdicts() -> None:
     by = verifier(jwks=ISSUER + "/keys")
     run(by.load_keys(context(), Secret("token")), Web(keys={"keys": [KEY]}).perform)
     assert verify(token(), by) is not None

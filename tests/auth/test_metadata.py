@@ -156,7 +156,7 @@ def test_a_malformed_document_of_a_client_raises(client_id: str, redirect_uris: 
         (b"\xff", "is not JSON"),
     ],
 )
-def test_a_body_that_is_no_document_raises(body: bytes, reason: str) -> None:
+def test_body_that_is_not_a_metadata_document_raises(body: bytes, reason: str) -> None:
     with pytest.raises(AuthorizationError, match=reason):
         read_document(body, "the body")
 

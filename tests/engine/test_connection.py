@@ -240,7 +240,7 @@ def test_custom_request_takes_a_mapping_as_result() -> None:
     event = received(connection, {"jsonrpc": "2.0", "id": 1, "method": "acme/do"})
     with pytest.raises(LocalProtocolError, match="the result of acme/do must be a mapping, not list"):
         connection.send_result(event.id, [])
-    with pytest.raises(LocalProtocolError, match="is no key for _meta"):
+    with pytest.raises(LocalProtocolError, match="is not a key for _meta"):
         connection.send_result(event.id, {"_meta": {"-": 1}})
     connection.send_result(event.id, {"x": 1})
     assert sent(connection) == [result(1, x=1)]

@@ -56,14 +56,14 @@ def test_custom_method_is_named_by_its_payload() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind", "fault"),
     [
-        (ToolListChangedNotification(), Kind.REQUEST, "a ToolListChangedNotification is no request"),
-        (PingRequest(), Kind.NOTIFICATION, "a PingRequest is no notification"),
-        (CustomRequest("x"), Kind.NOTIFICATION, "a CustomRequest is no notification"),
-        (CustomNotification("x"), Kind.REQUEST, "a CustomNotification is no request"),
-        (EmptyResult(), Kind.REQUEST, "a EmptyResult is no request"),
-        (PingRequest, Kind.REQUEST, "a type is no request"),
-        ({"method": "ping"}, Kind.REQUEST, "a dict is no request"),
-        (None, Kind.REQUEST, "a NoneType is no request"),
+        (ToolListChangedNotification(), Kind.REQUEST, "a ToolListChangedNotification is not a request"),
+        (PingRequest(), Kind.NOTIFICATION, "a PingRequest is not a notification"),
+        (CustomRequest("x"), Kind.NOTIFICATION, "a CustomRequest is not a notification"),
+        (CustomNotification("x"), Kind.REQUEST, "a CustomNotification is not a request"),
+        (EmptyResult(), Kind.REQUEST, "a EmptyResult is not a request"),
+        (PingRequest, Kind.REQUEST, "a type is not a request"),
+        ({"method": "ping"}, Kind.REQUEST, "a dict is not a request"),
+        (None, Kind.REQUEST, "a NoneType is not a request"),
     ],
 )
 def test_payload_of_another_kind_is_refused(payload: Any, kind: Kind, fault: str) -> None:
@@ -142,7 +142,7 @@ def test_payload_unknown_to_the_revision_is_refused_with_its_path() -> None:
     ids=lambda payload: type(payload).__name__,
 )
 def test_invalid_meta_key_is_refused(payload: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=r"^'a b' is no key for _meta: 'a b' is no name$"):
+    with pytest.raises(LocalProtocolError, match=r"^'a b' is not a key for _meta: 'a b' is not a name$"):
         encode(LATEST, payload)
 
 
@@ -161,10 +161,10 @@ def test_raw_payload_is_sent_unchanged() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind", "fault"),
     [
-        (RawRequest("tools/call"), Kind.NOTIFICATION, "a RawRequest is no notification"),
-        (RawNotification("notifications/message"), Kind.REQUEST, "a RawNotification is no request"),
-        (RawRequest("notifications/message"), Kind.REQUEST, "notifications/message is no request"),
-        (RawNotification("ping"), Kind.NOTIFICATION, "ping is no notification"),
+        (RawRequest("tools/call"), Kind.NOTIFICATION, "a RawRequest is not a notification"),
+        (RawNotification("notifications/message"), Kind.REQUEST, "a RawNotification is not a request"),
+        (RawRequest("notifications/message"), Kind.REQUEST, "notifications/message is not a request"),
+        (RawNotification("ping"), Kind.NOTIFICATION, "ping is not a notification"),
         (RawRequest("initialize"), Kind.REQUEST, "initialize is sent by send_initialize"),
         (RawNotification("notifications/cancelled"), Kind.NOTIFICATION, "is sent by cancel_request"),
         (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta is an object, not 5"),

@@ -119,7 +119,7 @@ def test_undeclared_method_is_not_found() -> None:
 
 
 @pytest.mark.req("ENV-03", "ERA-10")
-def test_stateless_only_request_without_an_envelope_names_the_missing_members() -> None:
+def test_stateless_only_request_without_an_envelope_is_invalid() -> None:
     assert code(server_of(), request("server/discover", 1)) == ErrorCode.INVALID_PARAMS
     assert code(server_of(), request("subscriptions/listen", 1)) == ErrorCode.INVALID_PARAMS
     assert code(server_of(), request("tools/list", 1)) == ErrorCode.INVALID_REQUEST  # not initialized

@@ -79,7 +79,7 @@ def test_a_conversation_holds_over_http(
     HttpPlayer(script, revision, answers).play(engines)
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_skipped_conversations_exist() -> None:
     known = {
         (script.name.removesuffix(".txt"), "-".join(sorted(role.value for role in engines)))
         for script in SCRIPTS

@@ -16,7 +16,7 @@ from mcpio.http.location import Location
         ("http://b\xfccher.example/", "xn--bcher-kva.example", "/"),
     ],
 )
-def test_a_url_says_where_a_server_is(url: str, authority: str, target: str) -> None:
+def test_url_is_parsed_into_a_location(url: str, authority: str, target: str) -> None:
     location = Location.parse(url)
     assert (location.authority, location.target) == (authority, target)
     assert location.url == f"{location.scheme}://{authority}{target}"
@@ -55,7 +55,7 @@ def test_a_reference_leads_from_a_unix_socket_to_that_socket_only() -> None:
         ("", "begins with http"),
         ("http:///mcp", "names no host"),
         ("http+unix:///mcp", "names no socket: http"),
-        ("http://localhost:0/", "names port 0, at which nobody listens"),
+        ("http://localhost:0/", "has port 0, which cannot be connected to"),
         ("http+unix://a%00/mcp", "names no socket"),
         ("http://user@localhost/", "must not contain credentials"),
         ("http://:secret@localhost/", "must not contain credentials"),
@@ -68,7 +68,7 @@ def test_a_reference_leads_from_a_unix_socket_to_that_socket_only() -> None:
         ("http://[::1/", "Invalid IPv6 URL"),
     ],
 )
-def test_what_is_wrong_with_a_url_is_said(url: str, fault: str) -> None:
+def test_invalid_url_raises_with_its_fault(url: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         Location.parse(url)
 

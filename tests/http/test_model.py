@@ -9,11 +9,11 @@ def test_items_are_values_and_each_names_its_exchange() -> None:
     assert [item.exchange for item in (ResponseHead(1, 200, ()), Body(2, b""), End(3), Reset(4))] == [1, 2, 3, 4]
 
 
-def test_nobody_in_particular_asks_and_the_policy_is_the_servers_unless_said() -> None:
+def test_request_defaults_to_no_principal_and_the_servers_policy() -> None:
     head = RequestHead(1, "GET", "/", ())
     assert (head.principal, head.policy) == (None, None)
     assert RequestHead(1, "GET", "/", (), "me", HostPolicy(None, None)).policy == HostPolicy(None, None)
 
 
-def test_who_is_denied_is_not_known_unless_said() -> None:
+def test_denied_defaults_to_401() -> None:
     assert (Denied().status, Denied().message, Denied().headers) == (401, "Unauthorized", ())

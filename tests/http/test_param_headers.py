@@ -32,7 +32,7 @@ def test_annotated_properties_are_found_at_any_depth() -> None:
 
 @pytest.mark.req("HDR-05")
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "ä", "a\n", "a/b", 5, None])
-def test_annotation_that_is_no_header_name_raises(name: Any) -> None:
+def test_annotation_that_is_not_a_header_name_raises(name: Any) -> None:
     with pytest.raises(ValueError, match=r"the property 'a': x-mcp-header .* is not a name of a header"):
         param_headers(schema(a={"type": "string", "x-mcp-header": name}))
 

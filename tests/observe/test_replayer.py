@@ -223,11 +223,11 @@ def test_overlong_line_is_replayed_by_its_length() -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("", "not a recording: the first line is no header"),
-        ("no json", "no header"),
-        ("[]", "no header"),
-        ("{}", "no header"),
-        ('{"recording": true}', "no header"),
+        ("", "not a recording: the first line is not a header"),
+        ("no json", "not a header"),
+        ("[]", "not a header"),
+        ("{}", "not a header"),
+        ('{"recording": true}', "not a header"),
         ('{"recording": 2}', "the recording has version 2; this library reads up to 1"),
         ('{"recording": 1}', "the header has no proper role"),
         ('{"recording": 1, "role": "x", "at": 0, "options": {}, "snapshot": {}}', "no proper role"),
@@ -240,7 +240,7 @@ def test_overlong_line_is_replayed_by_its_length() -> None:
 def test_malformed_header_is_refused(line: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         Replay([line])
-    with pytest.raises(LocalProtocolError, match="no header"):
+    with pytest.raises(LocalProtocolError, match="not a header"):
         Replay([])
 
 

@@ -109,8 +109,8 @@ def test_line_parsed_into_a_step(line: str, step: Step) -> None:
     ("text", "fault"),
     [
         ("run: both", "script: run: expected client, server or pair, not 'both'"),
-        ("revision: 2026-07-28", "script: 2026-07-28 is no revision with a handshake"),
-        ("server: revisions=[1]", "script: 1 is no revision with a handshake"),
+        ("revision: 2026-07-28", "script: 2026-07-28 is not a revision with a handshake"),
+        ("server: revisions=[1]", "script: 1 is not a revision with a handshake"),
         ("server: colour=red", "script: unknown option 'colour'"),
         ("server: {tools}", "script: expected ':' before '}'"),
         ("lost\nreq: RPC-01", "script:2: do not know 'req:'"),

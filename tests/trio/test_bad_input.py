@@ -82,7 +82,7 @@ def test_a_child_that_never_answers_a_call_costs_that_call() -> None:
         ("sys.stdin.read()", ""),
         (
             "print('Usage: server [options]', flush=True); sys.stdin.read()",
-            "; its output is no message, and begins with 'Usage: server [options]'",
+            "; its output is not a message, and begins with 'Usage: server [options]'",
         ),
     ],
     ids=["silent", "noisy"],
@@ -98,14 +98,14 @@ def test_a_child_that_never_shakes_hands(source: str, said: str) -> None:
 
 
 @on_posix
-def test_a_program_that_is_no_server() -> None:
+def test_program_that_is_not_a_server_raises_connect_failed() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
             async with open_stdio(["echo", "hello"]):
                 pytest.fail("there was no handshake")
         assert str(caught.value) == (
             "the handshake failed: initialize: the connection ended (closed by the peer); "
-            "its output is no message, and begins with 'hello': 'echo' exited with status 0"
+            "its output is not a message, and begins with 'hello': 'echo' exited with status 0"
         )
 
     trio.run(main)

@@ -138,7 +138,7 @@ def test_a_client_that_is_tied_to_no_block(make: Callable[[], tuple[Any, Any]]) 
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_a_channel_carries_what_the_client_says_it_does(binary: bool) -> None:
+def test_binary_option_decides_what_a_channel_carries(binary: bool) -> None:
     async def main() -> None:
         near, far = channels(10)
         kinds: list[type] = []
@@ -312,7 +312,7 @@ def test_client_outside_trio_raises_runtime_error() -> None:
         asyncio.run(main())
 
 
-def test_a_block_that_was_not_entered_says_where_the_client_is() -> None:
+def test_unentered_context_manager_raises_with_advice() -> None:
     opened: Any = open_transport(trio.testing.memory_stream_pair()[0])
     with pytest.raises(
         AttributeError, match=r"^'call_tool' belongs to the client that the block yields: async with \.\.\. "
@@ -401,7 +401,7 @@ def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
     assert seen == [trio.Cancelled]
 
 
-def test_a_block_that_is_cancelled_while_it_connects() -> None:
+def test_block_cancelled_while_connecting_leaks_nothing() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         with trio.move_on_after(1) as scope:
@@ -441,7 +441,7 @@ def test_a_call_that_fails_leaves_a_callers_nursery_as_any_exception_does() -> N
     run(main)
 
 
-def test_a_client_in_a_nursery_that_is_cancelled_ends_with_it() -> None:
+def test_client_ends_with_its_cancelled_nursery() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with served(far):

@@ -39,7 +39,7 @@ async def fails_with(kind: type[BaseException], call: Callable[[], Awaitable[obj
 
 
 @both
-def test_what_is_sent_is_received(ends: Ends) -> None:
+def test_sent_bytes_are_received(ends: Ends) -> None:
     async def main() -> None:
         stream = StdioStream(*ends())
         await stream.send_all(b"one")
@@ -57,7 +57,7 @@ def test_what_is_sent_is_received(ends: Ends) -> None:
 
 
 @both
-def test_it_is_a_stream_as_trio_has_it(ends: Ends) -> None:
+def test_fd_stream_passes_trios_stream_checks(ends: Ends) -> None:
     """Every call is a checkpoint, errors are Trio's, and a closed stream stays closed."""
 
     async def main() -> None:

@@ -54,7 +54,7 @@ def test_calls_wait_for_room_and_none_is_lost(kind: str, tmp_path: Path) -> None
     assert sizes == [SIZE] * 30
 
 
-def test_a_result_is_gone_with_the_last_reference_to_it() -> None:
+def test_result_is_freed_with_its_last_reference() -> None:
     server = Server("large", "1.0")
 
     @server.tool

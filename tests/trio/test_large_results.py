@@ -34,7 +34,9 @@ def a_server(options: Options = SMALL) -> Server:
     return server
 
 
-def test_a_large_tool_result_becomes_an_error_result_and_the_session_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_large_tool_result_becomes_an_error_result_and_the_session_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         async with memory_client(a_server()) as client:
             large = await client.call_tool("text", {"size": 5000})
@@ -58,7 +60,7 @@ def test_any_other_large_result_is_an_error_of_its_request(caplog: pytest.LogCap
     assert len(caplog.records) == 1
 
 
-def test_a_client_that_reads_while_it_asks_loses_no_answer_however_many_and_large_they_are() -> None:
+def test_reading_client_loses_no_answer_of_any_number_and_size() -> None:
     async def main() -> None:
         ours, theirs = trio.testing.memory_stream_pair()
         server = a_server(Options(limits=Limits(high_water=4000, queued_bytes=20_000)))
@@ -95,7 +97,7 @@ def test_the_end_of_a_session_whose_client_does_not_read_is_logged(caplog: pytes
 @pytest.mark.parametrize(
     "arguments", [{"size": 3000}, {"size": 1, "padding": "x" * 3000}], ids=["results", "arguments"]
 )
-def test_any_number_of_concurrent_calls_is_answered_however_large_they_are(arguments: dict[str, Any]) -> None:
+def test_concurrent_calls_of_any_number_and_size_are_answered(arguments: dict[str, Any]) -> None:
     limits = Limits(high_water=4000, queued_bytes=20_000, peer_bytes=80_000)
     server = Server("large", options=Options(limits=limits))
 
@@ -144,7 +146,7 @@ def test_a_call_that_waits_to_be_sent_has_its_timeout_and_may_be_cancelled() -> 
     run(main)
 
 
-def test_of_all_clients_the_one_for_which_most_is_held_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_with_the_most_memory_held_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("full", options=Options(limits=Limits(total_bytes=40_000)))
 
     @server.tool

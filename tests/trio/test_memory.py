@@ -268,7 +268,7 @@ def test_a_session_that_fails_ends_the_conversation_and_nothing_else(caplog: pyt
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.ERROR, "a session failed")]
 
 
-def test_it_is_the_same_server_for_any_number_of_clients() -> None:
+def test_one_server_serves_several_memory_clients() -> None:
     async def main() -> None:
         server = a_server()
         async with memory_client(server) as first, memory_client(server) as second:

@@ -34,7 +34,7 @@ def test_an_exception_in_a_nursery_leaves_without_its_group() -> None:
     assert error.__cause__ is None
 
 
-def test_another_exception_leaves_as_it_is() -> None:
+def test_other_exceptions_propagate_unwrapped() -> None:
     with pytest.raises(ValueError, match="as it is"), ungrouped():
         raise ValueError("as it is")
 
@@ -74,7 +74,7 @@ async def one_that_fails_at_the_end() -> None:
             nursery.start_soon(fail_at_the_end)
 
 
-def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
+def test_failure_takes_precedence_over_cancellations() -> None:
     async def main() -> None:
         with trio.move_on_after(0), pytest.raises(ValueError, match="x"):
             await one_that_fails_at_the_end()
@@ -82,6 +82,6 @@ def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
     trio.run(main)
 
 
-def test_of_several_failures_it_is_the_first() -> None:
+def test_first_of_several_failures_is_raised() -> None:
     first, second = ValueError("first"), KeyError("second")
     assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second]), trio.Cancelled) is first

@@ -173,7 +173,7 @@ def test_everything_passes_through() -> None:
     _run(main)
 
 
-def test_one_session_there_for_each_session_here() -> None:
+def test_each_session_has_its_own_session_behind_the_proxy() -> None:
     async def main() -> None:
         kitchens = Kitchens()
         server = proxy(kitchens)

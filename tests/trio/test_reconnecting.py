@@ -203,7 +203,7 @@ def test_exhausted_policy_ends_the_client_and_fails_waiting_calls(tmp_path: Path
 
 
 @pytest.mark.parametrize("hears", [True, False])
-def test_a_function_or_else_the_log_hears_of_each_loss(
+def test_each_loss_is_passed_to_a_function_or_logged(
     hears: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses: list[int] = []

@@ -164,7 +164,7 @@ def test_a_user_answers(connected: Any, answer: ElicitResult, said: str) -> None
 
 
 @over_each
-def test_the_roots_are_told(connected: Any) -> None:
+def test_roots_are_requested_from_the_client(connected: Any) -> None:
     roots = [Root("file:///a"), Root("file:///b", "b")]
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_a_client_that_cannot_is_not_asked(connected: Any) -> None:
 
 
 @over_each
-def test_a_client_that_says_no(connected: Any) -> None:
+def test_client_that_declines(connected: Any) -> None:
     def refuse(*_: object) -> CreateMessageResult:
         raise RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
 

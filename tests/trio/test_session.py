@@ -288,7 +288,7 @@ def test_a_cancelled_handler_ends_and_is_not_answered() -> None:
 
 
 @pytest.mark.req("CANC-05")
-def test_a_handler_that_fails_while_it_is_cancelled_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_that_raises_during_cancellation_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with conversation(busy) as client:
             with trio.move_on_after(1) as scope:

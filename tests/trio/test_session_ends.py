@@ -87,7 +87,7 @@ def test_a_transport_that_raises_is_a_lost_connection_with_a_cause(
 
 @pytest.mark.parametrize("where", ["send_eof", "aclose"])
 @pytest.mark.parametrize("error", [*BREAKS, *FAULTS], ids=lambda error: type(error).__name__)
-def test_a_transport_that_fails_at_the_end_does_not_keep_it_from_ending(
+def test_transport_failure_at_the_end_does_not_prevent_the_end(
     where: str, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def eof() -> bytes:
@@ -281,7 +281,7 @@ def test_running_requests_are_answered_within_the_grace(grace: float, answered: 
     run(main)
 
 
-def test_nothing_goes_out_on_a_closed_connection() -> None:
+def test_nothing_is_sent_on_a_closed_connection() -> None:
     async def main() -> None:
         async with connected() as (client, _):
             await client.aclose()
@@ -318,7 +318,7 @@ def test_calls_that_wait_when_the_client_is_closed_are_lost() -> None:
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-def test_a_cancelled_block_still_says_which_requests_it_gave_up(has_room: bool) -> None:
+def test_cancelled_block_still_sends_cancellations(has_room: bool) -> None:
     """Otherwise a server would go on with them until it is killed."""
     near, far = trio.testing.memory_stream_pair()
     server = a_server()

@@ -55,7 +55,7 @@ async def stalled_client(server: Server, *messages: dict[str, Any]) -> AsyncIter
         nursery.cancel_scope.cancel()
 
 
-def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
+def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -> None:
     async def main() -> None:
         server = a_server(queued_bytes=10_000)
         async with stalled_client(server, call(1, "never_ends")) as (session, stream):
@@ -182,7 +182,7 @@ def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions(
     run(main)
 
 
-def test_a_client_that_asks_for_much_at_once_and_reads_it_is_not_cut_off() -> None:
+def test_client_that_reads_many_large_answers_stays_connected() -> None:
     """Questions that arrived together are not answered faster than the answers are read."""
 
     async def main() -> None:
@@ -201,7 +201,7 @@ def test_a_client_that_asks_for_much_at_once_and_reads_it_is_not_cut_off() -> No
 
 
 @pytest.mark.parametrize("kind", [trio.StapledStream, WithRoom])
-def test_the_last_answer_gets_out_however_slowly_it_is_read(kind: type[trio.abc.Stream]) -> None:
+def test_last_answer_is_delivered_to_a_slow_reader(kind: type[trio.abc.Stream]) -> None:
     async def main() -> None:
         near, far = trio.testing.lockstep_stream_pair()
         async with trio.open_nursery() as nursery:

@@ -114,7 +114,7 @@ CASES = [(how, "run", signal.SIGTERM) for how in HANDLERS] + [
 
 
 @pytest.mark.parametrize(("how", "where", "signum"), CASES, ids=lambda value: getattr(value, "name", str(value)))
-def test_one_signal_ends_the_process_in_time_and_in_silence(how: str, where: str, signum: int) -> None:
+def test_one_signal_ends_the_process_in_time_without_output(how: str, where: str, signum: int) -> None:
     fastest = PROMISED
     for _ in range(10):  # A machine that is busy with something else may be late.
         took, status, out, err = end(started(how, where), signum)
@@ -241,7 +241,7 @@ def test_without_a_signal_nothing_is_left_behind() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), sys.excepthook) == before
 
 
-def test_in_another_thread_it_has_no_effect() -> None:
+def test_signals_in_another_thread_have_no_effect() -> None:
     async def inner() -> str:
         with terminate_on_signals():
             return "done"
@@ -255,7 +255,7 @@ def test_in_another_thread_it_has_no_effect() -> None:
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_other_exceptions_pass_the_helper_as_they_are() -> None:
+def test_other_exceptions_propagate_unchanged() -> None:
     async def fail() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fail_bare)

@@ -25,7 +25,7 @@ async def clogged_pair() -> tuple[QuickSocketStream, QuickSocketStream]:
     return left, right
 
 
-def test_it_is_a_stream_as_trio_has_them() -> None:
+def test_socket_stream_passes_trios_stream_checks() -> None:
     trio.run(trio.testing.check_half_closeable_stream, pair, clogged_pair)
 
 

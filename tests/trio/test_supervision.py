@@ -40,7 +40,7 @@ async def everywhere(server: Server, directory: Path) -> AsyncIterator[dict[str,
             await client.aclose(0)
 
 
-def test_one_server_over_every_transport_shows_all_its_sessions_and_how_each_is_doing(tmp_path: Path) -> None:
+def test_server_over_every_transport_lists_its_sessions_with_their_health(tmp_path: Path) -> None:
     server = make_server()
 
     async def main() -> None:

@@ -61,7 +61,7 @@ async def look(mine: Mine, id: str, *, fetch: bool = False) -> Any:
     return found
 
 
-def test_tasks_outlive_their_sessions_where_something_runs_them() -> None:
+def test_tasks_with_a_host_outlive_their_sessions() -> None:
     async def main() -> None:
         mine = Mine()
         async with trio.open_nursery() as nursery:
@@ -76,7 +76,7 @@ def test_tasks_outlive_their_sessions_where_something_runs_them() -> None:
     trio.run(main)
 
 
-def test_without_that_they_end_with_their_sessions() -> None:
+def test_tasks_without_a_host_end_with_their_sessions() -> None:
     async def main() -> None:
         mine = Mine()
         id = await begin(mine)

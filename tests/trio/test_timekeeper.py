@@ -15,7 +15,7 @@ from mcpio.trio._timekeeper import Signal, Timekeeper
 # Signal
 
 
-def test_a_flag_that_is_up_is_not_waited_for_and_waiting_lowers_it() -> None:
+def test_waiting_for_a_set_flag_returns_at_once_and_clears_it() -> None:
     async def main() -> None:
         signal = Signal()
         signal.set()
@@ -91,7 +91,7 @@ async def watched(arm: Callable[[Timekeeper, Callable[[float], float]], None], s
         nursery.cancel_scope.cancel()
 
 
-def test_deadlines_come_in_order_and_at_their_time() -> None:
+def test_deadlines_expire_in_order_and_on_time() -> None:
     seen: list[tuple[str, float]] = []
 
     def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:

@@ -90,7 +90,7 @@ class Messages(trio.abc.Channel[Any]):
 
 @pytest.mark.req("STDIO-02")
 @pytest.mark.parametrize("at_once", [0, 1, 7, 60, 100, 10_000])
-def test_a_stream_gets_whole_lines_in_order_however_little_it_takes_at_once(at_once: int) -> None:
+def test_slow_stream_gets_whole_lines_in_order(at_once: int) -> None:
     sizes = (0, 10, 200)
     expected = b"".join(chunk for chunk in talking(*sizes).data_to_send() if chunk is not None)
     stream = Trickle(at_once)
@@ -108,7 +108,7 @@ def test_a_stream_gets_whole_lines_in_order_however_little_it_takes_at_once(at_o
     assert expected.count(b"\n") == 3
 
 
-def test_nothing_is_written_at_once_while_another_write_is_under_way() -> None:
+def test_no_write_starts_while_another_is_in_progress() -> None:
     stream = Trickle()
 
     async def main() -> None:
@@ -127,7 +127,7 @@ def test_nothing_is_written_at_once_while_another_write_is_under_way() -> None:
     run(main)
 
 
-def test_a_stream_that_is_broken_says_so_to_the_writer() -> None:
+def test_broken_stream_raises_for_the_writer() -> None:
     async def main() -> None:
         connection, wire = talking(1), stream_adapter(Trickle(-1))
         wire.send_now(connection)

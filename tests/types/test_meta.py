@@ -62,7 +62,7 @@ def test_prefix_of_dotted_labels_is_well_formed(key: str) -> None:
     ],
 )
 def test_malformed_prefix_is_reported_by_its_label(key: str, label: str) -> None:
-    assert fault_in_key(key) == f"{label!r} is no label of a prefix"
+    assert fault_in_key(key) == f"{label!r} is not a label of a prefix"
 
 
 @pytest.mark.req("META-03")
@@ -75,7 +75,7 @@ def test_name_is_empty_or_begins_and_ends_alphanumerically(name: str) -> None:
 @pytest.mark.req("META-03")
 @pytest.mark.parametrize("name", ["-a", "a-", "_a", "a.", ".", "a b", "a:b", "ä", "a\n", "٣"])
 def test_malformed_name_is_reported(name: str) -> None:
-    assert fault_in_key(name) == fault_in_key(f"com.example/{name}") == f"{name!r} is no name"
+    assert fault_in_key(name) == fault_in_key(f"com.example/{name}") == f"{name!r} is not a name"
 
 
 def test_key_must_be_a_string() -> None:
@@ -87,7 +87,7 @@ def test_key_must_be_a_string() -> None:
 def test_first_malformed_key_is_reported() -> None:
     assert fault_in_meta({}) is None
     assert fault_in_meta({"a": 1, "com.example/b": 2}) is None
-    assert fault_in_meta({"a": 1, "b c": 2, "-": 3}) == "'b c' is no key for _meta: 'b c' is no name"
+    assert fault_in_meta({"a": 1, "b c": 2, "-": 3}) == "'b c' is not a key for _meta: 'b c' is not a name"
 
 
 RESERVED_SINCE_2025_11_25 = [

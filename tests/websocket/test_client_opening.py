@@ -75,7 +75,7 @@ def test_both_sides_agree(compression: bool) -> None:
     assert found.window_bits == bits
 
 
-def test_what_is_as_good() -> None:
+def test_equivalent_answers_are_accepted() -> None:
     assert outcome(b"HTTP/1.1 103 Early Hints\r\n\r\n", b"", answer()) == CompletedHandshake("mcp", None, b"")
     assert outcome(answer(Connection="keep-alive, upgrade", Upgrade="WebSocket")) == CompletedHandshake(
         "mcp", None, b""
@@ -104,7 +104,7 @@ def test_without_subprotocols() -> None:
         ({"Sec_WebSocket_Extensions": OFFER}, "the server uses an extension that was not offered"),
     ],
 )
-def test_an_upgrade_that_is_none(fields: dict[str, Any], reason: str) -> None:
+def test_invalid_upgrade_fails(fields: dict[str, Any], reason: str) -> None:
     error = outcome(answer(**fields))
     assert isinstance(error, UnexpectedResponse)
     assert (error.status, error.reason) == (101, reason)
@@ -141,7 +141,7 @@ def test_a_server_that_wants_credentials(status: str, challenge: str | None) -> 
         ([answer("500 Oops", b"ab", Content_Length="9"), b"cd", b"efghi", b"late"], 500, "abcdefghi"),
     ],
 )
-def test_an_answer_that_is_no_upgrade(data: list[bytes | None], status: int, text: str) -> None:
+def test_answer_without_an_upgrade_fails(data: list[bytes | None], status: int, text: str) -> None:
     error = outcome(*data)
     assert isinstance(error, UnexpectedResponse)
     assert (error.status, error.text) == (status, text)
@@ -150,7 +150,7 @@ def test_an_answer_that_is_no_upgrade(data: list[bytes | None], status: int, tex
 @pytest.mark.parametrize(
     "data", [[None], [b"HTTP/1.1 10", None], [b"SSH-2.0-x\r\n\r\n"], [b"x" * 100_000], [b"\0\n\n"]]
 )
-def test_what_is_no_http(data: list[bytes | None]) -> None:
+def test_answer_that_is_not_http_fails(data: list[bytes | None]) -> None:
     assert isinstance(outcome(*data), RemoteProtocolError)
 
 
@@ -164,13 +164,13 @@ def test_a_refusal_without_the_rest_of_its_text() -> None:
     assert (error.status, error.text) == (503, "no")
 
 
-def test_nothing_yet() -> None:
+def test_incomplete_answer_has_no_outcome() -> None:
     assert outcome(b"", b"HTTP/1.1 101 X\r\n") is None
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([answer()[:50], answer()[50:], b"\r\n\r\n"]))))
-def test_nothing_raises(data: list[bytes]) -> None:
+def test_no_input_raises(data: list[bytes]) -> None:
     assert outcome(*data, None) is not None
 
 

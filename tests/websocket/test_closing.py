@@ -25,17 +25,17 @@ from mcpio.websocket.closing import CloseCode, code_for, error_for, is_valid
         (CloseReason.UNRESPONSIVE, None, 1011, 1011),
     ],
 )
-def test_what_is_said(reason: CloseReason, cause: Exception | None, client: int, server: int) -> None:
+def test_close_codes_sent_for_each_end(reason: CloseReason, cause: Exception | None, client: int, server: int) -> None:
     end = ConnectionClosed(reason, cause)
     assert (code_for(end, Role.CLIENT), code_for(end, Role.SERVER)) == (client, server)
 
 
-def test_what_is_said_of_what_is_given_up() -> None:
+def test_close_code_of_an_abandoned_connection() -> None:
     assert code_for(None, Role.SERVER) is CloseCode.GOING_AWAY
 
 
 @pytest.mark.req("XPORT-04")
-def test_what_is_heard() -> None:
+def test_errors_for_each_received_close_code() -> None:
     assert [error_for(code, "x") for code in (1000, 1001, 1005)] == [None, None, None]
     for code in (1002, 1003, 1006, 1007, 1008, 1009, 1011, 1012, 4000):
         error = error_for(code, "x")
@@ -43,6 +43,6 @@ def test_what_is_heard() -> None:
         assert (error.code, error.said) == (code, "x")
 
 
-def test_codes_that_may_be_said() -> None:
+def test_close_codes_that_may_be_sent() -> None:
     valid = [code for code in range(70_000) if is_valid(code)]
     assert valid == [1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)]

@@ -32,7 +32,7 @@ from mcpio.websocket.frames import frame
         ("permessage-deflate; client_max_window_bits; client_max_window_bits", None),
     ],
 )
-def test_what_a_server_answers(offered: str, answer: tuple[str, int] | None) -> None:
+def test_extension_answer_of_a_server(offered: str, answer: tuple[str, int] | None) -> None:
     assert accept_offer(offered) == answer
 
 
@@ -49,7 +49,7 @@ def test_what_a_server_answers(offered: str, answer: tuple[str, int] | None) -> 
         ("", False),
     ],
 )
-def test_what_a_client_takes_for_an_answer(answer: str, fits: bool) -> None:
+def test_extension_answers_that_a_client_accepts(answer: str, fits: bool) -> None:
     assert read_answer(answer) is fits
 
 
@@ -112,7 +112,7 @@ def test_the_limit_is_exact(over: int) -> None:
         (b"\xa1\x00", 1002),
     ],
 )
-def test_what_breaks_the_rules(data: bytes, code: int) -> None:
+def test_invalid_extension_headers_raise(data: bytes, code: int) -> None:
     with pytest.raises(ParseFailed) as failed:
         inflated(data, 1000)
     assert failed.value.code == code

@@ -42,7 +42,7 @@ def test_masks_are_the_clients_alone(role: str) -> None:
     [b"\x7e\x00\x33", b"\x7f" + bytes(7) + b"\x33", b"\x7f\x80" + bytes(6) + b"\x33"],
     ids=["16 bits", "64 bits", "64 bits, the first of them set"],
 )
-def test_lengths_are_said_in_the_fewest_bytes(role: str, length: bytes) -> None:
+def test_lengths_use_the_fewest_bytes(role: str, length: bytes) -> None:
     played(lambda: _closes(role, 1002, lambda far: HELLO.wire(masked=far.masks, length=length)))
 
 

@@ -68,7 +68,7 @@ def squeezed(payload: bytes, size: int) -> list[Frame]:
         ("x-other; a=b, permessage-deflate; x=y, permessage-deflate", ""),
     ],
 )
-def test_a_server_agrees_and_every_message_is_by_itself(offered: str, bits: str) -> None:
+def test_server_negotiates_and_compresses_each_message_separately(offered: str, bits: str) -> None:
     async def play() -> None:
         async with compressed("server", {"sec_websocket_extensions": offered}) as far:
             agreed = {part.strip() for part in far.opened[NAME].split(";")}
@@ -101,7 +101,7 @@ def test_a_server_agrees_and_every_message_is_by_itself(offered: str, bits: str)
         ";;;,,,===",
     ],
 )
-def test_a_server_passes_over_what_makes_no_sense(offered: str) -> None:
+def test_server_ignores_invalid_offers(offered: str) -> None:
     async def play() -> None:
         async with compressed("server", {"sec_websocket_extensions": offered}) as far:
             assert NAME not in far.opened
@@ -116,7 +116,7 @@ def test_a_server_passes_over_what_makes_no_sense(offered: str) -> None:
 @pytest.mark.parametrize(
     "answer", [TAKEOVER, "permessage-deflate; server_no_context_takeover; server_max_window_bits=12"]
 )
-def test_a_client_takes_what_it_offered(answer: str) -> None:
+def test_client_accepts_its_offered_parameters(answer: str) -> None:
     async def play() -> None:
         async with compressed("client", {"sec_websocket_extensions": answer}) as far:
             assert far.opened[NAME] == TAKEOVER
@@ -214,7 +214,7 @@ def test_messages_in_no_form_that_is_allowed(role: str, frames: tuple[Frame, ...
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("fragment", [1024 * 1024, 100])
-def test_a_bomb_is_told_that_it_is_too_long(role: str, fragment: int) -> None:
+def test_decompression_bomb_is_closed_with_1009(role: str, fragment: int) -> None:
     async def play() -> None:
         async with compressed(role) as far:
             await far.send(*squeezed(b" " * (64 * 1024 * 1024), fragment))
@@ -239,7 +239,7 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(side: Role) -> None:
     assert peak < 5 * limit
 
 
-def test_nothing_is_offered_or_taken_by_default() -> None:
+def test_compression_is_off_by_default() -> None:
     async def play() -> None:
         async with near_client() as called:
             assert NAME not in called.opened

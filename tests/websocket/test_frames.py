@@ -34,7 +34,7 @@ def test_the_bit_of_compression() -> None:
         (1000, "a\ud800", b"\x03\xe8a?"),
     ],
 )
-def test_what_a_close_frame_says(code: int, reason: str, payload: bytes) -> None:
+def test_close_frame_is_parsed_into_code_and_reason(code: int, reason: str, payload: bytes) -> None:
     assert close_payload(code, reason) == payload
     assert len(payload) <= 125
 

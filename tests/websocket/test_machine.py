@@ -112,7 +112,7 @@ def test_a_frame_that_comes_in_pieces_is_one_message() -> None:
     assert heard(socket, data[9:]) == [MessageReceived("abcdef")]
 
 
-def test_what_is_fed_waits_until_it_is_asked_for() -> None:
+def test_input_is_parsed_only_when_events_are_pulled() -> None:
     socket = made()
     assert not socket.has_more
     socket.receive_data(said(Role.SERVER, Opcode.TEXT, b"a") + said(Role.SERVER, Opcode.TEXT, b"b"), 0.0)
@@ -210,7 +210,7 @@ def test_a_message_within_another() -> None:
 
 
 @pytest.mark.req("XPORT-04", "SEC-10")
-def test_the_limit_holds_over_fragments_and_for_what_is_announced() -> None:
+def test_size_limit_covers_fragments_and_announced_lengths() -> None:
     socket = made(max_bytes=10)
     assert heard(socket, said(Role.SERVER, Opcode.TEXT, b"x" * 10)) == [MessageReceived("x" * 10)]
     assert heard(socket, said(Role.SERVER, Opcode.TEXT, b"x" * 6, more=True)) == [FragmentReceived(6)]
@@ -232,7 +232,7 @@ def test_compressed_bomb_ends_within_the_limit_of_memory(role: Role) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\xff\xff", b"\x07"])
-def test_what_is_not_what_was_compressed(payload: bytes) -> None:
+def test_corrupt_compressed_data_closes_with_an_error(payload: bytes) -> None:
     end = ended(heard(made(window_bits=15), frame(Opcode.TEXT, payload, MASK, is_compressed=True)))
     assert (end.code, end.reason) == (1007, "a message is not what was compressed")
 
@@ -272,7 +272,7 @@ def test_empty_fragments_keep_nothing() -> None:
     assert heard(socket, said(Role.SERVER, Opcode.CONTINUATION, b"x")) == [MessageReceived("x")]
 
 
-def test_small_fragments_cost_what_they_weigh() -> None:
+def test_memory_of_small_fragments_is_counted() -> None:
     def cost(count: int) -> float:
         socket = made(max_bytes=10**6)
         data = said(Role.SERVER, Opcode.CONTINUATION, b"x", more=True) * 500
@@ -418,7 +418,7 @@ def test_violation_after_close_ends_input(role: Role) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 2000, 5000])
-def test_codes_that_may_not_be_said(code: int) -> None:
+def test_invalid_close_codes_raise(code: int) -> None:
     socket = made()
     with pytest.raises(LocalProtocolError):
         socket.close(code, "", 0.0)

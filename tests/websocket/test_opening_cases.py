@@ -115,7 +115,7 @@ def test_a_request_is_served(way: str, fields: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_comes_with_the_request_is_heard(way: str) -> None:
+def test_frames_after_the_opening_request_are_received(way: str) -> None:
     async def play() -> None:
         async with asked(way) as far:
             await far.send_bytes(request(far.host) + Frame(PING, b"at once").wire(masked=True))
@@ -127,7 +127,7 @@ def test_what_comes_with_the_request_is_heard(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["alone", "alone, httptools"])
-def test_where_only_websocket_is_served_others_are_told_so(way: str) -> None:
+def test_other_requests_to_a_websocket_only_server_get_a_clear_error(way: str) -> None:
     async def play() -> None:
         async with asked(way) as far:
             await far.send_bytes(f"GET /mcp HTTP/1.1\r\nHost: {far.host}\r\n\r\n".encode())
@@ -157,7 +157,7 @@ ANSWERS: list[tuple[dict[str, str], type[Exception]]] = [
 
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize(("fields", "cause"), ANSWERS, ids=str)
-def test_a_client_fails_an_answer_that_is_none(fields: dict[str, str], cause: type[Exception]) -> None:
+def test_client_rejects_an_invalid_answer(fields: dict[str, str], cause: type[Exception]) -> None:
     async def play() -> None:
         assert isinstance((await refused(fields)).__cause__, cause)
 

@@ -26,12 +26,12 @@ from mcpio.websocket import WebSocketOptions
         {"first_message_timeout": 0},
     ],
 )
-def test_what_makes_no_sense(options: dict[str, Any]) -> None:
+def test_invalid_values_raise(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"subprotocol|seconds"):
         WebSocketOptions(**options)
 
 
-def test_for_ever() -> None:
+def test_none_means_no_limit() -> None:
     options = WebSocketOptions(ping_interval=None, first_message_timeout=math.inf)
     assert (options.ping_interval, options.first_message_timeout) == (None, None)
 

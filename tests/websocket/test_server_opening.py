@@ -43,7 +43,7 @@ def accepted(request: RequestHead, *spoken: str, **options: Any) -> AcceptedHand
 
 
 @pytest.mark.req("XPORT-04")
-def test_a_handshake_as_the_specification_has_it() -> None:
+def test_handshake_example_of_the_specification() -> None:
     assert accepted(head()) == AcceptedHandshake(
         (
             (b"upgrade", b"websocket"),
@@ -67,7 +67,7 @@ def test_a_handshake_as_the_specification_has_it() -> None:
         {"sec_websocket_protocol": "chat, mcp"},
     ],
 )
-def test_what_is_as_good(fields: dict[str, str]) -> None:
+def test_equivalent_requests_are_accepted(fields: dict[str, str]) -> None:
     assert accepted(head(**fields)).subprotocol == "mcp"
 
 
@@ -130,7 +130,7 @@ def test_compression(compression: bool, bits: int | None) -> None:
         (head(sec_websocket_protocol="chat, MCP"), 400),
     ],
 )
-def test_whoever_is_not_served(request_head: RequestHead, status: int) -> None:
+def test_invalid_openings_are_refused(request_head: RequestHead, status: int) -> None:
     answer = answered(request_head)
     assert isinstance(answer, Rejection)
     assert answer.status == status
@@ -140,7 +140,7 @@ def test_whoever_is_not_served(request_head: RequestHead, status: int) -> None:
         assert answer.headers == ((b"allow", b"GET"),)
 
 
-def test_whoever_may_not_ask_learns_no_more() -> None:
+def test_host_is_checked_before_the_principal() -> None:
     answer = answered(head(host="evil.example", principal=Denied(), upgrade=None))
     assert isinstance(answer, Rejection)
     assert answer.status == 403
@@ -153,7 +153,7 @@ def test_a_field_that_comes_twice() -> None:
     assert isinstance(answered(twice), Rejection)
 
 
-def test_which_requests_are_for_it() -> None:
+def test_upgrade_requests_are_recognised() -> None:
     assert asks_for_websocket(head())
     assert asks_for_websocket(head(upgrade="h2c, WebSocket"))
     assert not asks_for_websocket(head("POST"))

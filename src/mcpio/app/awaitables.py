@@ -106,4 +106,4 @@ def check_nothing_waits(result: Any) -> None:
     if is_awaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError(f"it returned {result!r:.100}, which nobody awaits: make it a plain function")
+        raise TypeError(f"it returned {result!r:.100}, which is never awaited: make it a plain function")

@@ -382,7 +382,7 @@ def lint_address(address: WebAddress) -> list[str]:
         found.append("it is not https")
     given = [name for name, _ in parse_qsl(urlsplit(address.url).query) if name.lower() in _GIVES_ACCESS]
     if given:
-        found.append(f"it seems to let in whoever has it ({', '.join(given)})")
+        found.append(f"it seems to give access to anyone who has it ({', '.join(given)})")
     return found
 
 

@@ -55,7 +55,7 @@ def _fault_in_data(src: str) -> str | None:
         return f"it is longer than {MAX_DATA_ICON} characters"
     found = _DATA.fullmatch(src)
     if found is None:
-        return "it is no image in base64"
+        return "it is not an image in base64"
     said = found[1].lower().replace("image/jpg", "image/jpeg")
     if said not in ICON_TYPES:
         return f"it is of the type {said[:50]!r}"
@@ -64,7 +64,7 @@ def _fault_in_data(src: str) -> str | None:
     try:
         shown = icon_type_of(b64decode(found[2][:64], validate=True))
     except ValueError:
-        return "it is no image in base64"
+        return "it is not an image in base64"
     return None if shown == said else f"it says {said} and is {shown or 'something else'}"
 
 

@@ -192,7 +192,7 @@ class PeerFaults:
     def note(self, event: ProtocolViolated | NoiseReceived) -> None:
         """Report a fault that the engine found."""
         if isinstance(event, NoiseReceived):
-            self.report(f"a line that is no message, {event.size} bytes: {event.text!r}")
+            self.report(f"a line that is not a message, {event.size} bytes: {event.text!r}")
         else:
             self.report(f"the peer broke a rule: {event.error}; it sent {reprlib.repr(event.raw)}")
 

@@ -71,7 +71,7 @@ class HmacSealer:
         signed, _, signature = text.rpartition(".")
         version, name, body = [*signed.split("."), "", ""][:3]
         if version != "v1" or name not in self._keys:
-            raise StateRejected("it was sealed with an unknown key, or is no state at all")
+            raise StateRejected("it was sealed with an unknown key, or is not a state")
         # Compared as texts, so that no bit can change: the last digits of base64 have some that decode to nothing.
         if not hmac.compare_digest(self._signature(name, signed).encode(), signature.encode()):
             raise StateRejected("its signature is wrong")

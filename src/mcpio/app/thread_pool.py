@@ -46,7 +46,7 @@ class ThreadPool:
 
         def work() -> T:
             if not _took(permit):
-                raise RuntimeError("nobody waits for this any more")
+                raise RuntimeError("no task waits for this any more")
             try:
                 return function()
             finally:

@@ -408,7 +408,7 @@ class Authorizer:
         elif isinstance(self._awaited, AskUser):
             # Where the server has forgotten the client, the person sees an error page and nothing comes back.
             self._drop_client(self._awaited.issuer)
-            self._fail(AuthorizationError("nobody logged in in time", code="expired"), now)
+            self._fail(AuthorizationError("the login was not completed in time", code="expired"), now)
         else:
             if isinstance(self._awaited, LockCredentials):
                 self._late_locks.add(self._awaited.token)

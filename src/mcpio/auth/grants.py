@@ -251,7 +251,7 @@ class Device(AuthorizationOptions):
                     interval *= 2
                 elif error.code != "authorization_pending":
                     raise
-        raise AuthorizationError("nobody entered the code in time", code="expired_token")
+        raise AuthorizationError("the code was not entered in time", code="expired_token")
 
 
 def _show_code(

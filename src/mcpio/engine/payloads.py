@@ -47,7 +47,7 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
     if method is None and isinstance(payload, RawRequest if kind is Kind.REQUEST else RawNotification):
         return _raw_method(payload, kind)
     if method is None or method.kind is not kind:
-        raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
+        raise LocalProtocolError(f"a {type(payload).__name__} is not a {kind.value}")
     if method.name in _OWN_VERBS and not _is_progress_of_task(payload):
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
     return method
@@ -203,7 +203,7 @@ def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | N
     _check_named(payload)
     method = METHODS.get(payload.method)
     if method is not None and method.kind is not kind:
-        raise LocalProtocolError(f"{method.name} is no {kind.value}")
+        raise LocalProtocolError(f"{method.name} is not a {kind.value}")
     if payload.method in _OWN_VERBS:
         raise LocalProtocolError(f"{payload.method} is sent by {_OWN_VERBS[payload.method]}")
     if not isinstance(payload.params.get("_meta", {}), Mapping):

@@ -113,7 +113,7 @@ class ServerConnection(Connection):
         if request is not None:
             dialogue = request.dialogue
             if not isinstance(dialogue, Listening):
-                raise LocalProtocolError(f"{request.name} is no subscription: acknowledge answers {LISTEN}")
+                raise LocalProtocolError(f"{request.name} is not a subscription: acknowledge answers {LISTEN}")
             params = dialogue.acknowledgement(request, honoured)
             text = self._notification_text(dialogue, "notifications/subscriptions/acknowledged", params)
             self._check_route(request)

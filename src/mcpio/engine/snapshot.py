@@ -197,7 +197,7 @@ def _contradiction(state: SessionState) -> str | None:
     for name in [request.name for request in ours] + [request.name for request in theirs]:
         method = METHODS.get(name)
         if method is not None and method.kind is not Kind.REQUEST:
-            return f"{name} is no request"
+            return f"{name} is not a request"
     in_batches = [id for batch in state.batches for id in batch.running]
     if len(set(in_batches)) < len(in_batches) or not set(in_batches) <= {request.id for request in state.incoming}:
         return f"a batch waits for answers to {in_batches!r:.100}, which do not all run"

@@ -50,10 +50,10 @@ class Location:
         if _HOST.fullmatch(host) is None:
             raise ValueError(f"the URL {url!r:.100} names a host that cannot be")
         if parts.port == 0:
-            raise ValueError(f"the URL {url!r:.100} names port 0, at which nobody listens")
+            raise ValueError(f"the URL {url!r:.100} has port 0, which cannot be connected to")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not target.isascii() or any(character <= " " or character == "\x7f" for character in target):
-            raise ValueError(f"the URL {url!r:.100} is not encoded: use percent signs for what is no ASCII")
+            raise ValueError(f"the URL {url!r:.100} is not encoded: percent-encode other characters than ASCII")
         return cls(parts.scheme, host, parts.port or _PORTS[parts.scheme], target)
 
     @property

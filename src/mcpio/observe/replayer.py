@@ -116,7 +116,7 @@ def _header(line: str) -> dict[str, Any]:
     except JsonError:
         header = None
     if not isinstance(header, dict) or header.get("recording").__class__ is not int:
-        raise LocalProtocolError("not a recording: the first line is no header")
+        raise LocalProtocolError("not a recording: the first line is not a header")
     if header["recording"] > VERSION:
         raise LocalProtocolError(f"the recording has version {header['recording']}; this library reads up to {VERSION}")
     wrong = [name for name, kinds in _HEADER.items() if header.get(name).__class__ not in kinds]

@@ -262,7 +262,7 @@ def _engines(word: str) -> frozenset[Role]:
 def _revision(word: object) -> Revision:
     revision = Revision.parse(str(word))
     if revision not in HANDSHAKE_REVISIONS:
-        raise ValueError(f"{word} is no revision with a handshake")
+        raise ValueError(f"{word} is not a revision with a handshake")
     return revision
 
 

@@ -55,7 +55,7 @@ def fault_in_meta(meta: Mapping[str, Any]) -> str | None:
     for key in meta:
         fault = fault_in_key(key)
         if fault is not None:
-            return f"{key!r:.100} is no key for _meta: {fault}"
+            return f"{key!r:.100} is not a key for _meta: {fault}"
     return None
 
 
@@ -70,8 +70,8 @@ def fault_in_key(key: object) -> str | None:
     prefix, slash, name = key.rpartition("/")
     for label in prefix.split(".") if slash else ():
         if not _LABEL.fullmatch(label):
-            return f"{label!r:.100} is no label of a prefix"
-    return None if _NAME.fullmatch(name) else f"{name!r:.100} is no name"
+            return f"{label!r:.100} is not a label of a prefix"
+    return None if _NAME.fullmatch(name) else f"{name!r:.100} is not a name"
 
 
 def is_reserved(key: str, revision: Revision | None = None) -> bool:

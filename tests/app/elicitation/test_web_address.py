@@ -15,7 +15,10 @@ from mcpio.web_address import web_address
         ("http://example.com/", ["it is not https"]),
         ("http://127.0.0.1.example.com/", ["it is not https"]),
         ("https://ada:pw@example.com/", ["it carries credentials"]),
-        ("https://example.com/?token=1&a=b&Password=2", ["it seems to let in whoever has it (token, Password)"]),
+        (
+            "https://example.com/?token=1&a=b&Password=2",
+            ["it seems to give access to anyone who has it (token, Password)"],
+        ),
     ],
 )
 def test_unsafe_addresses_are_listed(url: str, faults: list[str]) -> None:

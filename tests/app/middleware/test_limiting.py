@@ -93,7 +93,7 @@ def test_client_that_waits_for_retry_after_is_admitted(rate: float) -> None:
         assert ask.state == "returned"
 
 
-def test_burst_limits_concurrent_admissions() -> None:
+def test_burst_is_the_number_admitted_at_once() -> None:
     link = Link(serving(RateLimit(1, burst=3)))
     assert outcomes(link, *"aaaa") == [0, 0, 0, 1057]
     link.advance(1)

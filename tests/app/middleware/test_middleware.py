@@ -382,7 +382,7 @@ def test_a_cancelled_call_is_cancelled_through_middleware() -> None:
 
 def test_non_request_through_middleware_raises() -> None:
     link = Link(greeter(), middleware=[counting([])])
-    with pytest.raises(LocalProtocolError, match="a int is no request"):
+    with pytest.raises(LocalProtocolError, match="a int is not a request"):
         link.do(link.client.request(5))
 
 

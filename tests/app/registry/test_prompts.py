@@ -78,7 +78,7 @@ def test_prompt_result_is_sent_unchanged() -> None:
         (None, "prompt say: a message is text, content or a PromptMessage, not None"),
         ({"a": 1}, "prompt say: a message is text, content or a PromptMessage, not {'a': 1}"),
         (["Hello", 5], "prompt say: a message is text, content or a PromptMessage, not 5"),
-        (Tool("a", {}), "a Tool is no content: return text, a content block, or plain data"),
+        (Tool("a", {}), "a Tool is not content: return text, a content block, or plain data"),
     ],
 )
 def test_prompt_returning_other_types_is_an_internal_error(later: bool, value: Any, fault: str) -> None:

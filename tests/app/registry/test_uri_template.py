@@ -102,7 +102,7 @@ def test_template_is_expanded(template: str, uri: str) -> None:
 
 @pytest.mark.parametrize("template", ["{list:3}", "{keys:3}"])
 def test_prefix_modifier_requires_a_string(template: str) -> None:
-    with pytest.raises(UriTemplateError, match="cuts a text"):
+    with pytest.raises(UriTemplateError, match="takes a prefix"):
         UriTemplate(template).expand(VALUES)
 
 
@@ -113,14 +113,14 @@ def test_prefix_modifier_requires_a_string(template: str) -> None:
         ("a}b", "'}' cannot stand outside braces"),
         ("a b", "' ' cannot stand outside braces"),
         ("50%", "'%' cannot stand outside braces"),
-        ("{}", "'' is no variable"),
-        ("{a,}", "'' is no variable"),
-        ("{=a}", "'=a' is no variable"),
-        ("{a:0}", "'a:0' is no variable"),
-        ("{a:10000}", "'a:10000' is no variable"),
-        ("{a:3*}", r"'a:3\*' is no variable"),
-        ("{a b}", "'a b' is no variable"),
-        ("{a..b}", "'a..b' is no variable"),
+        ("{}", "'' is not a variable"),
+        ("{a,}", "'' is not a variable"),
+        ("{=a}", "'=a' is not a variable"),
+        ("{a:0}", "'a:0' is not a variable"),
+        ("{a:10000}", "'a:10000' is not a variable"),
+        ("{a:3*}", r"'a:3\*' is not a variable"),
+        ("{a b}", "'a b' is not a variable"),
+        ("{a..b}", "'a..b' is not a variable"),
     ],
 )
 def test_invalid_template_is_refused(template: str, reason: str) -> None:

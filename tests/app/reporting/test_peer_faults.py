@@ -41,7 +41,7 @@ def test_faults_are_logged_in_one_line() -> None:
     faults.note(ProtocolViolated(RemoteProtocolError("no id"), {"jsonrpc": "2.0", "x": "y" * 10**6}, None))
     faults.end()
     first, second = operator.reports
-    assert first == r"a line that is no message, 22 bytes: 'Listening\n on stdio\x1b[0m'"
+    assert first == r"a line that is not a message, 22 bytes: 'Listening\n on stdio\x1b[0m'"
     assert second.startswith("the peer broke a rule: no id; it sent {'jsonrpc': '2.0', 'x': 'yyy")
     assert len(second) < 120
 
@@ -67,6 +67,6 @@ def test_both_sides_report_violations_of_the_other() -> None:
     link.session.driving.handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))
     link.client.driving.handle(ConnectionClosed(CloseReason.CLOSED, None))
     assert link.reports == [
-        r"a line that is no message, 22 bytes: 'Listening\n on stdio\x1b[0m'",
+        r"a line that is not a message, 22 bytes: 'Listening\n on stdio\x1b[0m'",
         "the peer broke a rule: no id; it sent {}",
     ]

@@ -61,7 +61,7 @@ def test_each_call_asks_the_peer(side: int) -> None:
     assert len(played.reports) == 1
 
 
-def test_server_starts_sampling_and_elicitation_tasks() -> None:
+def test_server_starts_a_sampling_task() -> None:
     played = sides()[1]
     started: Wait[TaskHandle[ElicitResult]] = played.start(
         played.session.start_task(CreateMessageRequest((), 5), ttl=1, timeout=5)

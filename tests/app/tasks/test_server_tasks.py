@@ -249,7 +249,7 @@ def test_malformed_task_id_is_an_invalid_parameter(params: Any) -> None:
 
 
 @pytest.mark.req("TASK-29")
-def test_result_names_its_task_in_meta() -> None:
+def test_task_id_parameter_takes_precedence_over_related_task_meta() -> None:
     mine = Mine()
     first, second = mine.wire.begin(), mine.wire.begin()
     other = {RELATED: {"taskId": second}}

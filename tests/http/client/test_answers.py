@@ -158,7 +158,9 @@ def test_json_response_without_a_readable_id_fails_its_request_and_is_quoted(tex
         (304, None, b"", "status 304"),
     ],
 )
-def test_what_is_no_answer_is_a_typed_error(status: int, media_type: str | None, data: bytes, said: str) -> None:
+def test_response_without_an_answer_raises_a_typed_error(
+    status: int, media_type: str | None, data: bytes, said: str
+) -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -172,7 +174,7 @@ def test_what_is_no_answer_is_a_typed_error(status: int, media_type: str | None,
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
-def test_a_response_in_an_encoding_that_nobody_asked_for_is_refused(media_type: str) -> None:
+def test_response_in_an_unrequested_encoding_is_rejected(media_type: str) -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -184,7 +186,7 @@ def test_a_response_in_an_encoding_that_nobody_asked_for_is_refused(media_type: 
     assert talk.cut == [asked.number]
 
 
-def test_an_encoding_that_changes_nothing_is_none() -> None:
+def test_identity_encoding_is_accepted() -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -194,7 +196,7 @@ def test_an_encoding_that_changes_nothing_is_none() -> None:
 
 @pytest.mark.req("HTTP-11")
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
-def test_an_error_of_the_protocol_is_an_answer_whatever_the_status(status: int) -> None:
+def test_json_rpc_error_is_an_answer_with_any_status(status: int) -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -207,7 +209,7 @@ def test_an_error_of_the_protocol_is_an_answer_whatever_the_status(status: int) 
 
 
 @pytest.mark.parametrize("id", [None, "server-error", 99])
-def test_an_error_that_names_another_request_still_says_what_is_wrong(id: Any) -> None:
+def test_error_with_another_request_id_still_has_its_message(id: Any) -> None:
     talk = WebTalk()
     talk.open()
     asked_id = talk.ask(CALL)
@@ -221,7 +223,7 @@ def test_an_error_that_names_another_request_still_says_what_is_wrong(id: Any) -
 
 @pytest.mark.req("HTTP-38")
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_server_that_wants_credentials_says_which(status: int) -> None:
+def test_401_raises_authorization_required_with_the_challenges(status: int) -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -290,7 +292,7 @@ def test_a_redirect_within_the_origin_is_followed(status: int, location: str) ->
     assert initialized.target == ("/mcp/" if status == 308 else "/mcp")
 
 
-def test_a_redirect_leads_on_from_where_it_was_given() -> None:
+def test_relative_redirect_is_resolved_against_its_url() -> None:
     talk = WebTalk(url="http://localhost/a/b?x=1")
     (second,) = talk.answer(talk.begin(), 307, location="../c/d")
     (third,) = talk.answer(second, 308, location="e?y=2")
@@ -346,7 +348,7 @@ def test_a_redirect_without_an_end_is_followed_five_times() -> None:
     assert isinstance(talk.error(1), UnexpectedResponse)
 
 
-def test_whoever_listens_may_be_redirected_in_any_way() -> None:
+def test_listening_stream_follows_any_redirect_status() -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello())
     (listening,) = talk.answer(initialized, 202)
@@ -372,7 +374,7 @@ def test_a_server_need_not_let_anybody_listen(status: int) -> None:
 
 
 @pytest.mark.parametrize(("status", "media_type"), [(200, "text/html"), (401, None)])
-def test_a_server_that_answers_whoever_listens_with_nonsense_is_reported(status: int, media_type: str | None) -> None:
+def test_malformed_answer_to_listening_is_reported(status: int, media_type: str | None) -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello())
     (listening,) = talk.answer(initialized, 202)
@@ -382,7 +384,7 @@ def test_a_server_that_answers_whoever_listens_with_nonsense_is_reported(status:
     assert json.loads(talk.requests[-1].body)["method"] == "tools/list"
 
 
-def test_what_belongs_to_no_request_is_heard() -> None:
+def test_messages_outside_of_requests_are_received() -> None:
     talk = WebTalk(capabilities=CAPABLE)
     listening = talk.open(listen=True)
     assert listening is not None

@@ -99,7 +99,7 @@ def logged_in(**options: Any) -> AuthTalk:
     return talk
 
 
-def test_no_token_is_sent_to_a_server_that_wants_none() -> None:
+def test_no_token_is_sent_to_a_server_without_authorization() -> None:
     talk = AuthTalk()
     hi = talk.begin()
     assert talk.token(hi) is None
@@ -141,7 +141,7 @@ def test_expired_token_is_renewed_and_all_requests_are_repeated_in_order() -> No
     assert sum(isinstance(each, Fetch) and each.url == AS + "/token" for each in talk.effects) == 2
 
 
-def test_open_stream_goes_on_while_other_requests_are_renewed() -> None:
+def test_open_stream_continues_while_other_requests_are_authorized_again() -> None:
     talk = logged_in()
     slow = talk.ask(CALL)
     stream = talk.requests[-1]
@@ -175,7 +175,7 @@ def test_request_does_not_time_out_while_a_person_logs_in(minutes: int) -> None:
     talk.answer_json(two, two.result)
 
 
-def test_total_timeout_goes_on_with_what_was_left_after_a_login() -> None:
+def test_total_timeout_resumes_after_a_login_with_the_remaining_time() -> None:
     talk = logged_in()
     id = talk.ask(CALL, timeout=60)
     talk.advance(20)
@@ -390,7 +390,7 @@ def test_machine_without_an_authorizer_has_no_effects() -> None:
     assert WebTalk().machine.next_effect() is None
 
 
-def test_snapshot_taken_during_a_login_keeps_what_was_left() -> None:
+def test_snapshot_during_a_login_keeps_the_remaining_time() -> None:
     talk = logged_in(options=Options(request_timeout=Timeout(60)))
     talk.ask(CALL)
     talk.advance(20)

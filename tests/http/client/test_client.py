@@ -38,7 +38,7 @@ from mcpio.types import (
 
 
 @pytest.mark.req("HTTP-06", "HTTP-07", "HTTP-26", "HTTP-30", "HTTP-39", "SESS-03", "HTTP-35")
-def test_every_message_is_a_request_of_its_own_with_what_the_server_has_to_know() -> None:
+def test_every_message_is_posted_with_session_and_revision() -> None:
     talk = WebTalk(http=HttpClientOptions(headers={"Authorization": "Bearer x"}))
     hi = talk.begin()
     assert (hi.method, hi.target, hi.json["method"]) == ("POST", "/mcp", "initialize")
@@ -156,7 +156,7 @@ def test_a_session_id_that_cannot_be_ends_the_handshake(id: str) -> None:
 
 
 @pytest.mark.req("SESS-03")
-def test_a_session_that_was_saved_goes_on_elsewhere() -> None:
+def test_saved_session_continues_in_another_client() -> None:
     talk = WebTalk(capabilities=CAPABLE)
     talk.open(session="s-1")
     assert talk.machine.save() == "s-1"
@@ -206,7 +206,7 @@ def test_answers_do_not_wait_for_room_among_requests() -> None:
     assert answer.json == {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}
 
 
-def test_notifications_and_answers_arrive_in_their_order() -> None:
+def test_notifications_and_answers_are_posted_in_order() -> None:
     talk = WebTalk(capabilities=CAPABLE)
     talk.open()
     for number in range(3):
@@ -225,7 +225,7 @@ def test_notifications_and_answers_arrive_in_their_order() -> None:
 
 
 @pytest.mark.req("HTTP-10")
-def test_what_the_server_does_not_take_is_reported_and_the_next_one_goes() -> None:
+def test_refused_notification_is_reported_and_the_next_one_is_sent() -> None:
     talk = WebTalk(http=HttpClientOptions(tell_timeout=3.0), capabilities=CAPABLE)
     talk.open()
     for number in range(5):
@@ -303,7 +303,7 @@ def test_an_answer_that_does_not_come_in_time_is_not_waited_for() -> None:
     talk.result(asked, RESULT)
 
 
-def test_what_was_given_up_before_it_could_go_does_not_go() -> None:
+def test_call_cancelled_before_it_was_sent_is_not_sent() -> None:
     talk = WebTalk(http=HttpClientOptions(max_requests=1))
     talk.open()
     first, second, third = talk.ask(CALL), talk.ask(CALL), talk.ask(CALL)
@@ -316,7 +316,7 @@ def test_what_was_given_up_before_it_could_go_does_not_go() -> None:
     assert next_asked.json["id"] == third
 
 
-def test_a_stream_that_goes_on_after_its_answer_is_cut() -> None:
+def test_stream_that_continues_after_its_answer_is_cut_off() -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -333,7 +333,7 @@ def test_a_stream_that_goes_on_after_its_answer_is_cut() -> None:
 # Input that belongs to nothing (P2)
 
 
-def test_what_belongs_to_no_exchange_is_ignored() -> None:
+def test_item_of_an_unknown_exchange_is_ignored() -> None:
     talk = WebTalk()
     hi = talk.begin()
     for exchange in (99, "x", None, (1, 2)):
@@ -383,7 +383,7 @@ def test_every_request_after_the_handshake_names_session_revision_and_credential
 
 @pytest.mark.req("SESS-08", "HTTP-36")
 @pytest.mark.parametrize("status", [200, 204, 404, 405, 500])
-def test_a_session_is_ended_at_the_server_whatever_it_says_to_that(status: int) -> None:
+def test_closing_deletes_the_session_regardless_of_the_response(status: int) -> None:
     talk = WebTalk()
     listening = talk.open(listen=True, session="s-1")
     assert listening is not None
@@ -444,7 +444,7 @@ def test_the_last_words_go_out_before_the_farewell() -> None:
 
 
 @pytest.mark.parametrize("limit", [5.0, 30.0])
-def test_last_words_that_nobody_takes_hold_up_the_end_for_five_seconds_in_all(limit: float) -> None:
+def test_unaccepted_output_delays_the_end_by_at_most_five_seconds(limit: float) -> None:
     talk = WebTalk(capabilities=CAPABLE, http=HttpClientOptions(tell_timeout=limit))
     talk.open(session="s-1")
     talk.connection.send_notification(RootsListChangedNotification())
@@ -456,7 +456,7 @@ def test_last_words_that_nobody_takes_hold_up_the_end_for_five_seconds_in_all(li
     assert talk.cut == [first.number]
 
 
-def test_what_the_server_still_asks_is_answered_before_the_end() -> None:
+def test_open_requests_of_the_server_are_answered_before_the_end() -> None:
     talk = WebTalk(capabilities=CAPABLE)
     listening = talk.open(listen=True, session="s-1")
     assert listening is not None
@@ -471,7 +471,7 @@ def test_what_the_server_still_asks_is_answered_before_the_end() -> None:
     assert farewell.method == "DELETE"
 
 
-def test_a_connection_that_ends_before_it_said_anything() -> None:
+def test_connection_closed_before_the_handshake_sends_nothing() -> None:
     talk = WebTalk()
     talk.connection.close(0.0)
     assert talk.step() == []

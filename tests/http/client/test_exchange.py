@@ -29,7 +29,7 @@ def call(purpose: Purpose = Purpose.ASK, body: bytes = b"", resumes: str | None 
 
 
 @pytest.mark.req("HTTP-07", "HTTP-08", "HTTP-26", "HTTP-39")
-def test_what_a_request_says_of_itself() -> None:
+def test_header_fields_of_a_request() -> None:
     asked = call()
     asked.begin("s", 1.0)
     assert asked.headers() == [
@@ -71,7 +71,7 @@ def test_the_last_event_id_is_one_that_a_header_field_can_hold(ids: list[str], l
     assert resumed.last_id == last
 
 
-def test_a_refusal_is_the_servers_own_error_or_what_it_said() -> None:
+def test_refusal_has_the_servers_error_or_its_text() -> None:
     error = call(body=b'{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"no","data":2}}').refusal(JSON)
     assert isinstance(error, RequestError)
     assert (error.code, error.message, error.data) == (-1, "no", 2)
@@ -87,7 +87,7 @@ def test_an_answer_names_what_was_asked() -> None:
     assert not call(body=b'[{"jsonrpc":"2.0","id":7,"result":{}}]').holds_answer(JSON)
 
 
-def test_what_broke_off_says_why() -> None:
+def test_broken_exchange_names_the_cause() -> None:
     known = ConnectFailed("refused")
     for purpose in (Purpose.ASK, Purpose.TELL):
         assert call(purpose).lost(known) is known

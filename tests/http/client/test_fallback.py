@@ -123,9 +123,7 @@ def test_an_endpoint_of_another_origin_is_refused(endpoint: str) -> None:
 
 @pytest.mark.req("FALL-07")
 @pytest.mark.parametrize(("status", "media_type"), [(404, "text/html"), (200, "text/html"), (500, None), (405, None)])
-def test_where_there_is_no_such_stream_either_the_first_answer_is_the_error(
-    status: int, media_type: str | None
-) -> None:
+def test_failed_fallback_raises_the_first_error(status: int, media_type: str | None) -> None:
     talk, everything = fallen_back(404)
     talk.answer(everything, status, media_type)
     error = talk.error(1)
@@ -168,7 +166,7 @@ def test_the_older_transport_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("breaks", [True, False])
-def test_a_stream_that_ends_before_it_said_where_messages_go(breaks: bool) -> None:
+def test_stream_that_ends_before_its_endpoint_event_fails(breaks: bool) -> None:
     talk, everything = fallen_back()
     talk.stream(everything)
     if breaks:

@@ -69,7 +69,7 @@ def test_a_server_that_floods_all_the_same_is_given_up() -> None:
     assert talk.machine.wants_read(asked.number)  # to its end, which nothing is made of
 
 
-def test_the_count_of_what_waits_is_that_of_the_memory() -> None:
+def test_counted_bytes_match_the_waiting_output() -> None:
     talk, asked = talking(Limits())
     # The first few may take more than they count: see ``BACKLOG``.
     for _ in range(200):
@@ -115,7 +115,7 @@ def test_the_count_of_an_unfinished_event_is_that_of_its_memory(pieces: list[byt
     assert parser.held_bytes < 1000
 
 
-def test_nothing_is_held_of_an_event_that_is_too_large() -> None:
+def test_too_large_event_holds_no_memory() -> None:
     parser = SseParser(1000)
     parser.receive(b"data: " + b"x" * 600 + b"\ndata: " + b"x" * 600)
     assert parser.is_too_large

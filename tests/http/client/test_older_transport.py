@@ -41,7 +41,7 @@ class Server:
 
 
 @pytest.mark.req("FALL-07")
-def test_nothing_overtakes_the_end_of_the_handshake() -> None:
+def test_nothing_is_sent_before_the_end_of_the_handshake() -> None:
     connection = client_connection()
     server = Server(HttpClient(connection, Location.parse("http://a.example/sse")))
     connection.send_initialize(now=0.0)

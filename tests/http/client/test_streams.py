@@ -43,7 +43,7 @@ def streaming(*lines: str, **options: Any) -> tuple[WebTalk, OutgoingId, Asked]:
 
 
 @pytest.mark.req("HTTP-21", "HTTP-22", "HTTP-39", "RESUME-03", "RESUME-07")
-def test_a_stream_that_the_server_closes_is_taken_up_when_it_says() -> None:
+def test_closed_stream_is_resumed_after_the_servers_retry_time() -> None:
     talk, id, asked = streaming("id: e-1", "retry: 500", "data:")
     assert talk.end(asked) == []
     assert talk.advance(0.499) == []
@@ -88,7 +88,7 @@ def test_a_server_that_ends_each_stream_at_once_is_not_asked_all_the_time() -> N
         talk.event(asked, None, f"id: {number}", "retry: 0", "data:")
 
 
-def test_a_server_that_is_away_has_more_time_than_it_said() -> None:
+def test_unreachable_server_is_retried_with_growing_delays() -> None:
     talk, id, asked = streaming("id: 1", "retry: 250", "data:", http=QUICK)
     for delay in (0.25, 1.0, 2.0):
         talk.reset(asked, OSError("refused"))
@@ -98,7 +98,7 @@ def test_a_server_that_is_away_has_more_time_than_it_said() -> None:
     assert isinstance(talk.error(id), ConnectionLost)
 
 
-def test_something_new_on_a_stream_makes_it_worth_more_tries() -> None:
+def test_new_event_on_a_stream_resets_the_attempts() -> None:
     talk, id, asked = streaming("id: 1", "data:", http=QUICK)
     for number in range(20):
         talk.end(asked)
@@ -141,7 +141,7 @@ def test_a_server_that_does_not_let_a_stream_be_taken_up_costs_the_request(statu
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/html"])
-def test_a_stream_that_goes_on_as_something_else_costs_the_request(media_type: str) -> None:
+def test_stream_resumed_with_another_content_type_fails_the_request(media_type: str) -> None:
     talk, id, asked = streaming("id: 1", "data:")
     talk.end(asked)
     (resumed,) = talk.advance(1.0)
@@ -171,7 +171,7 @@ def test_an_id_that_is_not_complete_does_not_count() -> None:
     assert resumed.headers["last-event-id"] == "1"
 
 
-def test_what_nobody_waits_for_is_not_taken_up() -> None:
+def test_stream_without_waiting_calls_is_not_resumed() -> None:
     talk, id, asked = streaming("id: 1", "data:")
     talk.end(asked)
     talk.connection.cancel_request(id)
@@ -195,7 +195,7 @@ def test_a_request_that_times_out_while_its_stream_is_away_has_one_outcome() -> 
 
 
 @pytest.mark.parametrize("closing", [True, False])
-def test_nothing_is_taken_up_at_the_end(closing: bool) -> None:
+def test_closing_client_resumes_no_stream(closing: bool) -> None:
     talk, _, asked = streaming("id: 1", "data:", capabilities=ClientCapabilities(roots=RootsCapability()))
     if closing:
         talk.event(asked, {"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
@@ -256,7 +256,7 @@ def test_a_stream_cut_anywhere_gives_everything_once(cut: int) -> None:
 
 
 @pytest.mark.req("HTTP-29")
-def test_listening_goes_on_from_where_it_broke_off() -> None:
+def test_listening_resumes_after_the_last_event() -> None:
     talk = WebTalk()
     listening = talk.open(listen=True)
     assert listening is not None
@@ -270,7 +270,7 @@ def test_listening_goes_on_from_where_it_broke_off() -> None:
     assert again.headers["last-event-id"] == "a"
 
 
-def test_listening_without_ids_begins_afresh() -> None:
+def test_listening_without_event_ids_restarts() -> None:
     talk = WebTalk()
     listening = talk.open(listen=True)
     assert listening is not None
@@ -279,7 +279,7 @@ def test_listening_without_ids_begins_afresh() -> None:
     assert "last-event-id" not in again.headers
 
 
-def test_a_server_that_cannot_be_reached_for_listening_is_reported_and_tried_again_when_it_answers() -> None:
+def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> None:
     talk = WebTalk(http=QUICK)
     listening = talk.open(listen=True)
     assert listening is not None
@@ -310,7 +310,7 @@ def test_a_server_that_no_longer_lets_us_listen_is_reported() -> None:
 
 
 @pytest.mark.req("SESS-06", "SESS-05")
-def test_a_session_that_the_server_forgot_is_opened_anew_and_only_what_waits_fails() -> None:
+def test_expired_session_is_reopened_and_only_calls_in_flight_fail() -> None:
     talk = WebTalk(capabilities=ClientCapabilities(roots=RootsCapability()))
     listening = talk.open(listen=True, session="old")
     assert listening is not None
@@ -336,7 +336,7 @@ def test_a_session_that_the_server_forgot_is_opened_anew_and_only_what_waits_fai
 
 
 @pytest.mark.req("SESS-06")
-def test_whatever_names_the_session_may_find_that_it_is_gone() -> None:
+def test_any_request_with_the_session_id_may_find_it_expired() -> None:
     talk = WebTalk()
     listening = talk.open(listen=True, session="s")
     assert listening is not None
@@ -375,7 +375,7 @@ def test_404_without_a_session_is_an_error_like_others() -> None:
 
 
 @pytest.mark.req("SESS-06")
-def test_a_client_may_want_to_know_that_its_session_is_over() -> None:
+def test_client_without_reinitialize_ends_with_its_session() -> None:
     talk = WebTalk(http=HttpClientOptions(reinitialize=False))
     talk.open(session="s")
     id = talk.ask(CALL)
@@ -420,7 +420,7 @@ def test_a_session_that_was_of_use_is_worth_another(answered: bool) -> None:
         talk.open(session="s", hi=talk.begin())
 
 
-def test_a_session_that_is_gone_before_its_first_message_arrived() -> None:
+def test_session_that_expires_before_its_first_message() -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello(), mcp_session_id="s")
     talk.answer(initialized, 404)
@@ -429,7 +429,7 @@ def test_a_session_that_is_gone_before_its_first_message_arrived() -> None:
     assert hi.json["id"] == 2
 
 
-def test_a_session_that_is_gone_at_the_end_is_no_loss() -> None:
+def test_404_while_closing_is_not_reported() -> None:
     talk = WebTalk()
     talk.open(session="s")
     talk.connection.send_notification(CustomNotification("a/b"))

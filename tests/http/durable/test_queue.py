@@ -197,7 +197,7 @@ def test_stored_session_of_another_principal_gets_404() -> None:
 
 
 @pytest.mark.req("SESS-09", "SEC-04")
-def test_stored_session_goes_on_with_another_token_of_the_same_identity() -> None:
+def test_stored_session_continues_with_another_token_of_the_same_identity() -> None:
     site = KeptSite()
     session = site.open(principal=Grant("https://id", "ann", "app", frozenset({"read"}), claims={"jti": "canary"}))
     site = site.next_process()

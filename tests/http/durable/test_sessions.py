@@ -123,7 +123,7 @@ def in_next(store: Any, client: RawClient, **more: Any) -> RawClient:
 
 
 @pytest.mark.parametrize("make", [FatalStore, LateStore], ids=["at once", "late"])
-def test_a_session_goes_on_in_the_next_process(make: Any) -> None:
+def test_session_continues_in_the_next_process(make: Any) -> None:
     async def case() -> None:
         store = make(MemorySessionStore())
         client = RawClient(process(store))
@@ -141,7 +141,7 @@ def test_a_session_goes_on_in_the_next_process(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [FatalStore, LateStore], ids=["at once", "late"])
 @pytest.mark.parametrize("policy", ["fail", "again"])
-def test_a_stream_goes_on_in_the_next_process(make: Any, policy: str) -> None:
+def test_stream_continues_in_the_next_process(make: Any, policy: str) -> None:
     async def case() -> None:
         store = make(MemorySessionStore())
         client = RawClient(process(store))
@@ -185,7 +185,7 @@ async def conversation(client: RawClient, seen: dict[str, Exchange]) -> None:
 
 
 @pytest.mark.req("RESUME-03", "RESUME-04")
-def test_wherever_it_is_killed_each_request_has_one_outcome_and_nothing_is_lost_or_comes_twice() -> None:
+def test_each_request_has_one_outcome_after_a_kill_at_any_point() -> None:
     whole = FatalStore(MemorySessionStore())
     wire = process(whole)
     play(conversation(RawClient(wire), {}))
@@ -253,7 +253,7 @@ async def resumed(client: RawClient, is_over: bool, events: list[ServerSentEvent
 # Its life
 
 
-def test_a_session_is_known_as_long_as_it_is_there() -> None:
+def test_session_is_found_until_it_is_deleted() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100))
     session = site.open()
     assert site.listen("ab" * 16).status == 404
@@ -280,7 +280,7 @@ def test_used_session_of_an_unstorable_principal_is_not_stored() -> None:
     assert len(site.machine.sessions) == 1
 
 
-def test_a_session_that_nobody_uses_ends_in_the_store_too() -> None:
+def test_idle_session_expires_in_the_store_too() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100))
     site.open()
     site.advance(101)
@@ -300,7 +300,7 @@ def test_a_session_whose_client_reads_nothing_ends() -> None:
     assert (site.machine.sessions, site.listen(session).status) == ((), 404)
 
 
-def test_what_cannot_be_stored_is_not_begun_and_what_cannot_be_read_is_not_found() -> None:
+def test_failed_store_refuses_new_sessions_and_unreadable_ones_are_not_found() -> None:
     site = KeptSite()
     site.error = OSError("the disk is full")
     assert site.post(initialize()).status == 503
@@ -365,7 +365,7 @@ def test_a_server_that_ends_leaves_its_sessions_to_the_next() -> None:
     assert following.session(session).connection.unanswered == ()
 
 
-def test_what_is_not_done_within_the_grace_is_left_to_the_next() -> None:
+def test_requests_beyond_the_grace_are_left_to_the_next_process() -> None:
     site = KeptSite(options=HttpOptions(sse_after=None))
     session = site.open()
     exchange, event = busy(site, session)
@@ -420,7 +420,7 @@ def test_others_end_as_ever() -> None:
 # Taking up
 
 
-def test_a_session_that_there_is_no_room_for_is_refused_for_now() -> None:
+def test_stored_session_beyond_the_limit_gets_503() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process(limits=Limits(sessions=1))
@@ -441,7 +441,7 @@ def test_a_session_that_is_found_when_the_server_ends_is_left_alone() -> None:
     assert (exchange.status, site.machine.sessions) == (503, ())
 
 
-def test_requests_whose_answers_nobody_can_come_for_are_not_served_again() -> None:
+def test_requests_of_unresumable_streams_are_not_repeated() -> None:
     site = KeptSite()
     session = site.open()
     site.call(session, "in one piece")
@@ -452,7 +452,7 @@ def test_requests_whose_answers_nobody_can_come_for_are_not_served_again() -> No
 
 
 @pytest.mark.req("RESUME-01")
-def test_a_session_goes_on_where_its_numbers_were() -> None:
+def test_restored_session_continues_its_event_numbers() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = busy(site, session)

@@ -43,7 +43,7 @@ def said(exchange: Any) -> list[Any]:
 
 
 @pytest.mark.req("HTTP-28", "RESUME-02")
-def test_what_belongs_to_no_request_waits_in_the_store_for_a_listener() -> None:
+def test_general_messages_wait_in_the_store_for_a_listener() -> None:
     site = KeptSite()
     session = site.open()
     log(site, "one")
@@ -59,7 +59,7 @@ def test_what_belongs_to_no_request_waits_in_the_store_for_a_listener() -> None:
     assert said(site.listen(session, listener.last_event_id)) == ["three"]
 
 
-def test_what_the_client_has_seen_does_not_come_again_although_no_store_heard_of_it() -> None:
+def test_received_events_are_not_repeated_even_if_not_stored() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -73,7 +73,7 @@ def test_what_the_client_has_seen_does_not_come_again_although_no_store_heard_of
         assert [more.id for more in rest.new_events()] == [later.id for later in events[place + 1 :]]
 
 
-def test_a_client_that_names_what_it_cannot_have_seen_gets_all_the_same() -> None:
+def test_future_last_event_id_still_gets_all_events() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -122,7 +122,7 @@ def test_older_clients_are_left_alone() -> None:
     assert not site.machine.interrupt(site.session(), event.context.via, site.now)
 
 
-def test_a_slow_reader_has_its_share_and_no_more_at_once() -> None:
+def test_slow_reader_has_a_bounded_number_of_events_in_memory() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -137,7 +137,7 @@ def test_a_slow_reader_has_its_share_and_no_more_at_once() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(replay_events=3), Limits(replay_bytes=400)])
-def test_what_may_be_left_out_is_when_too_much_waits(limits: Limits) -> None:
+def test_optional_messages_are_dropped_when_too_much_waits(limits: Limits) -> None:
     site = KeptSite(limits=limits)
     session = site.open()
     for number in range(10):
@@ -151,7 +151,7 @@ def test_what_may_be_left_out_is_when_too_much_waits(limits: Limits) -> None:
     assert said(site.listen(session)) == [str(number) for number in range(10 - waiting)]
 
 
-def test_requests_of_the_server_that_nobody_reads_are_bounded() -> None:
+def test_unread_requests_of_the_server_are_bounded() -> None:
     site = KeptSite(limits=Limits(queued_bytes=2000))
     site.open(capabilities={"roots": {}})
     connection = site.session().connection
@@ -164,7 +164,7 @@ def test_requests_of_the_server_that_nobody_reads_are_bounded() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_a_stream_that_nobody_comes_back_for_is_forgotten_in_the_store_too() -> None:
+def test_unresumed_stream_is_deleted_from_the_store() -> None:
     site = KeptSite(options=HttpOptions(resume_within=10))
     session = site.open()
     exchange, event = started(site, session)
@@ -185,7 +185,7 @@ def test_a_stream_that_nobody_comes_back_for_is_forgotten_in_the_store_too() -> 
     assert [each.stream for each in stored.events] == [0]
 
 
-def test_streams_of_a_session_that_is_taken_up_wait_for_their_clients() -> None:
+def test_streams_of_a_restored_session_wait_for_their_clients() -> None:
     options = HttpOptions(resume_within=10)
     site = KeptSite(options=options)
     session = site.open()
@@ -200,7 +200,7 @@ def test_streams_of_a_session_that_is_taken_up_wait_for_their_clients() -> None:
         assert sorted(other.session().streams) == ([0] if window is options else [0, 3])
 
 
-def test_what_a_session_still_has_to_say_goes_out_with_its_end() -> None:
+def test_remaining_output_of_a_session_is_sent_at_its_end() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -229,7 +229,7 @@ def test_sessions_without_a_journal_are_as_ever() -> None:
     assert site.ask("DELETE", mcp_session_id=session, principal=("a", "tuple")).status == 204
 
 
-def test_what_has_no_way_to_the_client_fails() -> None:
+def test_request_that_cannot_reach_the_client_fails() -> None:
     site = KeptSite()
     session = site.open()
     _, event = site.call(session)

@@ -71,7 +71,7 @@ def told(answer: Exchange) -> tuple[int, str, str]:
 
 @pytest.mark.req("HTTP-02", "HTTP-07", "HTTP-08", "HTTP-10", "HTTP-31", "SESS-04", "SESS-05")
 @everywhere
-async def test_each_bad_request_is_told_what_is_wrong_and_the_session_goes_on(serve: Serve) -> None:
+async def test_each_bad_request_gets_a_descriptive_error_and_the_session_continues(serve: Serve) -> None:
     server = Server("s", "1", options=Options(limits=Limits(message_bytes=65536)))
     async with serve(server, HttpOptions()) as wire:
         client = RawClient(wire)

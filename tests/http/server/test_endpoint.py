@@ -166,7 +166,7 @@ def test_each_request_has_the_grant_of_its_own_token() -> None:
         assert site.post(tool_call(), session, principal=other).status == 404
 
 
-def test_second_initialize_is_refused_and_the_session_goes_on() -> None:
+def test_second_initialize_is_refused_and_the_session_continues() -> None:
     site = Site()
     session = site.open()
     again = site.post(initialize(), session)
@@ -295,7 +295,7 @@ def test_notifications_and_responses_get_202() -> None:
         (b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}', -32602),
     ],
 )
-def test_unacceptable_message_gets_400_and_the_session_goes_on(body: bytes, code: int) -> None:
+def test_unacceptable_message_gets_400_and_the_session_continues(body: bytes, code: int) -> None:
     site = Site()
     session = site.open()
     response = site.post(body, session)
@@ -545,7 +545,7 @@ def test_response_without_sessions_is_refused() -> None:
 
 
 @pytest.mark.req("HTTP-24", "SESS-10")
-def test_handler_without_sessions_goes_on_when_its_client_is_gone() -> None:
+def test_handler_without_sessions_continues_after_its_client_disconnects() -> None:
     site = Site(ALONE)
     exchange, event = site.call(None)
     site.reset(exchange)

@@ -38,7 +38,7 @@ def open_and_abandon(wire: MemoryWire, count: int) -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_sessions_that_nobody_uses_come_to_an_end_and_leave_nothing_behind() -> None:
+def test_idle_sessions_expire_and_free_their_memory() -> None:
     wire = MemoryWire(Server("many", "1"), HttpOptions(session_idle=IDLE))
     open_and_abandon(wire, 100)
     step(wire, IDLE + 1)

@@ -113,7 +113,7 @@ async def test_malformed_requests_get_400(serve: Serve) -> None:
 
 @pytest.mark.req("AUTH-57")
 @everywhere
-async def test_api_keys_come_in_their_own_field(serve: Serve) -> None:
+async def test_api_keys_are_read_from_a_custom_field(serve: Serve) -> None:
     async with serve(notes(), HttpOptions(), auth=protected()) as wire:
         client = RawClient(wire, headers={"x-api-key": "mcp_key"})
         assert (await client.initialize()).status == 200

@@ -152,7 +152,7 @@ def test_earlier_now_does_not_turn_time_back() -> None:
     assert site.machine.next_deadline() == 110.0
 
 
-def test_request_of_ended_session_is_over_when_cut_off() -> None:
+def test_request_of_ended_session_ends_when_cut_off() -> None:
     site = Site()
     session = site.open()
     exchange, event = site.call(session)

@@ -181,7 +181,7 @@ def test_sent_events_without_limit_are_kept_as_long_as_the_session() -> None:
 
 
 @pytest.mark.req("HTTP-24")
-def test_unresumable_stream_is_dropped_and_its_handler_goes_on() -> None:
+def test_unresumable_stream_is_dropped_and_its_handler_continues() -> None:
     site = Site(HttpOptions(resumable=False))
     session = site.open()
     exchange, event = asked(site, session)

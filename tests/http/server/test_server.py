@@ -232,7 +232,7 @@ def test_end_session_ends_it_at_once() -> None:
 # Sessions in a store
 
 
-def test_stored_session_goes_on_at_the_next_machine() -> None:
+def test_stored_session_continues_at_the_next_machine() -> None:
     store = MemorySessionStore()
     site = Site(store=store)
     session = site.open()

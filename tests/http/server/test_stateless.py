@@ -176,7 +176,7 @@ async def test_first_of_two_faults_gives_the_answer(serve: Serve) -> None:
 
 @pytest.mark.req("SHTTP-08", "ENV-03", "HDR-01", "VER-01", "RPC-12")
 @everywhere
-async def test_each_wrong_message_is_told_what_is_wrong(serve: Serve) -> None:
+async def test_each_malformed_message_gets_a_descriptive_error(serve: Serve) -> None:
     async with serve(server_of(), HttpOptions()) as wire:
         client = RawClient(wire)
         fields = {"mcp-protocol-version": "2026-07-28"}
@@ -215,7 +215,7 @@ async def test_each_wrong_message_is_told_what_is_wrong(serve: Serve) -> None:
 
 @pytest.mark.req("GONE-01", "VER-07", "SHTTP-09")
 @everywhere
-async def test_methods_that_are_gone_are_not_found(serve: Serve) -> None:
+async def test_removed_methods_are_not_found(serve: Serve) -> None:
     async with serve(server_of(), HttpOptions()) as wire:
         client = RawClient(wire)
         for method in ("initialize", "ping", "logging/setLevel", "resources/subscribe", "x", "prompts/list"):
@@ -463,7 +463,7 @@ def test_requests_are_limited_in_number() -> None:
     assert [answer.status for answer in answers] == [0, 0, 503]
 
 
-def test_handlers_of_clients_that_are_gone_count_as_requests() -> None:
+def test_handlers_of_disconnected_clients_count_as_requests() -> None:
     site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=1), engine=TWO_ERAS)
     exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
     site.reset(exchange)
@@ -472,7 +472,7 @@ def test_handlers_of_clients_that_are_gone_count_as_requests() -> None:
     assert post_to(site, Post(name="x")).status == 0
 
 
-def test_closing_server_answers_what_runs() -> None:
+def test_closing_server_answers_running_requests() -> None:
     site = Site(engine=TWO_ERAS)
     post = Post(name="x")
     running = post_to(site, post)

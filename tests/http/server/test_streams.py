@@ -84,7 +84,7 @@ def test_client_that_accepts_one_form_gets_it(accept: str, kind: str) -> None:
 
 
 @pytest.mark.req("HTTP-34")
-def test_each_message_goes_on_exactly_one_stream() -> None:
+def test_each_message_is_sent_on_exactly_one_stream() -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session)
@@ -346,7 +346,7 @@ def test_streams_end_when_the_server_closes() -> None:
     assert site.machine.closed
 
 
-def test_legacy_output_goes_on_one_stream_without_ids() -> None:
+def test_legacy_output_is_sent_on_one_stream_without_ids() -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages")))
     stream = site.ask("GET", "/sse")
     (endpoint,) = stream.new_events()

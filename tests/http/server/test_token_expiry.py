@@ -80,7 +80,7 @@ def late_server(seconds: float) -> Server:
 
 
 @in_memory
-async def test_refusal_for_a_client_that_left_reaches_nobody(serve: Serve) -> None:
+async def test_refusal_for_a_disconnected_client_is_dropped(serve: Serve) -> None:
     async with serve(late_server(0.2), HttpOptions(resumable=False), auth=protected()) as wire:
         client = RawClient(wire, headers=bearer())
         await client.initialize()

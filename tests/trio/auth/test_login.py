@@ -60,7 +60,7 @@ def test_login_by_a_pasted_url_opens_the_client(loop: Any) -> None:
     run(play, loop=loop)
 
 
-def test_pasted_url_of_another_login_is_reported_and_the_wait_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_pasted_url_of_another_login_is_reported_and_the_wait_continues(caplog: pytest.LogCaptureFixture) -> None:
     async def play(site: AuthSite) -> None:
         async def ask(effect: AskUser | ShowCode) -> str:
             async with trio.open_nursery() as nursery:

@@ -52,7 +52,7 @@ def test_login_that_takes_too_long_fails_the_call_with_its_own_error() -> None:
         def ask(effect: AskUser | ShowCode) -> None:
             clock.jump(1800)
 
-        with pytest.raises(ConnectFailed, match="nobody logged in in time"):
+        with pytest.raises(ConnectFailed, match="the login was not completed in time"):
             async with open_http(site.url, **stored_client(site, ask_user=ask)):
                 pass
 
@@ -60,7 +60,7 @@ def test_login_that_takes_too_long_fails_the_call_with_its_own_error() -> None:
 
 
 @pytest.mark.req("AUTH-22", "AUTH-28")
-def test_client_is_registered_anew_where_its_port_is_taken() -> None:
+def test_client_is_registered_again_if_its_port_is_taken() -> None:
     """T8: the port of the first login is taken at the second; what is advertised is what is bound."""
 
     async def play(site: AuthSite) -> None:
@@ -97,7 +97,7 @@ def test_taken_port_of_a_client_that_was_registered_by_hand_is_named() -> None:
     run(play, clients={"given": None})
 
 
-def test_two_logins_at_once_have_ports_and_answers_of_their_own() -> None:
+def test_concurrent_logins_have_separate_ports_and_answers() -> None:
     """T8: neither takes the other's redirect, and both programs are served."""
 
     async def play(site: AuthSite) -> None:

@@ -106,9 +106,7 @@ def test_secrets_are_in_no_log_recording_snapshot_traceback_representation_or_ou
     assert {path.parent.stat().st_mode & 0o777 for path in files} == {0o700}
 
 
-def test_secrets_are_in_nothing_that_a_protected_server_keeps_or_says(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_protected_server_neither_stores_nor_shows_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     spans, recording = InMemorySpanExporter(), io.StringIO()
     shown: list[tuple[str, str]] = []

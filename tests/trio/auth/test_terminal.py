@@ -53,7 +53,7 @@ def test_url_is_pasted_where_no_browser_can_open(loop: Any, gives_up: bool, monk
         how: Any = {"auth": OAuth(login_timeout=0.2 if gives_up else 60), "credentials": MemoryCredentials()}
         if gives_up:
             # At the end of the input the wait goes on: the browser may still come.
-            with pytest.raises(ConnectFailed, match="nobody logged in in time"):
+            with pytest.raises(ConnectFailed, match="the login was not completed in time"):
                 async with loop.open_http(site.url, **how):
                     pass
         else:

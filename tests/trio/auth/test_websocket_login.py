@@ -154,7 +154,7 @@ def test_token_that_expired_is_renewed_when_the_client_connects_again() -> None:
     run(play, clock=clock)
 
 
-def test_connection_that_replaces_a_lost_one_asks_nobody() -> None:
+def test_reconnecting_asks_no_person() -> None:
     clock = trio.testing.MockClock()
 
     async def play(site: AuthSite) -> None:

@@ -93,7 +93,7 @@ def test_a_server_that_resets_loses_the_calls_and_later_ones_are_refused(over: S
 # Nobody there, and TLS
 
 
-def test_a_client_that_wants_tls_of_a_server_that_has_none_is_told_so() -> None:
+def test_tls_client_of_a_plain_server_gets_a_clear_error() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             listening = await nursery.start(serve_tcp, a_server())
@@ -105,7 +105,7 @@ def test_a_client_that_wants_tls_of_a_server_that_has_none_is_told_so() -> None:
     SOCKETS["tcp"].run(main)
 
 
-def test_a_client_without_tls_of_a_server_that_wants_it_is_told_so() -> None:
+def test_plain_client_of_a_tls_server_gets_a_clear_error() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             listening = await nursery.start(partial(serve_tcp, a_server(), ssl_context=serving_as("127.0.0.1")))

@@ -75,7 +75,7 @@ def test_all_listeners_are_closed_in_the_end() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system names it otherwise, or not at all")
 @pytest.mark.parametrize(("seconds", "asked"), [(0.5, 1), (60.0, 60), (1e12, 32767)])
-def test_the_system_is_asked_to_look_after_a_connection_as_far_as_it_can(seconds: float, asked: int) -> None:
+def test_tcp_keep_alive_is_enabled_where_supported(seconds: float, asked: int) -> None:
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
@@ -103,7 +103,7 @@ def test_refused_connection_error_names_the_address() -> None:
     run(main)
 
 
-def test_a_client_that_is_cancelled_while_it_connects_leaves_by_the_cancellation_alone() -> None:
+def test_client_cancelled_while_connecting_raises_only_cancelled() -> None:
     async def main() -> None:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -177,7 +177,7 @@ def test_the_file_of_a_unix_socket_has_its_mode_is_replaced_when_stale_and_is_re
     assert not path.exists()
 
 
-def test_of_servers_that_find_a_stale_file_at_the_same_moment_one_listens(tmp_path: Path) -> None:
+def test_only_one_of_several_servers_replaces_a_stale_socket_file(tmp_path: Path) -> None:
     server, path = make_server(), tmp_path / "s"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(os.fspath(path))

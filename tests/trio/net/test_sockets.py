@@ -239,7 +239,7 @@ def test_principal_function_names_or_rejects_clients(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_tap_hears_of_each_session_and_one_that_fails_costs_that_session(kind: str, tmp_path: Path) -> None:
+def test_tap_observes_each_session_and_a_failing_tap_ends_only_its_session(kind: str, tmp_path: Path) -> None:
     opened_taps: list[Tap] = []
 
     class Counting(Tap):
@@ -260,7 +260,7 @@ def test_a_tap_hears_of_each_session_and_one_that_fails_costs_that_session(kind:
     assert len(opened_taps) == 3
 
 
-def test_tasks_of_tools_outlive_the_connection_that_began_them(tmp_path: Path) -> None:
+def test_tasks_outlive_the_connection_that_started_them(tmp_path: Path) -> None:
     server = make_server()
     done: list[str] = []
 

@@ -200,9 +200,7 @@ def test_a_server_whose_client_was_killed_ends_though_a_handler_never_does(
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, 10.0), ({"end_timeout": None}, None), ({"end_timeout": 3}, 3)])
-def test_a_client_that_closed_our_input_has_ten_seconds_to_hear_the_answers(
-    given: Any, used: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_end_timeout_defaults_to_ten_seconds(given: Any, used: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
 
     async def serve(server: object, stream: object, *, end_timeout: float | None, **more: Any) -> None:
@@ -275,7 +273,7 @@ def test_an_option_that_there_is_not_starts_no_process() -> None:
 # Servers that die
 
 
-def test_a_server_that_dies_in_a_call_says_how() -> None:
+def test_error_of_a_call_names_the_servers_exit_status() -> None:
     async def main() -> None:
         source = "greet()\ncall()\nprint('something terrible\\nhas happened', file=sys.stderr)\nsys.exit(3)"
         async with open_stdio(raw(source), stderr="capture") as client:
@@ -293,7 +291,7 @@ def test_a_server_that_dies_in_a_call_says_how() -> None:
     trio.run(main)
 
 
-def test_a_server_that_is_killed_in_a_call_says_so_to_every_caller() -> None:
+def test_killed_server_fails_every_call_with_its_signal() -> None:
     count = 300  # More than the session acts on at once.
 
     async def main() -> None:

@@ -156,7 +156,7 @@ def test_closing_is_synchronous_idempotent_and_open_to_every_task() -> None:
     trio.run(main)
 
 
-def test_a_child_that_ends_by_itself_leaves_its_last_output_readable() -> None:
+def test_last_output_of_an_exited_child_is_readable() -> None:
     async def main() -> None:
         async with open_process_stream(python("print('the last words', flush=True); raise SystemExit(3)")) as child:
             assert await child.wait() == 3
@@ -214,7 +214,7 @@ def test_a_closed_nursery_starts_nothing() -> None:
     trio.run(main)
 
 
-def test_an_exception_of_the_block_leaves_it_as_it_is() -> None:
+def test_exception_in_the_block_propagates_unwrapped() -> None:
     async def main() -> None:
         async with open_process_stream(ECHO):
             raise ZeroDivisionError
@@ -224,7 +224,7 @@ def test_an_exception_of_the_block_leaves_it_as_it_is() -> None:
 
 
 @pytest.mark.req("STDIO-13")
-def test_arguments_reach_the_program_as_they_are() -> None:
+def test_arguments_reach_the_program_unchanged() -> None:
     argument = "two words; $HOME * 'x' \"y\" \\ \n ü"
 
     async def main() -> bytes:
@@ -368,7 +368,7 @@ def test_a_function_for_standard_error_that_fails_is_called_no_more(caplog: pyte
     assert "the function for a server's standard error failed" in caplog.text
 
 
-def test_the_last_words_say_how_it_ended() -> None:
+def test_error_contains_exit_status_and_last_stderr() -> None:
     async def words(source: str, stderr: str = "capture") -> str:
         async with open_process_stream(python(source), stderr=stderr) as child:  # type: ignore[arg-type]  # a literal
             return await child.last_words(5 if "sleep" not in source else 0)

@@ -61,7 +61,7 @@ def pids(path: Path) -> list[int]:
     return [int(line) for line in (path / "lives").read_text().split()]
 
 
-def test_a_child_that_dies_is_started_again_and_the_calls_it_took_with_it_say_how_it_ended(
+def test_dead_child_is_restarted_and_its_calls_fail_with_its_exit_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses: list[tuple[int | None, str]] = []
@@ -93,7 +93,9 @@ def test_a_child_that_dies_is_started_again_and_the_calls_it_took_with_it_say_ho
     assert "trying again" not in caplog.text
 
 
-def test_when_it_is_given_up_the_client_ends_and_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_ends_with_the_reason_when_restarts_are_exhausted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with open_stdio(program(tmp_path), restart=Backoff(base=0.01, tries=2), stderr="capture") as client:
             for _ in range(2):
@@ -183,7 +185,7 @@ def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_pat
     run(main)
 
 
-def test_a_child_that_never_shakes_hands_has_not_worked_however_long_it_ran(tmp_path: Path) -> None:
+def test_child_without_a_handshake_counts_as_a_failure(tmp_path: Path) -> None:
     policy = RestartPolicy(backoff=Backoff(base=0, tries=2), settled_after=0)
 
     async def main() -> None:
@@ -198,7 +200,7 @@ def test_a_child_that_never_shakes_hands_has_not_worked_however_long_it_ran(tmp_
     assert len(pids(tmp_path)) == 3
 
 
-def test_the_noise_of_one_child_is_not_said_of_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_noise_of_one_child_is_not_attributed_to_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         argv = successors(tmp_path, "works", "noise", "fails", "fails")
         async with open_stdio(argv, restart=POLICY, stderr="capture") as client:
@@ -216,7 +218,7 @@ def test_the_noise_of_one_child_is_not_said_of_the_next(tmp_path: Path, caplog: 
     ]
 
 
-def test_it_is_left_at_once_while_nothing_runs_and_leaves_nothing(tmp_path: Path) -> None:
+def test_block_left_between_two_children_ends_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         lost = trio.Event()
         async with open_stdio(

@@ -38,7 +38,7 @@ def read(*pieces: bytes | Exception) -> tuple[list[str], str]:
     return lines, reader.tail
 
 
-def test_lines_are_whole_however_they_come() -> None:
+def test_lines_are_reassembled_from_any_pieces() -> None:
     assert read(b"one\ntw", b"o\r\n\nthr", b"ee") == (["one", "two", "", "three"], "one\ntwo\r\n\nthree")
     assert read("ü".encode()[:1], "ü\n".encode()[1:], b"\xff\n") == (["ü", "\ufffd"], "ü\n\ufffd\n")
 

@@ -196,7 +196,7 @@ def test_an_output_that_was_ended_does_not_come_back() -> None:
 
 
 @pytest.mark.req("STDIO-04")
-def test_a_file_comes_back_although_it_was_ended(tmp_path: Path) -> None:
+def test_standard_output_is_restored_after_send_eof(tmp_path: Path) -> None:
     with open(tmp_path / "out", "wb") as sink:
         child = start(NOISE, "with its own end", stdin=subprocess.DEVNULL, stdout=sink.fileno())
         child.communicate(timeout=20)

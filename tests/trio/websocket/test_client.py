@@ -174,7 +174,7 @@ def test_the_request_and_the_dialect_of_erlmcp() -> None:
         ("ws://localhost/", {"connect_timeout": -1}),
     ],
 )
-def test_what_makes_no_sense(url: str, options: Any) -> None:
+def test_invalid_arguments_raise(url: str, options: Any) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match=r"URL|header|number of seconds|line of") as failed:
             async with open_websocket(url, **options):

@@ -50,7 +50,7 @@ def test_a_conversation_holds_over_websocket(
     WebSocketPlayer(script, revision, bits).play(engines)
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_skipped_conversations_exist() -> None:
     known = {_key(case.values[0], case.values[1]) for case in newest_cases()}  # type: ignore[arg-type]  # as they are made
     assert known >= OTHERWISE.keys()
 

@@ -59,7 +59,7 @@ def test_pings_that_are_answered_and_one_that_is_not(kind: str) -> None:
     in_virtual_time(main)
 
 
-def test_a_client_that_never_says_anything() -> None:
+def test_silent_client_is_disconnected() -> None:
     async def main() -> None:
         async with websocket_site(make_server(), options=WebSocketOptions(first_message_timeout=5)) as site:
             far, began = site.dial(), trio.current_time()
@@ -175,7 +175,7 @@ def test_a_client_closes_while_its_request_runs(kind: str, code: int | None, rea
 
 
 @each_kind
-def test_a_client_that_was_not_let_in_when_the_server_ends_hears_that_from_http(kind: str) -> None:
+def test_client_in_the_handshake_at_shutdown_gets_503(kind: str) -> None:
     async def slowly(*_: object) -> None:
         await trio.sleep(1)
 

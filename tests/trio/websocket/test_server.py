@@ -44,7 +44,7 @@ def _forget() -> None:
 
 @pytest.mark.req("XPORT-04")
 @each_kind
-def test_a_session_and_what_follows_the_head_at_once(kind: str) -> None:
+def test_frames_sent_with_the_opening_request_are_received(kind: str) -> None:
     async def main() -> None:
         async with websocket_site(make_server(), kind) as site:
             far = site.dial()
@@ -125,7 +125,7 @@ def test_invalid_handshakes_are_rejected(
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_opening_where_only_that_is_served(data: bytes, status: int) -> None:
+def test_other_requests_to_a_websocket_server_are_refused(data: bytes, status: int) -> None:
     async def main() -> None:
         async with websocket_site(make_server()) as site:
             http = site.connect()
@@ -139,7 +139,7 @@ def test_what_is_no_opening_where_only_that_is_served(data: bytes, status: int) 
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_an_older_http_cannot_ask_for_it(kind: str) -> None:
+def test_http_1_0_cannot_upgrade(kind: str) -> None:
     async def main() -> None:
         async with websocket_site(make_server(), kind) as site:
             http = site.connect()
@@ -233,7 +233,7 @@ def test_a_session_that_cannot_begin_costs_itself(kind: str, caplog: pytest.LogC
     ("frame", "code"),
     [(Frame(2, b"x"), 1003), (text(b"\xff"), 1007), (text("x" * 101), 1009), (Frame(3), 1002), (close(999), 1002)],
 )
-def test_a_client_that_breaks_the_rules_is_told_and_costs_itself(kind: str, frame: Frame, code: int) -> None:
+def test_client_that_violates_the_protocol_gets_a_close_code(kind: str, frame: Frame, code: int) -> None:
     async def main() -> None:
         server = make_server(options=Options(limits=Limits(message_bytes=100)))
         async with websocket_site(server, kind, tap=Ends) as site:

@@ -60,7 +60,7 @@ class SocketPeer:
         if alternatives or any(kind in _INDIVIDUAL for names in subject for kind, _ in names):
             return (*subject, *alternatives)
         if self.fingerprint is None:
-            raise PermissionError("the client's certificate names nobody, and its fingerprint is not known")
+            raise PermissionError("the client's certificate contains no name, and its fingerprint is not known")
         return (*subject, ("SHA-256", self.fingerprint))
 
 

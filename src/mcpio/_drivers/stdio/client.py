@@ -122,7 +122,7 @@ class StdioClient(Client):
         return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
 
     async def _words_on_failure(self, error: ConnectFailed, child: Child) -> str:
-        said = f"; its output is no message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
+        said = f"; its output is not a message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
         if isinstance(error.__cause__, ConnectionLost):
             return f"{said}: {await child.last_words()}"
         # The child is alive, or was ended by us: its exit status tells nothing, but its output may.

@@ -47,7 +47,7 @@ def block_of(value: Any) -> Any:
     if isinstance(value, _CONTENTS):
         return EmbeddedResource(value)
     if isinstance(value, Payload):
-        raise TypeError(f"a {type(value).__name__} is no content: return text, a content block, or plain data")
+        raise TypeError(f"a {type(value).__name__} is not content: return text, a content block, or plain data")
     return None
 
 

@@ -30,7 +30,7 @@ def path_segments(path: str, *, windows: bool = False) -> tuple[str, ...]:
         raise PathClimbs(f"{path[:200]!r} leads upwards")
     for segment in segments:
         if segment in ("", ".") or _FORBIDDEN.search(segment) or (windows and _ODD_ON_WINDOWS.search(segment)):
-            raise UnsafePath(f"{path[:200]!r} is no plain relative path")
+            raise UnsafePath(f"{path[:200]!r} is not a plain relative path")
     return segments
 
 

@@ -218,7 +218,7 @@ def checked_uri(uri: Any) -> UriTemplate:
     if not isinstance(uri, str):
         raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
     if not _SCHEME.match(uri):
-        raise ValueError(f"{uri!r:.100} is no URI: it begins with its scheme, as in notes://today")
+        raise ValueError(f"{uri!r:.100} is not a URI: begin with a scheme, as in notes://today")
     template = UriTemplate(uri)
     template.check_matching()
     return template

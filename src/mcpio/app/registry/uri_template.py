@@ -141,7 +141,7 @@ class _Expression:
             yield self._one(variable, self._quoted(_text(value)[: variable.length]))
             return
         if variable.length is not None:
-            raise UriTemplateError(f"{{{variable.name}:{variable.length}}} cuts a text, and the value is none")
+            raise UriTemplateError(f"{{{variable.name}:{variable.length}}} takes a prefix, and the value is no text")
 
     def _one(self, variable: _Variable, text: str) -> str:
         if not self.operator.named:
@@ -201,7 +201,7 @@ def _variable(template: str, text: str) -> _Variable:
     explode = not colon and name.endswith("*")
     name = name[:-1] if explode else name
     if not _NAME.fullmatch(name) or (colon and not _LENGTH.fullmatch(length)):
-        raise UriTemplateError(f"{template!r}: {text!r} is no variable")
+        raise UriTemplateError(f"{template!r}: {text!r} is not a variable")
     return _Variable(name, int(length) if colon else None, explode=explode)
 
 

@@ -177,7 +177,9 @@ async def connecting_anew_after_a_loss(run: CheckRun) -> None:
         expected = "the next connection to get nothing of the one that was lost"
         with run.expecting(expected):
             run.equal(await run.together(*(echoed(conversation, text) for text in texts)), texts, expected)
-        run.hold(not run.reports and not heard, expected, f"something came that nobody asked for: {heard[:1]!r:.200}")
+        run.hold(
+            not run.reports and not heard, expected, f"something was received without a request: {heard[:1]!r:.200}"
+        )
 
 
 @check("loses", "reconnects", breaks=True)

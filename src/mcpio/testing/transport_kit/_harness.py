@@ -153,7 +153,9 @@ class PairHarness(Harness):
         """Connect two ends, and serve one of them."""
         async with self._ends() as (near, far):
             if not isinstance(near, trio.abc.HalfCloseableStream):
-                raise TypeError(f"half_closes is true, but a {type(near).__name__} is no trio.abc.HalfCloseableStream")
+                raise TypeError(
+                    f"half_closes is true, but a {type(near).__name__} is not a trio.abc.HalfCloseableStream"
+                )
             async with self._served(server, far), near:
                 yield near
 

@@ -155,7 +155,7 @@ async def unknown_members(run: CheckRun) -> None:
         "x-empty": [{}, [], ""],
     }
     async with run.join() as conversation:
-        expected = "members that nobody knows to arrive as they were sent"
+        expected = "unknown members to arrive unchanged"
         with run.expecting(expected):
             run.equal(await conversation.client.request(CustomRequest(ECHO, strange)), strange, expected)
             meta = {"example.org/unknown": strange}
