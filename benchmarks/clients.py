@@ -83,9 +83,13 @@ async def mcpio_client(server: str, url: str) -> AsyncIterator[Call]:
 
     opened: Any
     if server == "http":
-        opened = open_http(url)
+        opened = open_http(url, era="handshake")
     else:
-        opened = open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server())
+        opened = (
+            open_stdio(BARE_BLOCKING, era="handshake")
+            if server == "stdio"
+            else memory_client(echo_server(), era="handshake")
+        )
     async with opened as client:
         yield client.call_tool
 
@@ -99,9 +103,13 @@ async def asyncio_client(server: str, url: str) -> AsyncIterator[Call]:
 
     opened: Any
     if server == "http":
-        opened = open_http(url)
+        opened = open_http(url, era="handshake")
     else:
-        opened = open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server())
+        opened = (
+            open_stdio(BARE_BLOCKING, era="handshake")
+            if server == "stdio"
+            else memory_client(echo_server(), era="handshake")
+        )
     async with opened as client:
         yield client.call_tool
 

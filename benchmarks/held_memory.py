@@ -262,7 +262,7 @@ class Honest:
         from mcpio.errors import McpError
         from mcpio.trio import open_http
 
-        async with open_http(f"http://127.0.0.1:{port}/mcp") as client:
+        async with open_http(f"http://127.0.0.1:{port}/mcp", era="handshake") as client:
             while True:
                 began = trio.current_time()
                 try:

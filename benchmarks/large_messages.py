@@ -108,7 +108,7 @@ async def call(transport: str, calls: int, size: int) -> Figures:
             from mcpio.trio import open_stdio
 
             argv = [sys.executable, HERE, "--serve", transport]
-            async with open_stdio(argv) as client:
+            async with open_stdio(argv, era="handshake") as client:
                 await _all_at_once(calls, partial(ask, client, tool, given, expected, outcomes))
                 server = _peak(client.child.pid)
         else:

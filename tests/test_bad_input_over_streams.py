@@ -117,7 +117,7 @@ def test_client_gets_a_result_or_an_exception_and_continues(
     over: Carrier, said: bytes, error: McpError | None, tmp_path: Path
 ) -> None:
     async def main() -> None:
-        async with over.opened(partial(converse, said=[said]), tmp_path) as opened, opened() as client:
+        async with over.opened(partial(converse, said=[said]), tmp_path) as opened, opened(era="handshake") as client:
             if error is None:
                 assert (await client.call_tool("any", timeout=3)).content == ()
             else:
@@ -145,7 +145,7 @@ def test_vanished_server_fails_running_calls_and_refuses_later_ones(
     async def main() -> None:
         limits = Options(limits=Limits(message_bytes=1500))
         play = partial(converse, said=[said], ends=reason is CloseReason.END_OF_FILE)
-        async with over.opened(play, tmp_path) as opened, opened(options=limits) as client:
+        async with over.opened(play, tmp_path) as opened, opened(options=limits, era="handshake") as client:
             with pytest.raises(ConnectionLost, match=rf"^tools/call: the connection ended \({reason.value}\)$"):
                 await client.call_tool("any")
             with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):
@@ -160,7 +160,7 @@ def test_vanished_server_fails_running_calls_and_refuses_later_ones(
 def test_last_line_without_newline_is_a_message(over: Carrier, tmp_path: Path) -> None:
     async def main() -> None:
         play = partial(converse, said=[line(id=2, result=GOOD)[:-1]], ends=True)
-        async with over.opened(play, tmp_path) as opened, opened() as client:
+        async with over.opened(play, tmp_path) as opened, opened(era="handshake") as client:
             assert (await client.call_tool("any")).content == ()
 
     over.run(main)
@@ -182,7 +182,7 @@ def test_failed_handshake_raises_one_exception_and_closes(
     async def main() -> None:
         async with over.opened(play, tmp_path) as opened:
             with pytest.raises(ConnectFailed) as caught:
-                async with opened():
+                async with opened(era="handshake"):
                     pytest.fail("there was no handshake")
             assert str(caught.value) == f"the handshake failed: {message}"
             assert type(caught.value.__cause__) is cause

@@ -37,7 +37,7 @@ def docs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 def linked(directory: Path, **options: Any) -> Link:
     server = Server("s")
     share_directory(server, "docs:///", directory, **options)
-    return Link(server)
+    return Link(server, era="handshake")
 
 
 def read(link: Link, path: str) -> list[tuple[str, str, str | None]]:

@@ -45,7 +45,7 @@ def asked(method: str, params: Any, **options: Any) -> tuple[dict[str, Any], lis
         return ElicitResult("accept")
 
     given: dict[str, Any] = {"sampling": sample, "elicitation": elicit, "roots": [Root("file:///a")]}
-    link = Link(Server("s"), **{"capabilities": EVERYTHING, **given, **options})
+    link = Link(Server("s"), **{"capabilities": EVERYTHING, **given, **options}, era="handshake")
     link.pair.client.receive_data(_line({"jsonrpc": "2.0", "id": "x", "method": method, "params": params}), 0)
     link.run()
     return json.loads(link.pair.sent(Role.CLIENT).splitlines()[-1]), seen, link

@@ -113,7 +113,7 @@ def test_c2_either_side_can_ping() -> None:
 
 @pytest.mark.req("TOOL-02", "PAGE-01")
 def test_c3_c50_lists_are_paged_by_cursor() -> None:
-    link = Link(everything(page_size=3))
+    link = Link(everything(page_size=3), era="handshake")
     first = ask(link, "tools/list")
     assert len(first["tools"]) == 3
     second = ask(link, "tools/list", cursor=first["nextCursor"])
@@ -123,7 +123,7 @@ def test_c3_c50_lists_are_paged_by_cursor() -> None:
 
 @pytest.mark.req("TOOL-03", "TOOL-05")
 def test_c4_c7_tool_without_description_or_arguments_is_valid() -> None:
-    tool = ask(Link(everything()), "tools/list")["tools"][1]
+    tool = ask(Link(everything(), era="handshake"), "tools/list")["tools"][1]
     assert tool["name"] == "nothing"
     assert "description" not in tool
     assert tool["inputSchema"] == {"type": "object", "additionalProperties": False}
@@ -150,21 +150,24 @@ def test_c5_c6_optional_members_of_a_tool() -> None:
 
 @pytest.mark.req("TOOL-08")
 def test_c8_result_requires_content_but_not_is_error() -> None:
-    assert ask(Link(everything()), "tools/call", name="nothing") == {"content": []}
+    assert ask(Link(everything(), era="handshake"), "tools/call", name="nothing") == {"content": []}
     result = codec(REV_2025_11_25).decode({"content": []}, CallToolResult)
     assert not result.is_error
 
 
 def test_c10_unknown_members_of_a_call_are_kept_and_ignored() -> None:
     raw = {"name": "nothing", "progressToken": 1, "requestId": 5}
-    assert ask(Link(everything()), "tools/call", **raw) == {"content": []}
+    assert ask(Link(everything(), era="handshake"), "tools/call", **raw) == {"content": []}
     assert codec(REV_2025_11_25).decode(raw, CallToolRequest).extra == {"progressToken": 1, "requestId": 5}
 
 
 @pytest.mark.req("TOOL-09")
 def test_c11_c12_unknown_tool_is_a_protocol_error() -> None:
-    assert ask(Link(everything()), "tools/call", name="none") == {"code": -32602, "message": "Unknown tool: none"}
-    assert ask(Link(everything()), "tools/call")["code"] == -32602
+    assert ask(Link(everything(), era="handshake"), "tools/call", name="none") == {
+        "code": -32602,
+        "message": "Unknown tool: none",
+    }
+    assert ask(Link(everything(), era="handshake"), "tools/call")["code"] == -32602
 
 
 @pytest.mark.req("TOOL-11", "TOOL-12")
@@ -200,7 +203,7 @@ def test_c15_resource_without_contents_is_skipped_alone() -> None:
     unknown = UnknownContent("resource", raw)
     assert codec(REV_2025_11_25).decode({"content": [raw]}, CallToolResult).content == (unknown,)
     server.handlers["tools/call"] = lambda ctx, request: CallToolResult((unknown, TextContent("hi")))
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert link.call("nothing").content == (unknown, TextContent("hi"))
     assert "EmbeddedResource.resource: has none of the known shapes" in link.reports[0]
     link.do(link.client.ping())
@@ -229,7 +232,7 @@ def test_c18_s20_annotations_of_contents_are_decoded() -> None:
 @pytest.mark.req("RES-06", "RES-08", "RES-09")
 def test_c19_c49_subscribe_and_unsubscribe() -> None:
     server = everything()
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert ask(link, "resources/subscribe", uri="notes://a") == {}
     assert ask(link, "resources/subscribe", uri="notes://a") == {}
     assert server.notify_resource_updated("notes://a") == 1
@@ -255,7 +258,7 @@ def test_c20_notification_without_prefix_is_custom(method: str) -> None:
 
 @pytest.mark.req("RES-04")
 def test_c21_c22_templates_are_listed_and_matched() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     (template,) = ask(link, "resources/templates/list")["resourceTemplates"]
     assert template["uriTemplate"] == "notes://{name}"
     assert ask(link, "resources/read", uri="notes://a%20b")["contents"] == [{"uri": "notes://a%20b", "text": "a b"}]
@@ -285,7 +288,7 @@ def test_c23_prompt_with_schema_arguments_is_skipped_and_reported() -> None:
 
 @pytest.mark.req("PROM-02", "PROM-03", "PROM-05")
 def test_c24_c25_prompts_are_listed_and_rendered() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     (prompt,) = ask(link, "prompts/list")["prompts"]
     assert [argument.get("required", False) for argument in prompt["arguments"]] == [True, False]
     (message,) = ask(link, "prompts/get", name="greet", arguments={"name": "Ada"})["messages"]
@@ -296,7 +299,7 @@ def test_c24_c25_prompts_are_listed_and_rendered() -> None:
 
 @pytest.mark.req("COMP-02", "COMP-05")
 def test_c36_completion_for_tools_is_refused() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     argument = {"name": "name", "value": ""}
     assert (
         ask(link, "completion/complete", ref={"type": "ref/tool", "name": "add"}, argument=argument)["code"] == -32602
@@ -323,7 +326,7 @@ def test_c53_message_roles_are_user_and_assistant(role: Any) -> None:
 
 
 def test_c26_c27_sampling_is_requested_by_the_server_only() -> None:
-    link = Link(everything(), sampling=lambda scope, request: pytest.fail("it was asked"))
+    link = Link(everything(), sampling=lambda scope, request: pytest.fail("it was asked"), era="handshake")
     assert ask(link, "sampling/createMessage", messages=[], maxTokens=1)["code"] == -32601
     before = len(link.pair.sent(Role.CLIENT))
     raw = raw_request("sampling/createMessage", "seed", conversation=[], toolChoice="auto", tools=["search"])
@@ -335,7 +338,7 @@ def test_c26_c27_sampling_is_requested_by_the_server_only() -> None:
 @pytest.mark.req("LOG-03", "LOG-05", "LOG-06")
 def test_c28_c29_c30_server_logs_at_the_level_the_client_sets() -> None:
     heard: list[LoggingMessageNotification] = []
-    link = Link(everything(), on_log=heard.append)
+    link = Link(everything(), on_log=heard.append, era="handshake")
     assert METHODS["notifications/message"].direction is Direction.TO_CLIENT
     assert ask(link, "logging/setLevel", level="error") == {}
     assert ask(link, "logging/setLevel", level="loud")["code"] == -32602
@@ -354,7 +357,7 @@ def test_s4_arguments_are_validated_before_the_handler_runs(tmp_path: Path) -> N
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "docs").mkdir()
     share_directory(server, "docs:///", tmp_path / "docs")
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert link.call("add", a=1, b=2, c=3).is_error
     assert ask(link, "tools/call", name="add", arguments=[1, 2])["code"] == -32602
     assert ask(link, "resources/read", uri="docs:///../secret")["code"] == -32002
@@ -441,7 +444,7 @@ def test_s10_tool_without_object_schema_is_skipped(schema: Any) -> None:
 
 @pytest.mark.req("TOOL-21")
 def test_resource_link_need_not_be_listed() -> None:
-    link = Link(everything(), check_results="raise")
+    link = Link(everything(), check_results="raise", era="handshake")
     (block,) = link.call("link").content
     assert isinstance(block, ResourceLink)
     assert ask(link, "resources/list") == {"resources": []}

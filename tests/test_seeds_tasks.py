@@ -18,12 +18,12 @@ RELATED = "io.modelcontextprotocol/related-task"
 def mine() -> Wire:
     server = Server("s", tasks=TaskOptions(list=True))
     server.tool(lambda: "gold", name="dig", task_support="optional")
-    return Wire(Link(server))
+    return Wire(Link(server, era="handshake"))
 
 
 def test_b2_client_task_capabilities() -> None:
     answer: Any = lambda scope, request: ElicitResult("cancel")  # noqa: E731  # it answers two kinds of questions
-    link = Link(Server("s"), sampling=answer, elicitation=answer, tasks=TaskOptions())
+    link = Link(Server("s"), sampling=answer, elicitation=answer, tasks=TaskOptions(), era="handshake")
     peer = link.session.connection.peer
     assert peer is not None
     assert isinstance(peer.capabilities, ClientCapabilities)

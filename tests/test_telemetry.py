@@ -74,7 +74,9 @@ class Bench:
 
     def run(self, body: Callable[[Any], Awaitable[None]]) -> None:
         async def main() -> None:
-            async with memory_client(self.server, middleware=[self.telemetry], tap=self.telemetry.tap) as client:
+            async with memory_client(
+                self.server, middleware=[self.telemetry], tap=self.telemetry.tap, era="handshake"
+            ) as client:
                 await body(client)
 
         trio.run(main, clock=MockClock(autojump_threshold=0))
@@ -260,7 +262,7 @@ def test_call_without_a_trace_adds_nothing_to_meta() -> None:
         seen.append(ctx.meta)
 
     async def main() -> None:
-        async with memory_client(server, middleware=[Telemetry()]) as client:
+        async with memory_client(server, middleware=[Telemetry()], era="handshake") as client:
             await client.call_tool("look", meta={"a": 1})
 
     trio.run(main)
@@ -275,7 +277,9 @@ def test_server_request_has_a_span_on_the_client() -> None:
         return len(await ctx.roots())
 
     async def main() -> None:
-        async with memory_client(bench.server, roots=[], handler_middleware=[bench.telemetry]) as client:
+        async with memory_client(
+            bench.server, roots=[], handler_middleware=[bench.telemetry], era="handshake"
+        ) as client:
             await client.call_tool("roots")
 
     trio.run(main)
@@ -289,7 +293,7 @@ def test_broken_session_sets_the_error_type() -> None:
         here, there = memory_stream_pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: serve(bench.server, there, tap=bench.telemetry.tap))
-            async with open_transport(here) as client:
+            async with open_transport(here, era="handshake") as client:
                 await client.ping()
                 there.send_stream.close()
                 there.receive_stream.close()

@@ -25,6 +25,7 @@ from typing import Any, Final
 import attrs
 from ladder_svg import draw_ladder
 from layers_svg import draw_layers
+from opening import opening_rows
 from requirement_tables import rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
@@ -126,6 +127,7 @@ _TABLES: Final[dict[str, tuple[list[str], Callable[[str], Iterator[list[str]]]]]
         lambda words: member_rows(),
     ),
     "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
+    "opening": (["What comes", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "requirements": (["Rule", "What it says", "Here"], rule_rows),
     "states": (["In", "when this happens", "the next is"], lambda words: diagram_rows(*words.split())),
 }

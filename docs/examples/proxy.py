@@ -23,6 +23,7 @@ from mcpio import (
     McpError,
     Negotiated,
     NotificationReceived,
+    Options,
     OutgoingId,
     ProgressReceived,
     RequestError,
@@ -33,6 +34,7 @@ from mcpio import (
     ServerConnection,
 )
 from mcpio.errors import ErrorCode
+from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.trio import open_process_stream, stdio_stream
 from mcpio.types import (
     ElicitationCapability,
@@ -48,6 +50,9 @@ ANYTHING = ClientCapabilities(
     roots=RootsCapability(list_changed=True),
 )
 """What the server may ask. A client that cannot answer it has the request refused here."""
+
+SESSIONS = Options(revisions=HANDSHAKE_REVISIONS)
+"""What it offers: a session on each side, and messages in both directions."""
 
 Engine = ClientConnection | ServerConnection
 
@@ -69,7 +74,7 @@ class Proxy:
         match event:
             case Negotiated(capabilities=ServerCapabilities() as offer):
                 self.front = ServerConnection(
-                    event.info, offer, instructions=event.instructions
+                    event.info, offer, instructions=event.instructions, options=SESSIONS
                 )
             case RequestReceived() if there is not None:
                 self.ask(here, there, event)

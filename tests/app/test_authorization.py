@@ -108,12 +108,12 @@ def test_scopes_may_depend_on_the_arguments() -> None:
     ],
 )
 def test_resources_prompts_and_completions_need_scopes(request_: Any) -> None:
-    link = Link(notes(), principal=READER)
+    link = Link(notes(), principal=READER, era="handshake")
     assert refusal(link, request_).code == 1014
 
 
 def test_granted_resources_prompts_and_completions_are_served() -> None:
-    link = Link(notes(), principal=READER)
+    link = Link(notes(), principal=READER, era="handshake")
     for request in (
         types.ReadResourceRequest("notes://all"),
         types.SubscribeRequest("notes://all"),

@@ -75,7 +75,7 @@ def everything() -> Server:
 )
 @pytest.mark.req("TOOL-09", "RES-05", "PROM-05", "COMP-05", "LOG-06", "PAGE-04")
 def test_malformed_request_is_refused(method: str, params: dict[str, Any], code: int) -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     before = len(link.pair.sent(Role.SERVER))
     link.pair.server.receive_data(json.dumps(raw_request(method, "bad", **params)).encode() + b"\n", 0.0)
     link.run()
@@ -115,7 +115,7 @@ OutgoingCall = Callable[[Client], Coroutine[Any, Any, Any]]
 )
 @pytest.mark.req("TOOL-20")
 def test_malformed_answer_fails_one_call(call: OutgoingCall, result: Any, fault: str) -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     link.pair.stall(Role.CLIENT)  # the server hears nothing, and the test answers in its place
     asked = link.start(call(link.client))
     (waiting,) = link.client.connection.pending.outgoing
@@ -147,7 +147,7 @@ def test_malformed_answer_fails_one_call(call: OutgoingCall, result: Any, fault:
 )
 @pytest.mark.req("CONT-04")
 def test_an_odd_member_of_an_answer_costs_that_member_and_is_reported(result: Any, dropped: str) -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     link.pair.stall(Role.CLIENT)
     asked = link.start(link.client.call_tool("x"))
     (waiting,) = link.client.connection.pending.outgoing

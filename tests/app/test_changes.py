@@ -181,7 +181,7 @@ def offering(bus: Shared) -> tuple[Server, Link, list[Any]]:
     server.tool(lambda: None, name="first")
     server.resource("a:b", name="b")(lambda: "text")
     bus.deliver()
-    link = Link(server, on_notification=heard.append)
+    link = Link(server, on_notification=heard.append, era="handshake")
     return server, link, heard
 
 

@@ -74,7 +74,7 @@ def everything(page_size: int | None = None) -> Server:
 
 
 def test_every_call_has_a_typed_result() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     client = link.client
     assert link.text("echo", text="hi") == "hi {}"
     assert isinstance(link.do(client.list_tools()), ListToolsResult)
@@ -96,7 +96,7 @@ def test_every_call_has_a_typed_result() -> None:
 
 
 def test_every_call_takes_options() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     seen: list[Any] = []
     meta = {"example.com/trace": 1}
     result = link.do(
@@ -118,7 +118,7 @@ def test_every_call_takes_options() -> None:
 
 
 def test_unknown_call_option_raises() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     with pytest.raises(
         TypeError, match=r"^unknown option 'timout'; the options are fresh, meta, on_progress, retry, timeout\. "
     ):
@@ -212,8 +212,8 @@ def test_lists_are_walked_page_by_page(page_size: int | None) -> None:
     ],
 )
 def test_given_options_are_declared(options: Any, declared: ClientCapabilities) -> None:
-    assert client_connection(**options).capabilities == declared
-    link = Link(Server("s"), **options)
+    assert client_connection(**options, era="handshake").capabilities == declared
+    link = Link(Server("s"), **options, era="handshake")
     peer = link.session.connection.peer
     assert peer is not None
     assert peer.capabilities == declared
@@ -265,7 +265,7 @@ def test_server_requests_are_answered_by_callbacks() -> None:
 
 
 def test_declared_method_without_a_handler_is_not_found() -> None:
-    link = Link(Server("s"), capabilities=ClientCapabilities(sampling=SamplingCapability()))
+    link = Link(Server("s"), capabilities=ClientCapabilities(sampling=SamplingCapability()), era="handshake")
     with pytest.raises(RequestError, match=r"^Method not found: sampling/createMessage \(-32601\)$"):
         link.do(link.session.request(SAMPLE))
     assert link.reports == []
@@ -278,9 +278,9 @@ def test_callbacks_receive_notifications() -> None:
     logs: list[Any] = []
     others: list[Any] = []
     server = everything()
-    link = Link(server, on_log=logs.append, on_notification=others.append)
-    silent = Link(server)
-    only = Link(server, on_notification=others.append)
+    link = Link(server, on_log=logs.append, on_notification=others.append, era="handshake")
+    silent = Link(server, era="handshake")
+    only = Link(server, on_notification=others.append, era="handshake")
     for each in (link, silent, only):
         each.session.log("info", "text")
         each.run()
@@ -296,7 +296,7 @@ def test_callbacks_receive_notifications() -> None:
 @pytest.mark.parametrize("name", ["on_log", "on_notification"])
 def test_a_callback_that_fails_is_reported_and_costs_nothing(name: str) -> None:
     given: Any = {name: returning(ValueError("told"), later=False)}
-    link = Link(everything(), **given)
+    link = Link(everything(), **given, era="handshake")
     link.session.log("info", "text")
     link.do(link.client.ping())
     assert link.reports == ["the callback for notifications/message failed"]
@@ -378,7 +378,7 @@ def odd(value: Any) -> Any:
     ],
 )
 def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, fault: str) -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     with pytest.raises(TypeError) as caught:
         link.do(call(link.client))
     assert fault in str(caught.value)
@@ -386,7 +386,7 @@ def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, f
 
 
 def test_invalid_timeout_raises_value_error_with_its_name() -> None:
-    link = Link(everything())
+    link = Link(everything(), era="handshake")
     with pytest.raises(ValueError, match=r"^timeout: a time is a number of seconds, 0 or more, not -1$"):
         link.do(link.client.ping(timeout=-1))
 

@@ -15,7 +15,7 @@ from mcpio.app.client import Client, client_connection
 from mcpio.app.listening import Listening, Missed
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, LocalProtocolError, RemoteProtocolError, RequestError, RequestTimeout
-from mcpio.revisions import REV_2025_11_25, REVISIONS, Era
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_11_25, REVISIONS, STATELESS_REVISIONS, Era
 from mcpio.testing import ManualRuntime
 from mcpio.types import (
     CallToolRequest,
@@ -58,7 +58,7 @@ def test_one_call_is_answered_in_both_eras(era: Any, settled: Era) -> None:
 
 
 def test_client_without_era_follows_its_options() -> None:
-    assert Link(server_that_asks()).client.era is Era.HANDSHAKE
+    assert Link(server_that_asks()).client.era is Era.STATELESS
     assert Link(server_that_asks(), options=BOTH).client.era is Era.STATELESS
     only = Options(revisions=(REV_2025_11_25,))
     assert Link(server_that_asks(), options=only, era="handshake").client.era is Era.HANDSHAKE
@@ -97,7 +97,7 @@ def test_call_of_the_other_era_raises_with_the_alternative() -> None:
         link.do(link.client.ping())
     assert link.do(link.client.discover()).supported_versions[0] == NEW
     link.client.notify_roots_changed()  # there is nothing to tell
-    link = Link(server_that_asks())
+    link = Link(server_that_asks(), era="handshake")
     with pytest.raises(LocalProtocolError, match="server/discover"):
         link.do(link.client.discover())
 
@@ -215,7 +215,8 @@ def test_log_level_goes_with_later_requests() -> None:
 
 
 def test_failed_discovery_is_a_failed_connection() -> None:
-    link = Link(Server("s"), shake_hands=False, options=Options(revisions=REVISIONS[-1:]))
+    server = Server("s", options=Options(revisions=HANDSHAKE_REVISIONS))
+    link = Link(server, shake_hands=False, options=Options(revisions=STATELESS_REVISIONS))
     with pytest.raises(ConnectFailed, match="does not speak 2026-07-28"):
         link.do(link.client.initialize())
 

@@ -45,7 +45,7 @@ def test_several_requests_go_out_in_one_array() -> None:
 
 @pytest.mark.req("TASK-01", "TASK-31")
 def test_a_client_that_keeps_tasks_declares_which() -> None:
-    link = Link(Server("s"), elicitation=lambda *_: ElicitResult("decline"), tasks=TaskOptions())
+    link = Link(Server("s"), elicitation=lambda *_: ElicitResult("decline"), tasks=TaskOptions(), era="handshake")
     assert link.session.connection.peer is not None
     tasks: Any = link.session.connection.peer.capabilities.tasks
     assert (tasks.requests.elicitation.create, tasks.requests.sampling) == ({}, None)
@@ -99,7 +99,7 @@ def test_the_roots_can_be_changed(declared: RootsCapability | None, told: bool) 
     async def look(ctx: Context) -> list[str]:
         return [root.uri for root in await ctx.roots()]
 
-    link = Link(server, roots=[Root("file:///a")], capabilities=ClientCapabilities(roots=declared))
+    link = Link(server, roots=[Root("file:///a")], capabilities=ClientCapabilities(roots=declared), era="handshake")
     assert link.call("look").structured_content == {"result": ["file:///a"]}
     written = len(link.pair.tap)
     link.client.set_roots([Root("file:///b")])
@@ -116,7 +116,7 @@ def test_a_visit_that_an_error_asks_for_can_be_waited_for() -> None:
     def pay() -> str:
         raise URLElicitationRequired([ElicitURLRequest("Pay", "https://example.com/pay", "e1")])
 
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     with pytest.raises(LocalProtocolError, match="the server never named the elicitation 'e1'"):
         link.do(link.client.wait_for_elicitation("e1"))
     with pytest.raises(URLElicitationRequired):
@@ -132,7 +132,7 @@ def test_a_visit_that_an_error_asks_for_can_be_waited_for() -> None:
 @pytest.mark.req("ELIC-16")
 def test_completion_of_an_unknown_elicitation_is_ignored() -> None:
     told: list[Any] = []
-    link = Link(Server("s"), capabilities=BY_URL, on_notification=told.append)
+    link = Link(Server("s"), capabilities=BY_URL, on_notification=told.append, era="handshake")
     link.session.notify(ElicitationCompleteNotification("e1"))
     link.run()
     assert (told, link.reports) == ([], [])
@@ -150,7 +150,7 @@ def test_reconnector_is_inside_of_all_middleware() -> None:
             seen.append("reconnector")
             return await super().send(send, request)
 
-    link = Link(Server("s"), middleware=[layer])
+    link = Link(Server("s"), middleware=[layer], era="handshake")
     link.client.driving.reconnect_by(Reconnector(link.client, None))
     link.do(link.client.ping())
     assert seen == ["middleware", "reconnector"]
@@ -168,12 +168,14 @@ def test_a_tool_that_is_refused_a_plain_call_is_called_as_a_task() -> None:
     def plain() -> CallToolResult:
         return CallToolResult((TextContent("no task for me"),), is_error=True)
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     calls = [link.start(link.client.call_tool("dig")), link.start(link.client.call_tool("dig", task=True))]
     link.advance(60)
     assert [call.result.text for call in calls] == ["deep", "deep"]
     assert link.call("plain").is_error
-    assert Link(server).call("plain").is_error  # of a tool that is not known yet it might be the refusal
+    assert (
+        Link(server, era="handshake").call("plain").is_error
+    )  # of a tool that is not known yet it might be the refusal
     with pytest.raises(RequestError, match="-32601"):
         link.do(link.client.call_tool("dig", task=False))
 

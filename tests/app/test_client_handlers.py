@@ -44,7 +44,7 @@ SAID = CreateMessageResult("assistant", TextContent("hi"), "model")
 
 @both
 def test_the_model_answers(later: bool) -> None:
-    link = Link(Server("s"), sampling=returning(SAID, later=later))
+    link = Link(Server("s"), sampling=returning(SAID, later=later), era="handshake")
     assert link.do(link.session.request(SAMPLE)) == SAID
 
 
@@ -52,7 +52,7 @@ def test_the_model_answers(later: bool) -> None:
 @pytest.mark.req("SAMP-12")
 def test_the_user_may_turn_a_request_down(later: bool) -> None:
     no = RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
-    link = Link(Server("s"), sampling=returning(no, later=later))
+    link = Link(Server("s"), sampling=returning(no, later=later), era="handshake")
     with pytest.raises(RequestError, match=r"^User rejected sampling request \(-1\)$"):
         link.do(link.session.request(SAMPLE))
     assert link.reports == []
@@ -66,7 +66,7 @@ def test_the_user_may_turn_a_request_down(later: bool) -> None:
 )
 def test_a_callback_that_fails_is_an_internal_error(later: bool, options: Any, request_: Any) -> None:
     given: Any = dict.fromkeys(options, returning(ValueError("secret"), later=later))
-    link = Link(Server("s"), **given)
+    link = Link(Server("s"), **given, era="handshake")
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.do(link.session.request(request_))
     assert str(link.errors[0]) == "secret"
@@ -80,7 +80,7 @@ UNSAYABLE = ElicitResult("accept", {"a": object()})  # type: ignore[dict-item]  
 @pytest.mark.parametrize("value", [None, "text", FORM, UNSAYABLE])
 def test_an_answer_of_the_wrong_type_is_an_internal_error(later: bool, name: str, request_: Any, value: Any) -> None:
     given: Any = {name: returning(value, later=later)}
-    link = Link(Server("s"), **given)
+    link = Link(Server("s"), **given, era="handshake")
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.do(link.session.request(request_))
     assert len(link.reports) == 1
@@ -94,7 +94,7 @@ def test_a_callback_sees_who_asks() -> None:
         assert request == SAMPLE
         return SAID
 
-    link = Link(Server("s"), sampling=sample)
+    link = Link(Server("s"), sampling=sample, era="handshake")
     link.do(link.session.request(SAMPLE))
     assert scopes[0].peer.info == Implementation("s", "0")
     assert scopes[0].meta == {}
@@ -105,7 +105,7 @@ def test_slow_callback_is_reported_with_advice() -> None:
         link.pair.now += 1
         return SAID
 
-    link = Link(Server("s"), sampling=sample)
+    link = Link(Server("s"), sampling=sample, era="handshake")
     link.do(link.session.request(SAMPLE))
     assert link.reports == ["sampling/createMessage held up everything else for 1000 ms: make its function async"]
 
@@ -115,7 +115,7 @@ def test_slow_callback_is_reported_with_advice() -> None:
     "answer", [ElicitResult("accept", {"a": 1.5, "b": ("c",)}), ElicitResult("decline"), ElicitResult("cancel")]
 )
 def test_the_user_answers(answer: ElicitResult) -> None:
-    link = Link(Server("s"), elicitation=lambda *_: answer)
+    link = Link(Server("s"), elicitation=lambda *_: answer, era="handshake")
     assert link.do(link.session.request(FORM)) == answer
 
 
@@ -130,7 +130,11 @@ ORDER = ElicitFormRequest("Your order?", ElicitSchema(FIELDS, ("name",)))
 @both
 @pytest.mark.req("ELIC-09")
 def test_an_accepted_form_goes_out_with_its_defaults(later: bool) -> None:
-    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", {"name": "Ada", "size": "s"}), later=later))
+    link = Link(
+        Server("s"),
+        elicitation=returning(ElicitResult("accept", {"name": "Ada", "size": "s"}), later=later),
+        era="handshake",
+    )
     assert link.do(link.session.request(ORDER)).content == {"name": "Ada", "size": "s", "gift": False}
 
 
@@ -145,7 +149,7 @@ def test_an_accepted_form_goes_out_with_its_defaults(later: bool) -> None:
     ],
 )
 def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: Any, fault: str) -> None:
-    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", content), later=later))
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", content), later=later), era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ORDER))
     assert str(link.errors[0]) == f"the answer to elicitation/create: {fault}"
@@ -155,7 +159,7 @@ def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: A
 @pytest.mark.req("SAMP-08")
 def test_a_message_that_breaks_the_rules_never_goes_out(later: bool) -> None:
     answer = CreateMessageResult("assistant", ToolUseContent("1", "a", {}), "model")
-    link = Link(Server("s"), sampling=returning(answer, later=later))
+    link = Link(Server("s"), sampling=returning(answer, later=later), era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(SAMPLE))
     assert str(link.errors[0]) == ("the answer to sampling/createMessage: the model uses a tool where it may use none")
@@ -195,7 +199,7 @@ def test_callback_sees_the_server_and_the_host_of_the_url() -> None:
         said.append(f"{scope.peer.info.name} wants you to visit {web_address(request.url).host}: {request.message}")
         return ElicitResult("cancel")
 
-    link = Link(Server("the bank"), elicitation=elicit, capabilities=WITH_URL)
+    link = Link(Server("the bank"), elicitation=elicit, capabilities=WITH_URL, era="handshake")
     link.do(link.session.request(ElicitURLRequest("Log in", "https://Example.com/x", "1")))
     assert said == ["the bank wants you to visit example.com: Log in"]
 
@@ -203,7 +207,7 @@ def test_callback_sees_the_server_and_the_host_of_the_url() -> None:
 @both
 @pytest.mark.req("ELIC-10")
 def test_content_with_a_refusal_is_the_callbacks_mistake(later: bool) -> None:
-    link = Link(Server("s"), elicitation=returning(ElicitResult("decline", {"a": 1}), later=later))
+    link = Link(Server("s"), elicitation=returning(ElicitResult("decline", {"a": 1}), later=later), era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(FORM))
     assert str(link.errors[0]) == (
@@ -221,7 +225,7 @@ ROOTS = (Root("file:///a", "A"), Root("file:///b"))
     ids=["list", "tuple", "function", "function of an iterator", "async"],
 )
 def test_roots_are_given_as_a_list_or_a_function(roots: Any) -> None:
-    link = Link(Server("s"), roots=roots)
+    link = Link(Server("s"), roots=roots, era="handshake")
     for _ in range(2):
         assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
 
@@ -232,14 +236,14 @@ def test_roots_may_change() -> None:
     heard: list[Any] = []
     server = Server("s")
     server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
-    link = Link(server, roots=lambda: roots)
+    link = Link(server, roots=lambda: roots, era="handshake")
     roots.pop()
     link.client.notify_roots_changed()
     link.run()
     assert heard == [RootsListChangedNotification()]
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[:1]
     with pytest.raises(LocalProtocolError, match="needs the capability roots"):
-        Link(Server("s")).client.notify_roots_changed()
+        Link(Server("s"), era="handshake").client.notify_roots_changed()
 
 
 @pytest.mark.req("ROOT-03")
@@ -248,7 +252,7 @@ def test_changed_roots_are_reported(roots: Any) -> None:
     heard: list[Any] = []
     server = Server("s")
     server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
-    link = Link(server, roots=ROOTS)
+    link = Link(server, roots=ROOTS, era="handshake")
     link.client.set_roots(roots)
     link.run()
     assert heard == [RootsListChangedNotification()]
@@ -259,7 +263,7 @@ def test_undeclared_roots_change_is_not_sent() -> None:
     heard: list[Any] = []
     server = Server("s")
     server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
-    link = Link(server, roots=ROOTS, capabilities=ClientCapabilities(roots=RootsCapability()))
+    link = Link(server, roots=ROOTS, capabilities=ClientCapabilities(roots=RootsCapability()), era="handshake")
     link.client.set_roots([])
     link.run()
     assert heard == []
@@ -267,12 +271,12 @@ def test_undeclared_roots_change_is_not_sent() -> None:
 
 
 def test_invalid_roots_change_nothing() -> None:
-    link = Link(Server("s"), roots=ROOTS)
+    link = Link(Server("s"), roots=ROOTS, era="handshake")
     with pytest.raises(ValueError, match="begins with file://"):
         link.client.set_roots([Root("https://example.com")])
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
     with pytest.raises(LocalProtocolError, match="needs the capability roots"):
-        Link(Server("s")).client.set_roots([])
+        Link(Server("s"), era="handshake").client.set_roots([])
     link.client.close()
     link.run()
     with pytest.raises(NoBackChannel):
@@ -281,7 +285,7 @@ def test_invalid_roots_change_nothing() -> None:
 
 @pytest.mark.req("ROOT-02")
 def test_a_root_elsewhere_is_the_clients_mistake() -> None:
-    link = Link(Server("s"), roots=lambda: [Root("https://example.com")])
+    link = Link(Server("s"), roots=lambda: [Root("https://example.com")], era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ListRootsRequest()))
     assert str(link.errors[0]).startswith("the URI of a root begins with file://")
@@ -303,7 +307,7 @@ def test_unserved_method_is_not_found(method: str, params: str, declared: bool) 
     capabilities = ClientCapabilities(
         sampling=SamplingCapability(), elicitation=ElicitationCapability(), roots=RootsCapability()
     )
-    link = Link(Server("s"), capabilities=capabilities if declared else None)
+    link = Link(Server("s"), capabilities=capabilities if declared else None, era="handshake")
     raw = f'{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{params}}}\n'
     link.pair.client.receive_data(raw.encode(), 0)
     link.run()

@@ -35,7 +35,7 @@ def test_a_handler_sees_its_request() -> None:
     def tool(ctx: Context) -> None:
         found.append((dict(ctx.meta), ctx.peer, ctx.state, ctx.session, ctx.id, ctx.cancelled))
 
-    link = Link(server, state="the state", principal="ada", info=Implementation("client", "2"))
+    link = Link(server, state="the state", principal="ada", info=Implementation("client", "2"), era="handshake")
     link.do(link.client.call_tool("tool", meta={"example.com/trace": "abc"}))
     meta, peer, state, session, id, cancelled = found[0]
     assert meta == {"example.com/trace": "abc"}
@@ -45,7 +45,7 @@ def test_a_handler_sees_its_request() -> None:
 
 
 def test_a_request_without_metadata() -> None:
-    meta, _ = captured(lambda ctx: dict(ctx.meta))
+    meta, _ = captured(lambda ctx: dict(ctx.meta), era="handshake")
     assert meta == {}
 
 
@@ -59,7 +59,7 @@ def test_a_request_without_params_has_no_metadata(params: str) -> None:
 
     server = Server("s")
     server.handlers["a/b"] = note
-    link = Link(server)
+    link = Link(server, era="handshake")
     link.pair.server.receive_data(f'{{"jsonrpc":"2.0","id":"x","method":"a/b"{params}}}\n'.encode(), 0)
     link.run()
     assert found == [{}]
@@ -124,7 +124,7 @@ class Weird:
 )
 def test_any_value_can_be_logged(data: Any, sent: Any) -> None:
     seen: list[LoggingMessageNotification] = []
-    _, link = captured(lambda ctx: ctx.info(data, "logger"), on_log=seen.append)
+    _, link = captured(lambda ctx: ctx.info(data, "logger"), on_log=seen.append, era="handshake")
     assert seen == [LoggingMessageNotification("info", sent, "logger")]
     assert link.reports == []
 
@@ -138,7 +138,7 @@ def test_each_log_level_has_a_method(level: str) -> None:
     def tool(ctx: Context) -> None:
         getattr(ctx, level)("text")
 
-    link = Link(server, on_log=seen.append)
+    link = Link(server, on_log=seen.append, era="handshake")
     link.call("tool")
     assert [message.level for message in seen] == [level]
 
@@ -152,14 +152,14 @@ def test_unknown_log_level_raises() -> None:
 
 def test_a_log_message_that_cannot_be_sent_is_reported() -> None:
     seen: list[LoggingMessageNotification] = []
-    found, link = captured(lambda ctx: ctx.info("\ud800"), on_log=seen.append)
+    found, link = captured(lambda ctx: ctx.info("\ud800"), on_log=seen.append, era="handshake")
     assert (found, seen) == (None, [])
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
 
 
 def test_log_message_after_the_end_of_its_request_is_sent() -> None:
     seen: list[Any] = []
-    found, link = captured(lambda ctx: ctx, on_log=seen.append)
+    found, link = captured(lambda ctx: ctx, on_log=seen.append, era="handshake")
     found.info("late")
     found.progress(1)
     link.run()
@@ -178,7 +178,7 @@ def test_log_of_a_cancelled_handler_is_sent() -> None:
         finally:
             ctx.info("cleaned up")
 
-    link = Link(server, on_log=lambda message: seen.append(message.data))
+    link = Link(server, on_log=lambda message: seen.append(message.data), era="handshake")
     call = link.start(link.client.call_tool("waits"))
     call.cancel()
     assert (call.state, seen) == ("cancelled", ["cleaned up"])
@@ -196,7 +196,7 @@ def test_a_handler_waits_in_the_time_of_its_event_loop() -> None:
         await ctx.sleep(5)
         return f"{ctx.now() - began:.0f} seconds"
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     call = link.start(link.client.call_tool("waits"))
     task = link.do(link.client.start_task(CallToolRequest("waits")))
     link.advance(4.9)
@@ -241,13 +241,7 @@ def test_a_handler_in_a_thread_talks_through_the_loop() -> None:
                 ask(ctx)
         return str(ctx.run_in_loop(lambda: server.notify_resource_updated("a:b")))
 
-    link = Link(
-        server,
-        on_log=seen.append,
-        sampling=refuse,
-        elicitation=refuse,
-        roots=[],
-    )
+    link = Link(server, on_log=seen.append, sampling=refuse, elicitation=refuse, roots=[], era="handshake")
     result = link.do(link.client.call_tool("blocks", on_progress=lambda *said: seen.append(said)))
     assert result.content == (TextContent("0"),)
     assert seen == [(1, None, None), LoggingMessageNotification("info", "text")]

@@ -45,7 +45,7 @@ def in_tool(work: Any, **options: Any) -> Any:
     async def do(ctx: Context) -> None:
         seen.append(await work(ctx))
 
-    link = Link(server, **options)
+    link = Link(server, **options, era="handshake")
     result = link.call("do")
     assert not result.is_error, result.text
     return seen[0]

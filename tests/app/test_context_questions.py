@@ -69,7 +69,7 @@ def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
     async def never(*_: Any) -> Any:
         await link.runtime.one_shot().wait()
 
-    link = Link(server, sampling=never)
+    link = Link(server, sampling=never, era="handshake")
     link.start(link.client.call_tool("tool"))
     content = '{"type":"tool_use","id":"1","name":"a","input":{}}'
     answer = f'{{"jsonrpc":"2.0","id":1,"result":{{"role":"assistant","content":{content},"model":"m"}}}}\n'
@@ -80,7 +80,7 @@ def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
 
 @pytest.mark.req("SAMP-12")
 def test_declined_sampling_raises_sampling_rejected() -> None:
-    found, _ = captured(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
+    found, _ = captured(lambda ctx: ctx.sample(SAMPLE), sampling=refuse, era="handshake")
     assert isinstance(found, SamplingRejected)
     assert (found.code, found.message) == (-1, "User rejected sampling request")
 
@@ -98,7 +98,7 @@ def test_roots_are_cached_until_they_change() -> None:
         asked.append(1)
         return [Root("file:///a")]
 
-    link = Link(server, roots=roots)
+    link = Link(server, roots=roots, era="handshake")
     link.call("tool")
     link.call("tool")
     assert (len(asked), found) == (1, [(Root("file:///a"),)] * 2)
@@ -139,7 +139,7 @@ def test_the_roots_are_asked_for() -> None:
     ],
 )
 def test_undeclared_request_is_refused_locally(ask: Callable[[Context], Any], reason: str) -> None:
-    error, link = captured(ask)
+    error, link = captured(ask, era="handshake")
     assert isinstance(error, LocalProtocolError)
     assert str(error).startswith(reason)
     assert [event for event in link.pair.client_events if "request" in type(event).__name__.lower()] == []
@@ -160,7 +160,9 @@ def test_undeclared_request_is_refused_locally(ask: Callable[[Context], Any], re
 )
 def test_undeclared_option_of_a_question_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
     declared = ClientCapabilities(sampling=SamplingCapability(), elicitation=ElicitationCapability())
-    error, link = captured(ask, capabilities=declared, sampling=lambda *_: said("hi"), elicitation=lambda *_: None)
+    error, link = captured(
+        ask, capabilities=declared, sampling=lambda *_: said("hi"), elicitation=lambda *_: None, era="handshake"
+    )
     assert isinstance(error, LocalProtocolError)
     assert reason in str(error)
     assert not link.session.driving.has_elicitation("1")
@@ -188,7 +190,7 @@ def asking(ask: Callable[[Context], Any], **options: Any) -> Link:
     async def prompt(ctx: Context) -> str:
         return str(await ask(ctx))
 
-    return Link(server, **options)
+    return Link(server, **options, era="handshake")
 
 
 def refuse(*_: Any) -> Any:
@@ -322,7 +324,7 @@ def odd(value: Any) -> Any:
 )
 def test_an_argument_of_the_wrong_kind_is_a_type_error_with_its_fix(ask: Any, fault: str) -> None:
     never = RequestError(ErrorCode.INTERNAL_ERROR, "asked")
-    found, _ = captured(ask, sampling=lambda *_: never, elicitation=lambda *_: never, roots=[])
+    found, _ = captured(ask, sampling=lambda *_: never, elicitation=lambda *_: never, roots=[], era="handshake")
     assert isinstance(found, TypeError)
     assert fault in str(found)
 

@@ -15,7 +15,7 @@ def test_health_follows_a_call() -> None:
         await ctx.session.driver.runtime.sleep(1)
         return "done"
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     (session,) = server.sessions
     fresh = session.health()
     assert (fresh.phase, fresh.asked, fresh.serving, fresh.queued_bytes) == (Phase.OPERATING, 0, 0, 0)

@@ -68,7 +68,7 @@ LISTS: list[Any] = [ToolListChangedNotification(), PromptListChangedNotification
 
 
 def test_only_wanted_changes_are_yielded_in_order() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, resources=True, uris=["a:1"])
     link.do(link.client.subscribe_resource("a:2"))
     notify(link, *LISTS, ResourceUpdatedNotification("a:2"), ResourceUpdatedNotification("a:1"))
@@ -77,7 +77,7 @@ def test_only_wanted_changes_are_yielded_in_order() -> None:
 
 
 def test_iteration_waits_for_the_next_change() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True)
     waiting = changes.wait()
     assert waiting.state == "waits"
@@ -107,7 +107,7 @@ def test_refused_resource_is_left_out() -> None:
 
 
 def test_update_of_a_part_of_a_resource_counts() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"])
     notify(link, ResourceUpdatedNotification("a:1"))
     link.client.driving.changes.hear(ResourceUpdatedNotification("a:1/part"))
@@ -115,7 +115,7 @@ def test_update_of_a_part_of_a_resource_counts() -> None:
 
 
 def test_equal_changes_that_wait_count_once() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"])
     notify(link, LISTS[0], ResourceUpdatedNotification("a:1"), LISTS[0], ResourceUpdatedNotification("a:1"))
     assert [type(changes.next()) for _ in range(2)] == [ToolListChangedNotification, ResourceUpdatedNotification]
@@ -132,7 +132,7 @@ def test_unread_changes_collapse_into_missed() -> None:
 
 
 def test_leaving_the_block_unsubscribes_and_ends() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"])
     notify(link, LISTS[0])
     changes.leave()
@@ -148,7 +148,7 @@ def test_leaving_the_block_unsubscribes_and_ends() -> None:
 
 
 def test_resource_stays_subscribed_while_something_needs_it() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     first, second = Changes(link, uris=["a:1"]), Changes(link, uris=["a:1"])
     link.do(link.client.subscribe_resource("a:1"))
     first.leave()
@@ -161,7 +161,7 @@ def test_resource_stays_subscribed_while_something_needs_it() -> None:
 
 
 def test_subscription_of_the_program_outlives_a_listening() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     link.do(link.client.subscribe_resource("a:1"))
     Changes(link, uris=["a:1"]).leave()
     assert sent(link, "resources/unsubscribe") == 0
@@ -182,7 +182,7 @@ def test_end_of_the_connection_ends_the_iteration(keep: bool) -> None:
 
 
 def test_lost_session_ends_the_iteration() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"])
     link.client.driving.lose_session()
     assert changes.is_over
@@ -194,7 +194,7 @@ def test_lost_session_ends_the_iteration() -> None:
 
 @pytest.mark.req("SUB-09")
 def test_kept_listening_is_renewed_in_the_next_session() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True, uris=["a:1"], keep=True)
     link.client.driving.lose_session()
     waiting = changes.wait()
@@ -208,7 +208,7 @@ def test_kept_listening_is_renewed_in_the_next_session() -> None:
 
 
 def test_renewal_that_fails_is_tried_again() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"], keep=True)
     request, failures = link.client.request, [ConnectionLost("again")]
 
@@ -249,14 +249,14 @@ def test_leaving_the_block_ends_a_renewal() -> None:
 
 def test_callback_still_sees_what_a_listening_sees() -> None:
     seen: list[Any] = []
-    link = Link(server_of_changes(), on_notification=seen.append)
+    link = Link(server_of_changes(), on_notification=seen.append, era="handshake")
     changes = Changes(link, tools=True)
     notify(link, LISTS[0])
     assert seen == [changes.next()] == [LISTS[0]]
 
 
 def test_second_consumer_raises() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, tools=True)
     first = changes.wait()
     with pytest.raises(RuntimeError, match="another task iterates over these changes"):
@@ -275,7 +275,7 @@ def test_second_entry_raises() -> None:
 
 
 def test_cancelled_entry_leaves_nothing_behind() -> None:
-    link = Link(server_of_changes())
+    link = Link(server_of_changes(), era="handshake")
     listening = link.client.listen(uris=["a:1", "a:2"])
     entering = Ask(link, listening.__aenter__())
     assert entering.state == "returned"

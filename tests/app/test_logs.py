@@ -18,7 +18,7 @@ from mcpio.types import LoggingMessageNotification
 def listening(**options: Any) -> tuple[Link, list[Any]]:
     """Return a link whose client keeps the data of what it hears."""
     heard: list[Any] = []
-    link = Link(Server("s", **options), on_log=lambda message: heard.append(message.data))
+    link = Link(Server("s", **options), on_log=lambda message: heard.append(message.data), era="handshake")
     return link, heard
 
 

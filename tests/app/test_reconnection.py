@@ -32,7 +32,7 @@ class Wire:
         self.leaves_at = self.loses_after = ""
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
-        self.connection = client_connection(options=Options(reopens=True), **of_client)
+        self.connection = client_connection(options=Options(reopens=True), era="handshake", **of_client)
         self.client = Client(self.connection, self, **of_client)
         self.renewal = SessionReconnector(self.client, self._note_loss)
         self.client.driving.reconnect_by(self.renewal)

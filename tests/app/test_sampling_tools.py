@@ -73,7 +73,7 @@ def worked(
         seen.append(asked)
         return answers[min(len(seen), len(answers)) - 1]
 
-    link = Link(server, sampling=sample, capabilities=WITH_TOOLS)
+    link = Link(server, sampling=sample, capabilities=WITH_TOOLS, era="handshake")
     link.call("tool")
     return found[0], seen
 

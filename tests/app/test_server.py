@@ -277,7 +277,7 @@ def test_explicit_capabilities_are_kept() -> None:
 def test_subscription_needs_an_existing_resource() -> None:
     made = server()
     made.resource("a:b")(bare)
-    link = Link(made)
+    link = Link(made, era="handshake")
     link.do(link.client.subscribe_resource("a:b"))
     assert made.notify_resource_updated("a:b") == 1
     with pytest.raises(RequestError, match="Resource not found"):
@@ -288,7 +288,7 @@ def test_subscription_needs_an_existing_resource() -> None:
 
 @pytest.mark.req("LOG-03")
 def test_a_client_chooses_the_level_of_log_messages() -> None:
-    link = Link(server())
+    link = Link(server(), era="handshake")
     link.do(link.client.set_log_level("error"))
     assert link.session.log_level == "error"
 
@@ -345,9 +345,9 @@ def test_undeclared_changes_are_not_sent() -> None:
     made = server()
     first: list[Any] = []
     second: list[Any] = []
-    early = Link(made, on_notification=first.append)
+    early = Link(made, on_notification=first.append, era="handshake")
     made.tool(echo)
-    late = Link(made, on_notification=second.append)
+    late = Link(made, on_notification=second.append, era="handshake")
     made.tool(bare)
     early.run()
     late.run()
@@ -379,7 +379,7 @@ def test_changes_during_a_call_are_sent_after_it() -> None:
             made.tool(echo, name=f"echo{number}")
         return "done"
 
-    link = Link(made, on_notification=heard.append)
+    link = Link(made, on_notification=heard.append, era="handshake")
     assert link.text("more") == "done"
     assert heard == [ToolListChangedNotification()]
 
@@ -396,8 +396,8 @@ def test_a_server_serves_several_sessions_at_once() -> None:
         return f"{ctx.state} {ctx.peer.info.name} {ctx.peer.revision}"
 
     links = [
-        Link(made, state="one", info=Implementation("a", "1")),
-        Link(made, state="two", info=Implementation("b", "1"), revision=REV_2024_11_05),
+        Link(made, state="one", info=Implementation("a", "1"), era="handshake"),
+        Link(made, state="two", info=Implementation("b", "1"), revision=REV_2024_11_05, era="handshake"),
     ]
     assert list(made.sessions) == [link.session for link in links]
     asks = [link.start(link.client.call_tool("who")) for link in links]
@@ -414,7 +414,7 @@ def test_a_server_serves_several_sessions_at_once() -> None:
 def test_session_end_during_a_broadcast_is_harmless() -> None:
     made = server()
     made.resource("a:b")(bare)
-    links = [Link(made) for _ in range(3)]
+    links = [Link(made, era="handshake") for _ in range(3)]
     for link in links:
         link.do(link.client.subscribe_resource("a:b"))
     told = links[0].session.tell
@@ -461,9 +461,9 @@ def test_a_method_outside_the_protocol_is_served() -> None:
     def reverse(ctx: Context, request: CustomRequest) -> Mapping[str, Any]:
         return {"text": request.params["text"][::-1], "state": ctx.state}
 
-    early = Link(made)
+    early = Link(made, era="handshake")
     made.handlers["text/reverse"] = reverse
-    link = Link(made, state=1)
+    link = Link(made, state=1, era="handshake")
     request = CustomRequest("text/reverse", {"text": "abc"})
     assert link.do(link.client.request(request)) == {"text": "cba", "state": 1}
     with pytest.raises(RequestError, match="Method not found"):

@@ -35,7 +35,7 @@ def test_middleware_stands_around_requests_and_around_the_work_of_a_task() -> No
     async def dig() -> str:
         return "deep"
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert link.text("dig") == "deep"
     assert seen == [("tools/call", False), "inside"]
     seen.clear()
@@ -75,7 +75,7 @@ def test_a_task_of_a_server_without_middleware_is_the_plain_call() -> None:
     async def dig(ctx: Context) -> bool:
         return ctx.task is not None
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     handle = link.do(link.client.start_task(CallToolRequest("dig", task=TaskMetadata())))
     result = link.start(handle.result())
     link.advance(10)
@@ -85,7 +85,10 @@ def test_a_task_of_a_server_without_middleware_is_the_plain_call() -> None:
 @pytest.mark.req("ELIC-16")
 def test_completion_finds_the_asked_session() -> None:
     server = Server("s")
-    links = [Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline")) for _ in range(2)]
+    links = [
+        Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
+        for _ in range(2)
+    ]
     links[1].session.driving.url_elicitations.begin("e1")
     assert not server.notify_elicitation_complete("e2")
     assert server.notify_elicitation_complete("e1")

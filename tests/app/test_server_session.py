@@ -43,7 +43,10 @@ def test_messages_below_the_level_are_left_out(first: LoggingLevel, asked: Loggi
     server = Server("s", log_level=first)
     heard: list[LoggingMessageNotification] = []
     others: list[LoggingMessageNotification] = []
-    link, other = Link(server, on_log=heard.append), Link(server, on_log=others.append)
+    link, other = (
+        Link(server, on_log=heard.append, era="handshake"),
+        Link(server, on_log=others.append, era="handshake"),
+    )
     if asked is not None:
         link.do(link.client.set_log_level(asked))
     for level in LOGGING_LEVELS:
@@ -58,7 +61,7 @@ def test_messages_below_the_level_are_left_out(first: LoggingLevel, asked: Loggi
 
 @pytest.mark.req("LOG-06")
 def test_a_level_that_there_is_not_is_refused() -> None:
-    link = Link(Server("s"))
+    link = Link(Server("s"), era="handshake")
     raw = b'{"jsonrpc":"2.0","id":9,"method":"logging/setLevel","params":{"level":"loud"}}\n'
     link.pair.server.receive_data(raw, 0)
     link.run()
@@ -85,7 +88,7 @@ def test_log_without_the_capability_is_not_sent() -> None:
 
 def test_logs_are_sent_and_those_that_are_too_many_counted() -> None:
     heard: list[LoggingMessageNotification] = []
-    link = Link(Server("s", options=Options(limits=Limits(logs_per_second=1))), on_log=heard.append)
+    link = Link(Server("s", options=Options(limits=Limits(logs_per_second=1))), on_log=heard.append, era="handshake")
     assert link.session.dropped_logs == 0
     link.session.log("info", 1)
     link.session.log("info", 2)
@@ -99,7 +102,7 @@ def test_logs_are_sent_and_those_that_are_too_many_counted() -> None:
 
 def test_notify_returns_whether_the_client_could_be_reached() -> None:
     heard: list[Any] = []
-    link = Link(server_with_notes(), on_notification=heard.append)
+    link = Link(server_with_notes(), on_notification=heard.append, era="handshake")
     update = ResourceUpdatedNotification("notes://a")
     assert link.session.tell(update)
     link.run()
@@ -112,7 +115,7 @@ def test_notify_returns_whether_the_client_could_be_reached() -> None:
 
 
 def test_unencodable_notification_is_reported() -> None:
-    link = Link(server_with_notes())
+    link = Link(server_with_notes(), era="handshake")
     assert not link.session.tell(LoggingMessageNotification("info", object()))
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
 
@@ -125,7 +128,10 @@ def test_only_subscribers_are_notified() -> None:
     server = server_with_notes()
     heard: list[Any] = []
     others: list[Any] = []
-    link, other = Link(server, on_notification=heard.append), Link(server, on_notification=others.append)
+    link, other = (
+        Link(server, on_notification=heard.append, era="handshake"),
+        Link(server, on_notification=others.append, era="handshake"),
+    )
     assert server.notify_resource_updated("notes://a") == 0
     for _ in range(2):
         link.do(link.client.subscribe_resource("notes://a"))
@@ -151,7 +157,7 @@ def test_unsubscribing_an_unknown_uri_changes_nothing() -> None:
 
 @pytest.mark.req("RES-09")
 def test_unknown_resource_cannot_be_subscribed() -> None:
-    link = Link(server_with_notes())
+    link = Link(server_with_notes(), era="handshake")
     with pytest.raises(RequestError, match="Resource not found") as caught:
         link.do(link.client.subscribe_resource("other://a"))
     assert (caught.value.code, caught.value.data) == (ErrorCode.RESOURCE_NOT_FOUND, {"uri": "other://a"})
@@ -171,7 +177,7 @@ def test_subscriptions_end_with_the_session() -> None:
 
 @pytest.mark.req("SEC-10")
 def test_subscriptions_of_one_client_are_limited() -> None:
-    link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))))
+    link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))), era="handshake")
     for number in range(3):
         link.session.driving.subscribe(f"notes://{number}")
     link.do(link.client.subscribe_resource("notes://0"))
@@ -230,7 +236,7 @@ def test_consecutive_changes_are_coalesced() -> None:
 def test_undelivered_broadcasts_are_counted() -> None:
     server = Server("s")
     server.tool(lambda: None, name="tool")
-    link, early = Link(server), Link(server, shake_hands=False)
+    link, early = Link(server, era="handshake"), Link(server, shake_hands=False, era="handshake")
     server.resource("late:1", name="late")(lambda: "")
     assert (link.session.undelivered, early.session.undelivered, server.undelivered) == (1, 1, 2)
     server.tools.disable("tool")
@@ -249,7 +255,7 @@ def test_notifications_reach_the_servers_handlers() -> None:
     server, heard = Server("s"), []
     for method in ("notifications/initialized", "notifications/roots/list_changed", "custom/told"):
         server.notification_handlers[method] = lambda session, notification: heard.append((session, notification))
-    link = Link(server, roots=[])
+    link = Link(server, roots=[], era="handshake")
     link.client.notify_roots_changed()
     link.client.notify(CustomNotification("custom/told", {"a": 1}))
     link.client.notify(CustomNotification("custom/other", {}))
@@ -267,7 +273,7 @@ def test_a_notification_handler_that_fails_is_reported_and_costs_nothing() -> No
 
     server = Server("s")
     server.notification_handlers["notifications/initialized"] = fail
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert link.reports == ["the handler of notifications/initialized failed"]
     assert str(link.errors[0]) == "told"
     link.do(link.client.ping())

@@ -18,7 +18,7 @@ BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
 @pytest.mark.req("ELIC-16", "ELIC-20")
 def test_only_the_elicited_client_is_notified_of_completion() -> None:
-    link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")
     link.session.driving.url_elicitations.withdraw("e1")
@@ -43,14 +43,14 @@ def test_the_roots_are_kept_where_the_client_tells_of_changes() -> None:
     async def look(ctx: Context) -> int:
         return len(await ctx.roots()) + len(await ctx.roots())
 
-    link = Link(server, roots=roots)
+    link = Link(server, roots=roots, era="handshake")
     assert link.call("look").structured_content == {"result": 2}
     assert len(asked) == 1
     link.client.notify_roots_changed()
     link.run()
     link.call("look")
     assert len(asked) == 2
-    silent = Link(server, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()))
+    silent = Link(server, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()), era="handshake")
     assert silent.session.driving.root_list is None
 
 
@@ -61,7 +61,7 @@ def saved_state(link: Link, **changes: Any) -> SavedSession:
 
 def test_snapshot_has_level_and_subscriptions() -> None:
     server = Server("s")
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     link.session.driving.url_elicitations.begin("open")
     link.session.driving.url_elicitations.begin("done")
     link.session.notify_elicitation_complete("done")

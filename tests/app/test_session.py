@@ -48,7 +48,7 @@ Act = Callable[[Context], Any]
 
 
 def test_a_request_gives_the_typed_result() -> None:
-    link = Link(serving(lambda _, request: {"got": request.params}))
+    link = Link(serving(lambda _, request: {"got": request.params}), era="handshake")
     assert link.do(link.client.request(CustomRequest("test/act", {"a": 1}))) == {"got": {"a": 1}}
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
 
@@ -77,7 +77,7 @@ def test_a_request_that_takes_too_long_fails(timeout: Any) -> None:
 
 def test_cancelling_the_wait_cancels_the_request() -> None:
     server, seen = waiting()
-    link = Link(server)
+    link = Link(server, era="handshake")
     ask = link.start(link.client.request(ACT))
     ask.cancel()
     assert ask.state == "cancelled"
@@ -144,13 +144,15 @@ def test_undeclared_request_raises(payload: Any, reason: str | None) -> None:
 
 def test_non_request_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"^request= takes a request of mcpio.types, not ToolListChangedNotification"):
-        Link(Server("s")).do(Link(Server("s")).client.request(ToolListChangedNotification()))
+        Link(Server("s"), era="handshake").do(
+            Link(Server("s"), era="handshake").client.request(ToolListChangedNotification())
+        )
 
 
 def test_telling_does_not_wait() -> None:
     server, seen = Server("s"), []
     server.notification_handlers["a/b"] = lambda _, notification: seen.append(notification)
-    link = Link(server)
+    link = Link(server, era="handshake")
     link.client.notify(CustomNotification("a/b", {"c": 1}))
     assert seen == []
     link.run()
@@ -164,14 +166,14 @@ def test_both_sides_serve() -> None:
         scopes.append(scope)
         return CreateMessageResult("assistant", TextContent("hi"), "model")
 
-    link = Link(Server("s"), sampling=sample)
+    link = Link(Server("s"), sampling=sample, era="handshake")
     asked = link.session.request(CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10))
     assert link.do(asked).content == TextContent("hi")
     assert not isinstance(scopes[0], Context)
 
 
 def test_undeclared_notification_raises() -> None:
-    link = Link(Server("s"))
+    link = Link(Server("s"), era="handshake")
     with pytest.raises(LocalProtocolError, match="needs the capability tools"):
         link.session.notify(ToolListChangedNotification())
 
@@ -211,7 +213,7 @@ def test_a_progress_callback_that_fails_is_reported_and_costs_nothing(error: Bas
     def fail(*_: Any) -> None:
         raise error
 
-    link = Link(serving(lambda ctx, _: report(ctx)))
+    link = Link(serving(lambda ctx, _: report(ctx)), era="handshake")
     assert link.do(link.client.request(ACT, on_progress=fail)) == {"done": True}
     assert (link.reports, link.errors) == (["a progress callback failed"], [error])
 
@@ -221,7 +223,7 @@ async def waits_for_progress(*_: Any) -> None: ...
 
 @pytest.mark.parametrize("callback", [waits_for_progress, "progress"])
 def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -> None:
-    link = Link(Server("s"))
+    link = Link(Server("s"), era="handshake")
     with pytest.raises(TypeError, match=r"^on_progress is a plain function, called without waiting, not "):
         link.do(link.client.request(PingRequest(), on_progress=callback))
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
@@ -231,7 +233,7 @@ def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -
 def test_a_callback_that_returns_something_to_await_is_reported(give: Callable[..., Any]) -> None:
     server = Server("s")
     server.notification_handlers["a/b"] = give
-    link = Link(server)
+    link = Link(server, era="handshake")
     link.client.notify(CustomNotification("a/b", {}))
     link.run()
     assert link.reports == ["the handler of a/b failed"]
@@ -291,7 +293,7 @@ def test_progress_after_the_end_is_left_out() -> None:
     ],
 )
 def test_other_failures_are_reported_but_not_sent(later: bool, error: Exception) -> None:
-    link = Link(failing_with(error, later=later))
+    link = Link(failing_with(error, later=later), era="handshake")
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$") as caught:
         act(link)
     assert caught.value.data is None
@@ -320,7 +322,7 @@ def test_request_answered_by_its_handler_is_not_answered_again(later: bool) -> N
         ctx.session.connection.send_result(ctx.id, {"by": "itself"})
         return nothing() if later else None
 
-    link = Link(serving(answer))
+    link = Link(serving(answer), era="handshake")
     assert act(link) == {"by": "itself"}
     assert link.reports == ["the result of test/act cannot be sent"]
 
@@ -375,7 +377,7 @@ def test_requests_whose_handlers_were_cut_off_have_failed_where_the_session_outl
     async def wait(ctx: Context) -> None:
         await ctx.session.driver.runtime.one_shot().wait()
 
-    wire = Wire(Link(server))
+    wire = Wire(Link(server, era="handshake"))
     first, second = wire.send("tools/call", name="wait"), wire.send("tools/call", name="wait")
     session = wire.link.session
     session.driving.fail_abandoned()
@@ -461,7 +463,7 @@ def test_outcomes_of_foreign_requests_are_ignored() -> None:
 
 def test_unencodable_capabilities_are_reported() -> None:
     server = Server("s", capabilities=ServerCapabilities(experimental={"a": object()}))
-    link = Link(server, shake_hands=False)
+    link = Link(server, shake_hands=False, era="handshake")
     with pytest.raises(ConnectFailed):
         link.do(link.client.initialize())
     assert link.reports == ["initialize cannot be answered"]
@@ -469,7 +471,7 @@ def test_unencodable_capabilities_are_reported() -> None:
 
 
 def test_a_driver_has_all_events_processed_at_once() -> None:
-    link = Link(serving(lambda _, __: {"a": 1}))
+    link = Link(serving(lambda _, __: {"a": 1}), era="handshake")
     connection = link.client.connection
     ask = link.start(link.client.request(ACT))
     assert ask.result == {"a": 1}
@@ -480,7 +482,7 @@ def test_a_driver_has_all_events_processed_at_once() -> None:
 
 
 def test_peer_faults_are_reported_and_the_session_continues() -> None:
-    link = Link(Server("s"))
+    link = Link(Server("s"), era="handshake")
     link.pair.client.receive_data(b"Welcome!\n" * 3 + b"[]\n", 0)
     link.run()
     assert link.reports[:3] == ["a line that is not a message, 8 bytes: 'Welcome!'"] * 3

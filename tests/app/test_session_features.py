@@ -35,7 +35,7 @@ def test_the_end_of_the_connection_ends_the_wait_for_a_visit() -> None:
     def pay() -> str:
         raise URLElicitationRequired([ElicitURLRequest("Pay", "https://example.com/pay", "e1")])
 
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     with pytest.raises(URLElicitationRequired):
         link.call("pay")
     waits = link.start(link.client.wait_for_elicitation("e1"))
@@ -52,7 +52,7 @@ def test_url_elicitation_required_may_name_several_urls() -> None:
     def pay() -> str:
         raise URLElicitationRequired([ElicitURLRequest("Pay", f"https://example.com/{id}", id) for id in ("e1", "e2")])
 
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     with pytest.raises(URLElicitationRequired):
         link.call("pay")
     waits = [link.start(link.client.wait_for_elicitation(id)) for id in ("e1", "e2")]
@@ -63,7 +63,7 @@ def test_url_elicitation_required_may_name_several_urls() -> None:
 
 @pytest.mark.req("PING-05")
 def test_the_operator_learns_of_a_keep_alive_that_nothing_follows() -> None:
-    link = Link(Server("s"), options=Options(keep_alive=KeepAlive(30, timeout=5, failures=2)))
+    link = Link(Server("s"), options=Options(keep_alive=KeepAlive(30, timeout=5, failures=2)), era="handshake")
     link.pair.stall(Role.SERVER)
     link.advance(36)
     assert link.reports == ["no answer to a keep-alive ping: no answer within 5 s"]
@@ -86,7 +86,7 @@ def test_task_status_reaches_its_handle() -> None:
     async def dig() -> str:
         return "deep"
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     seen: list[str] = []
     request = CallToolRequest("dig", task=TaskMetadata())
     handle = link.do(link.client.start_task(request, on_status=lambda state: seen.append(state.status)))
@@ -96,7 +96,7 @@ def test_task_status_reaches_its_handle() -> None:
 
 
 def test_client_snapshot_has_no_state() -> None:
-    link = Link(Server("s"))
+    link = Link(Server("s"), era="handshake")
     snapshot = link.client.snapshot()
     saved = SavedSession.read(snapshot)
     assert saved.state == {}

@@ -86,7 +86,7 @@ def test_an_answer_after_the_cancellation_is_dropped() -> None:
             go_on.append(ctx.cancelled)
         return {"too": "late"}
 
-    link = Link(serving(lambda ctx, _: stubborn(ctx)))
+    link = Link(serving(lambda ctx, _: stubborn(ctx)), era="handshake")
     link.start(link.client.request(ACT)).cancel()
     assert go_on == [True]
     assert link.reports == []

@@ -46,7 +46,7 @@ def moved(link: Link, server: Server, unanswered: Any = "again", *, cut: Any = l
 
 def test_snapshot_includes_the_clients_settings() -> None:
     server = serving()
-    link = Link(server)
+    link = Link(server, era="handshake")
     link.do(link.client.set_log_level("error"))
     link.do(link.client.subscribe_resource("memo://note"))
     moved(link, server)
@@ -58,7 +58,7 @@ def test_snapshot_includes_the_clients_settings() -> None:
 
 def test_elicitations_at_web_addresses_come_along() -> None:
     server = serving()
-    link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})))
+    link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})), era="handshake")
     for id in ("under way", "done"):
         link.session.driving.url_elicitations.begin(id)
     assert link.session.notify_elicitation_complete("done")
@@ -81,7 +81,7 @@ def test_a_request_that_is_being_served_is_served_again() -> None:
         return n
 
     gates: list[Any] = []
-    link = Link(server)
+    link = Link(server, era="handshake")
     call = link.start(link.client.call_tool("wait", {"n": 5}))
     moved(link, server)
     assert len(runs) == 2
@@ -116,7 +116,7 @@ def test_a_method_outside_the_protocol_is_served_again() -> None:
         return {"done": True}
 
     server.handlers["acme/act"] = act
-    link = Link(server)
+    link = Link(server, era="handshake")
     call = link.start(link.client.request(CustomRequest("acme/act", {"a": 1})))
     moved(link, server)
     assert runs == [CustomRequest("acme/act", {"a": 1})] * 2
@@ -139,7 +139,7 @@ def test_restored_request_that_is_no_longer_valid_fails() -> None:
         return {**snapshot, "running": {}}
 
     for cut in (without_name, forgotten):
-        link = Link(server)
+        link = Link(server, era="handshake")
         call = link.start(link.client.call_tool("wait"))
         moved(link, server, cut=cut)
         assert isinstance(call.error, RequestError)
@@ -160,7 +160,7 @@ def test_restored_question_without_a_waiter_is_cancelled() -> None:
         finally:
             cancelled.append(scope.cancelled)
 
-    link = Link(server, elicitation=elicit)
+    link = Link(server, elicitation=elicit, era="handshake")
     link.start(link.client.call_tool("ask"))
     moved(link, server, "fail")
     assert cancelled == [True]

@@ -47,7 +47,7 @@ def test_disabled_entry_is_neither_listed_nor_served_until_enabled(
     server.prompt(echo)
     server.resource("a:b")(echo)
     server.resource("t:{text}")(echo)
-    link = Link(server, on_notification=lambda told: heard.append(type(told)))
+    link = Link(server, on_notification=lambda told: heard.append(type(told)), era="handshake")
     offered: Any = attrgetter(registry)(server)
 
     async def count() -> int:

@@ -150,7 +150,7 @@ def test_a_client_knows_its_servers_tools(announced: bool) -> None:
     server = Server("s", page_size=1, capabilities=ServerCapabilities(tools=ToolsCapability(announced)))
     for name in ("a", "b"):
         server.tool(lambda: None, name=name)
-    link = Link(server)
+    link = Link(server, era="handshake")
 
     async def names() -> list[str | None]:
         found = [await link.client.tool(name) for name in ("a", "b", "c")]

@@ -67,7 +67,9 @@ def test_a_conversation_in_a_block() -> None:
 def test_a_client_that_is_tied_to_no_block() -> None:
     async def main() -> None:
         async with served() as (near, _):
-            client: Client = await asyncio.create_task(connect_channel(near.receive, near.send, close=near.close))
+            client: Client = await asyncio.create_task(
+                connect_channel(near.receive, near.send, close=near.close, era="handshake")
+            )
             await client.ping()
             await asyncio.create_task(client.aclose())
 

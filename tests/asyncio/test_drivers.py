@@ -110,7 +110,7 @@ def test_the_principal_reaches_the_handlers_and_the_server_knows_its_session() -
 
     async def main() -> None:
         near, far = await joined()
-        async with served(server, far, principal="ada"), open_streams(*near) as client:
+        async with served(server, far, principal="ada"), open_streams(*near, era="handshake") as client:
             assert (await client.call_tool("whoami")).text == "ada"
             (session,) = server.sessions
             assert session.connection.peer is not None
@@ -184,7 +184,7 @@ def test_a_block_cannot_be_entered_twice() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
-            opened: Any = open_streams(*near)
+            opened: Any = open_streams(*near, era="handshake")
             with pytest.raises(AttributeError, match=r"^'ping' belongs to the client that the block yields"):
                 await opened.ping()
             async with opened as client:
@@ -250,7 +250,7 @@ def test_unanswered_handshake_fails_and_closes_the_writer() -> None:
     async def main() -> None:
         near, far = await joined()
         with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
-            async with open_streams(*near):
+            async with open_streams(*near, era="handshake"):
                 pytest.fail("nobody answered")
         assert isinstance(caught.value.__cause__, RequestTimeout)
         assert (await far[0].readline()).endswith(b"\n")
@@ -280,7 +280,7 @@ def test_a_callback_that_ends_oddly_leaves_the_block() -> None:
             assert caught.value is error
 
     async def block(near: Any) -> None:
-        async with open_streams(*near, on_log=fail) as client:
+        async with open_streams(*near, on_log=fail, era="handshake") as client:
             with contextlib.suppress(ConnectionLost):
                 await client.call_tool("warn")
 
@@ -305,7 +305,7 @@ def test_client_ends_with_its_cancelled_group() -> None:
 
     async def fail(near: Any, clients: list[Client]) -> None:
         async with asyncio.TaskGroup() as group:
-            clients.append(await connect(*near, group=group))
+            clients.append(await connect(*near, group=group, era="handshake"))
             raise ValueError
 
     run(main)
@@ -370,14 +370,17 @@ def test_both_sides_continue_from_snapshots_on_other_streams() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
-            client = await connect(*near)
+            client = await connect(*near, era="handshake")
             await client.set_log_level("error")
             await settle()
             (session,) = server.sessions
             saved = client.snapshot(), session.snapshot()
         await client.aclose()
         near, far = await joined()
-        async with served(server, far, snapshot=saved[1]), open_streams(*near, snapshot=saved[0]) as client:
+        async with (
+            served(server, far, snapshot=saved[1]),
+            open_streams(*near, snapshot=saved[0], era="handshake") as client,
+        ):
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
             (session,) = server.sessions
             assert session.log_level == "error"

@@ -101,7 +101,7 @@ def test_client_in_a_block_calls_lists_and_is_asked(served: Served) -> None:
         return ElicitResult(action="accept", content={"yes": True})
 
     async def main() -> None:
-        async with open_http(served.url, elicitation=agree) as client:
+        async with open_http(served.url, elicitation=agree, era="handshake") as client:
             assert client.server.info.name == "there"
             assert [tool.name async for tool in client.tools()] == ["echo", "never_ends", "ask"]
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
@@ -149,7 +149,7 @@ def test_client_over_tls() -> None:
 
 def test_client_may_be_closed_by_another_task_than_the_one_that_opened_it(served: Served) -> None:
     async def main() -> None:
-        client = await asyncio.create_task(connect_http(served.url))
+        client = await asyncio.create_task(connect_http(served.url, era="handshake"))
         await asyncio.create_task(client.ping())
 
         async def end() -> None:
@@ -165,7 +165,7 @@ def test_client_may_be_closed_by_another_task_than_the_one_that_opened_it(served
 
 def test_clients_may_be_closed_in_any_order(served: Served) -> None:
     async def main() -> None:
-        first, second = await connect_http(served.url), await connect_http(served.url)
+        first, second = await connect_http(served.url, era="handshake"), await connect_http(served.url, era="handshake")
         await first.aclose()
         await second.ping()
         await second.aclose()
@@ -175,7 +175,7 @@ def test_clients_may_be_closed_in_any_order(served: Served) -> None:
 
 def test_client_may_be_closed_from_another_thread(served: Served) -> None:
     async def main() -> None:
-        client = await connect_http(served.url)
+        client = await connect_http(served.url, era="handshake")
         call = asyncio.create_task(client.call_tool("never_ends"))
         await client.ping()
         thread = threading.Thread(target=client.close, args=(0,))
@@ -190,7 +190,7 @@ def test_client_may_be_closed_from_another_thread(served: Served) -> None:
 
 def test_cancelled_call_cancels_its_handler_and_nothing_else(served: Served) -> None:
     async def main() -> None:
-        async with open_http(served.url) as client:
+        async with open_http(served.url, era="handshake") as client:
             begun = asyncio.Event()
             call = asyncio.create_task(client.call_tool("never_ends", on_progress=lambda *_: begun.set()))
             await begun.wait()
@@ -242,7 +242,7 @@ def test_client_in_a_group_ends_with_it(served: Served) -> None:
 
     async def fail(clients: list[Client]) -> None:
         async with asyncio.TaskGroup() as group:
-            clients.append(await connect_http(served.url, group=group))
+            clients.append(await connect_http(served.url, group=group, era="handshake"))
             raise ValueError
 
     run_in_real_time(main)

@@ -77,7 +77,7 @@ def test_a_call_that_times_out_and_one_that_is_cancelled_end_their_handlers() ->
 def test_end_of_the_block_cancels_running_handlers() -> None:
     async def main() -> None:
         server = a_server()
-        async with memory_client(server) as client:
+        async with memory_client(server, era="handshake") as client:
             call = asyncio.create_task(client.call_tool("never_ends"))
             await asyncio.sleep(1)
         with pytest.raises(ConnectionLost):
@@ -92,15 +92,15 @@ def test_end_of_the_block_cancels_running_handlers() -> None:
 def test_lifespan_is_entered_for_the_block_and_its_exception_propagates_unwrapped() -> None:
     async def main() -> None:
         scope = Scope()
-        async with memory_client(a_server(lifespan=scope)) as client:
+        async with memory_client(a_server(lifespan=scope), era="handshake") as client:
             await client.ping()
             assert scope.seen == ["entered"]
         assert scope.seen == ["entered", "left"]
         with pytest.raises(KeyError, match="mine"):
-            async with memory_client(a_server()):
+            async with memory_client(a_server(), era="handshake"):
                 raise KeyError("mine")
         wrong: Any = object()
         with pytest.raises(TypeError, match="server= takes Server"):
-            memory_client(wrong)
+            memory_client(wrong, era="handshake")
 
     run(main)

@@ -158,7 +158,7 @@ def test_beyond_the_limit_clients_are_turned_away(caplog: pytest.LogCaptureFixtu
             for _ in range(2):
                 near, far = await joined()
                 group.create_task(serve_one(*far))
-                async with open_streams(*near) as client:
+                async with open_streams(*near, era="handshake") as client:
                     await client.ping()
                     late, end = await joined()
                     await serve_one(*end)
@@ -197,7 +197,7 @@ def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixtu
             await Raw(near).close()
             near, far = await joined()
             group.create_task(serve_one(*far))
-            async with open_streams(*near) as client:
+            async with open_streams(*near, era="handshake") as client:
                 await client.ping()
 
     run(main)
@@ -216,12 +216,12 @@ def test_tasks_outlive_their_sessions_in_a_block() -> None:
         async with serving(mine) as serve_one, asyncio.TaskGroup() as group:
             near, far = await joined()
             group.create_task(serve_one(*far, principal="ada"))
-            async with open_streams(*near) as client:
+            async with open_streams(*near, era="handshake") as client:
                 task = await client.start_task(CallToolRequest("dig"))
                 task.owned = False
             near, far = await joined()
             group.create_task(serve_one(*far, principal="ada"))
-            async with open_streams(*near) as client:
+            async with open_streams(*near, era="handshake") as client:
                 assert (await client.get_task(str(task.id))).status == "working"
                 enough.set()
                 assert (await client.task_result(str(task.id))).text == "gold"
@@ -242,7 +242,7 @@ def test_tasks_end_with_their_session_without_a_block() -> None:
         return "gold"
 
     async def main() -> None:
-        async with conversation(mine) as client:
+        async with conversation(mine, era="handshake") as client:
             task = await client.start_task(CallToolRequest("dig"))
             task.owned = False
             await settle()

@@ -216,7 +216,7 @@ def test_handlers_in_threads_do_not_hold_up_the_others() -> None:
         release.set()
 
     async def main() -> None:
-        async with conversation(server) as client:
+        async with conversation(server, era="handshake") as client:
             seen: list[Any] = []
             calling = asyncio.ensure_future(client.call_tool("waits", on_progress=lambda *report: seen.append(report)))
             while not seen:
@@ -360,7 +360,7 @@ def test_handler_sends_requests_and_notifications_to_the_client() -> None:
             "elicitation": lambda *_: ElicitResult("decline"),
             "on_log": lambda note: logs.append(str(note.data)),
         }
-        async with conversation(server, **options) as client:
+        async with conversation(server, **options, era="handshake") as client:
             result = await client.call_tool("ask", on_progress=lambda *report: seen.append(report[0]))
             assert result.structured_content == {"result": ["m", "Declined", "file:///here"]}, result.text
         assert seen == [1]

@@ -32,7 +32,7 @@ def test_a_handshake_on_a_connection_that_ends_fails(when: str) -> None:
         if when == "at once":
             await closing
         with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: the connection ended") as caught:
-            await connect(*near)
+            await connect(*near, era="handshake")
         await closing
         assert isinstance(caught.value.__cause__, ConnectionLost)
         assert near[1].is_closing()
@@ -48,7 +48,7 @@ def test_a_reset_is_a_lost_connection_with_its_cause() -> None:
         listening.close()
         raw = Raw(await asyncio.open_connection(sock=there))
         greeting = asyncio.ensure_future(raw.greet())
-        async with open_streams(*near) as client:
+        async with open_streams(*near, era="handshake") as client:
             await greeting
             calling = asyncio.ensure_future(client.call_tool("x"))
             await raw.receive()
@@ -68,7 +68,7 @@ def test_a_reset_is_a_lost_connection_with_its_cause() -> None:
 def test_closed_writer_is_a_lost_connection() -> None:
     async def main() -> None:
         near, far = await joined()
-        async with served(a_server(), far), open_streams(*near) as client:
+        async with served(a_server(), far), open_streams(*near, era="handshake") as client:
             near[1].close()
             with pytest.raises(ConnectionLost):
                 await client.ping()
@@ -88,7 +88,7 @@ def test_input_sent_before_the_peer_stopped_reading_is_processed() -> None:
         await process.wait()
         assert process.stdout is not None
         assert process.stdin is not None
-        client = await connect(process.stdout, process.stdin)
+        client = await connect(process.stdout, process.stdin, era="handshake")
         assert client.server is not None
         await client.aclose()
 
@@ -121,7 +121,7 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
 @pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
 def test_invalid_grace_raises_without_closing(grace: Any) -> None:
     async def main() -> None:
-        async with conversation(a_server()) as client:
+        async with conversation(a_server(), era="handshake") as client:
             with pytest.raises(LocalProtocolError):
                 client.close(grace)
             await client.ping()

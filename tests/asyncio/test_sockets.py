@@ -75,7 +75,7 @@ def test_a_request_times_out_and_the_next_one_is_answered(opened: Open) -> None:
                 await client.call_tool("wait", timeout=0.05)
             assert await added(client, 1, 2) == 3
         with pytest.raises(NoBackChannel):
-            await client.ping()
+            await client.call_tool("wait")
 
     run_in_real_time(main)
 

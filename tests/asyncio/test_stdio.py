@@ -208,7 +208,7 @@ def test_concurrent_calls_get_their_own_answers() -> None:
 
 def test_client_may_be_closed_by_another_task_than_the_one_that_opened_it() -> None:
     async def main() -> None:
-        client = await asyncio.create_task(start())
+        client = await asyncio.create_task(start(era="handshake"))
         await asyncio.create_task(client.ping())
 
         async def end() -> None:
@@ -225,7 +225,7 @@ def test_client_may_be_closed_by_another_task_than_the_one_that_opened_it() -> N
 
 def test_clients_may_be_closed_in_any_order() -> None:
     async def main() -> None:
-        first, second = await start(), await start()
+        first, second = await start(era="handshake"), await start(era="handshake")
         await first.aclose()
         await second.ping()
         await second.aclose()
@@ -235,7 +235,7 @@ def test_clients_may_be_closed_in_any_order() -> None:
 
 def test_cancelled_call_cancels_its_handler_and_nothing_else() -> None:
     async def main() -> None:
-        async with open_stdio(python(PLAIN), stderr="capture") as client:
+        async with open_stdio(python(PLAIN), stderr="capture", era="handshake") as client:
             begun = asyncio.Event()
             call = asyncio.create_task(client.call_tool("never_ends", on_progress=lambda *_: begun.set()))
             await begun.wait()
@@ -250,7 +250,7 @@ def test_cancelled_call_cancels_its_handler_and_nothing_else() -> None:
 
 def test_child_that_dies_is_explained() -> None:
     async def main() -> None:
-        client = await start()
+        client = await start(era="handshake")
         with pytest.raises(ConnectionLost, match=r"exited with status 3; .*\n.*\nsomething terrible"):
             await client.call_tool("dies", {"status": 3})
         await client.aclose()
@@ -285,7 +285,7 @@ def test_child_that_ignores_the_end_of_its_input_is_terminated_then_killed() -> 
     )
 
     async def main() -> None:
-        client = await connect_stdio(python(deaf), close_grace=0.1, terminate_grace=0.1)
+        client = await connect_stdio(python(deaf), close_grace=0.1, terminate_grace=0.1, era="handshake")
         await client.aclose()
         assert client.child.returncode == -signal.SIGKILL
 

@@ -28,7 +28,7 @@ def test_a_transport_that_raises_is_a_lost_connection_and_faults_are_logged(
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
-            client = await connect(*near)
+            client = await connect(*near, era="handshake")
             transport: Any = near[1].transport
             monkeypatch.setattr(transport, "write", raising)
             with pytest.raises(ConnectionLost) as caught:

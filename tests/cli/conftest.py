@@ -45,7 +45,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 
         def start(argv: Sequence[str], **options: Any) -> AbstractAsyncContextManager[Client]:
             assert argv == ["the", "server"]
-            return _client_of(peer, {name: options[name] for name in ClientOptions.__annotations__ if name in options})
+            of_client = {name: options[name] for name in ClientOptions.__annotations__ if name in options}
+            # Servers by hand know nothing else, and the outputs here are those of sessions; processes find out the era.
+            of_client.setdefault("era", "handshake")
+            return _client_of(peer, of_client)
 
         monkeypatch.setattr(connect, "open_stdio", start)
         status = main([words[0], "the server", *words[1:]])

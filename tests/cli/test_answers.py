@@ -252,5 +252,5 @@ def test_message_typed_on_a_terminal(cinema: str, tmp_path: Path) -> None:
 
 
 def test_tool_that_asks_fails_without_a_terminal(cinema: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["call", cinema, "book"]) is Exit.TOOL_FAILED
+    assert main(["call", cinema, "book"]) is Exit.REFUSED
     assert "elicit" in capfd.readouterr().err

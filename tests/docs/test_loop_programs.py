@@ -68,6 +68,8 @@ def test_the_host_of_a_trio_client_hears_of_its_loss(monkeypatch: pytest.MonkeyP
 
 LEAVES = """
 import json, sys
+probe = json.loads(input())
+print(json.dumps({"jsonrpc": "2.0", "id": probe["id"], "error": {"code": -32601, "message": "what?"}}), flush=True)
 hello = json.loads(input())
 result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
 print(json.dumps({"jsonrpc": "2.0", "id": hello["id"], "result": result}), flush=True)

@@ -23,7 +23,7 @@ def test_notes_are_read_written_and_heard_of() -> None:
         heard.append(notification.uri)
 
     async def main() -> None:
-        async with open_stdio([PYTHON, str(EXAMPLE)], on_notification=on_notification) as client:
+        async with open_stdio([PYTHON, str(EXAMPLE)], on_notification=on_notification, era="handshake") as client:
 
             async def read(uri: str) -> str:
                 (contents,) = (await client.read_resource(uri)).contents

@@ -82,7 +82,7 @@ def test_a_peer_that_is_gone_ends_the_call() -> None:
         near, far = queue_pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, EXAMPLE["server"], far)
-            async with open_transport(near) as client:
+            async with open_transport(near, era="handshake") as client:
                 await client.ping()
                 await trio.aclose_forcefully(far)
                 with pytest.raises((ConnectionLost, NoBackChannel)):

@@ -84,7 +84,7 @@ def test_both_sides_go_on_from_their_snapshots_on_another_transport() -> None:
         here, there = memory_stream_pair()
         async with trio.open_nursery() as nursery:
             session: Any = await nursery.start(serve, server, there)
-            client = await connect(here, nursery=nursery)
+            client = await connect(here, nursery=nursery, era="handshake")
             await client.set_log_level("error")
             await trio.testing.wait_all_tasks_blocked()
             saved = client.snapshot(), session.snapshot()
@@ -95,7 +95,7 @@ def test_both_sides_go_on_from_their_snapshots_on_another_transport() -> None:
                 lambda task_status: serve(server, there, snapshot=saved[1], task_status=task_status)
             )
             assert session.log_level == "error"
-            async with open_transport(here, snapshot=saved[0]) as client:
+            async with open_transport(here, snapshot=saved[0], era="handshake") as client:
                 assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
 
     run(main)
@@ -134,7 +134,7 @@ def test_restored_requests_run_again_or_fail(unanswered: Any) -> None:
 def test_a_tap_may_be_put_on_a_client_in_memory() -> None:
     async def main() -> None:
         tap = Counting()
-        async with memory_client(server, tap=tap) as client:
+        async with memory_client(server, tap=tap, era="handshake") as client:
             await client.ping()
         assert (tap.received_messages, tap.sent_messages) == (2, 3)
 
@@ -147,7 +147,7 @@ def test_a_tap_that_fails_costs_a_line_in_the_log(caplog: pytest.LogCaptureFixtu
             raise RuntimeError("no")
 
     async def main() -> None:
-        async with memory_client(server, tap=Broken) as client:
+        async with memory_client(server, tap=Broken, era="handshake") as client:
             await client.ping()
 
     run(main)

@@ -44,6 +44,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.profiles import Profile
+from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability, SamplingCapability
 from mcpio.types.roots import RootsListChangedNotification
@@ -81,7 +82,7 @@ def test_request_event_has_type_context_and_raw_message() -> None:
 @pytest.mark.req("RPC-16", "CAP-05", "CAP-07", "PING-04")
 @pytest.mark.parametrize(
     "method",
-    ["unknown", "", "Tools/list", "prompts/list", "resources/subscribe", "roots/list", "server/discover", "rpc.x"],
+    ["unknown", "", "Tools/list", "prompts/list", "resources/subscribe", "roots/list", "rpc.x"],
 )
 def test_undeclared_method_is_not_found(method: str) -> None:
     connection = server()
@@ -120,12 +121,23 @@ def test_request_before_the_handshake_is_refused(connection: Connection) -> None
 
 
 @pytest.mark.req("LIFE-22")
-@pytest.mark.parametrize("method", ["server/discover", "unknown", "sampling/createMessage", "subscriptions/listen"])
+@pytest.mark.parametrize("method", ["unknown", "sampling/createMessage"])
 def test_unknown_method_before_the_handshake_is_not_found(method: str) -> None:
     connection = new_server()
     one(connection, request(method))
     assert sent(connection)[0]["error"]["code"] == -32601
     assert connection.phase is Phase.NEW
+
+
+@pytest.mark.req("ENV-03", "ERA-10")
+@pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen"])
+def test_stateless_method_without_its_envelope_is_told_so_in_any_phase(method: str) -> None:
+    for connection in (new_server(), server()):
+        one(connection, request(method))
+        assert sent(connection)[0]["error"]["code"] == -32602
+    connection = new_server(revisions=HANDSHAKE_REVISIONS)
+    one(connection, request(method))
+    assert sent(connection)[0]["error"]["code"] == -32601
 
 
 def test_custom_method_before_the_handshake_is_refused() -> None:

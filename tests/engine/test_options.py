@@ -8,13 +8,20 @@ import pytest
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.profiles import Profile
-from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2024_11_05,
+    REV_2025_06_18,
+    REV_2025_11_25,
+    REV_2026_07_28,
+    REVISIONS,
+)
 
 
 @pytest.mark.req("LIFE-03", "PING-03")
 def test_default_options_are_the_official_protocol() -> None:
     options = Options()
-    assert options.revisions == HANDSHAKE_REVISIONS
+    assert options.revisions == REVISIONS
     assert options.latest is REV_2025_11_25
     assert (options.limits, options.request_timeout, options.initialize_timeout) == (Limits(), Timeout(60.0), 30.0)
     assert options.custom_methods == frozenset()
@@ -43,7 +50,7 @@ def test_revisions_are_grouped_by_era() -> None:
     assert options.stateless_revisions == (REV_2026_07_28,)
     assert options.latest is REV_2025_11_25
     assert Options(revisions=(REV_2026_07_28,)).latest is REV_2026_07_28
-    assert Options().stateless_revisions == ()
+    assert Options(revisions=HANDSHAKE_REVISIONS).stateless_revisions == ()
 
 
 def test_invalid_initialize_timeout_is_refused() -> None:

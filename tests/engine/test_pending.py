@@ -323,7 +323,7 @@ def test_snapshot_with_old_answers_is_accepted() -> None:
 
 def test_pending_and_unanswered_are_plain_values() -> None:
     assert Pending((OutgoingId(1),), ()) == Pending((OutgoingId(1),), ())
-    assert Unanswered(IncomingId(1), "ping", None).method == "ping"
+    assert Unanswered(IncomingId(1), "ping", None, CONTEXT).method == "ping"
 
 
 CAUSES = st.sampled_from([RequestInput.SEND_RESULT, RequestInput.SEND_ERROR, RequestInput.RECV_CANCEL])

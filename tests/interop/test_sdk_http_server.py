@@ -47,7 +47,7 @@ def urls() -> Iterator[Urls]:
 def talk(url: str, play: Callable[[Client], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         with trio.fail_after(20):
-            async with open_http(url, **options) as client:
+            async with open_http(url, **{"era": "handshake", **options}) as client:
                 await play(client)
 
     trio.run(main)

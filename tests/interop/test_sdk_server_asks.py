@@ -63,6 +63,7 @@ def talk(answers: Answers, conversation: Callable[[Client], Awaitable[None]], **
             "roots": [Root("file:///a")],
             "capabilities": EVERYTHING,
             "on_notification": answers.heard.append,
+            "era": "handshake",  # its tools ask by requests of their own
             **options,
         }
         with trio.fail_after(20):

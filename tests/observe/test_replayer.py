@@ -339,6 +339,7 @@ def test_openings_of_stateless_clients_are_replayed() -> None:
     [
         ({"do": "negotiate", "timeout": None, "cookie": None}, "only a client negotiates"),
         ({"do": "adopt", "revision": "2026-07-28", "discovered": None}, "only a client adopts a revision"),
+        ({"do": "log_level", "level": "debug"}, "only a client sets the level"),
     ],
 )
 def test_servers_do_not_open(call: dict[str, Any], fault: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -92,20 +93,37 @@ async def main():
     await serving
 asyncio.run(main())
 """
-UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "profiles", "refusals", "restarts"}
+MIDDLEWARE = {f"mcpio.app.middleware{name}" for name in ("", ".limiting", ".retrying")}
+UNUSED = {f"mcpio.{name}" for name in ("backoff", "profiles", "refusals", "restarts")}
 TASKS = {
-    "app.peer_tasks.handle",
-    "app.peer_tasks.watch",
-    "app.peer_tasks.support",
-    "app.bell",
-    "engine.outgoing_tasks",
-    "types.tasks",
+    *(f"mcpio.app.tasks.{name}" for name in ("extension", "following", "receiver", "requester", "running")),
+    *(f"mcpio.engine.{name}" for name in ("outgoing_tasks", "task_machine", "task_records")),
+    *(f"mcpio.types.{name}" for name in ("task_extension", "tasks")),
 }
+RESERVED = MIDDLEWARE | UNUSED | TASKS
 
 
-@pytest.mark.parametrize("program", [APPLICATION, ON_ASYNCIO], ids=["trio", "asyncio"])
+def test_modules_that_programs_do_not_load_exist() -> None:
+    assert not [name for name in RESERVED if find_spec(name) is None]
+
+
+PROGRAMS = pytest.mark.parametrize("program", [APPLICATION, ON_ASYNCIO], ids=["trio", "asyncio"])
+
+
+@PROGRAMS
 def test_tool_call_loads_no_middleware_refusals_or_tasks(program: str) -> None:
-    assert not {f"mcpio.{name}" for name in UNUSED | TASKS} & _loaded(program)
+    sessions = program.replace("memory_client(server)", 'memory_client(server, era="handshake")')
+    sessions = sessions.replace("open_streams(*near)", 'open_streams(*near, era="handshake")')
+    assert sessions != program
+    assert not RESERVED & _loaded(sessions)
+
+
+@PROGRAMS
+def test_stateless_tool_call_loads_no_refusals_or_tasks(program: str) -> None:
+    # Rounds of questions and cached results are layers around a request, as middleware is.
+    loaded = _loaded(program)
+    assert "mcpio.engine.stateless" in loaded
+    assert not (RESERVED - {"mcpio.app.middleware"}) & loaded
 
 
 def test_asyncio_driver_loads_no_trio() -> None:

@@ -122,7 +122,7 @@ def test_unknown_transport_carries_a_conversation(pair: Callable[[], Ends]) -> N
         near, far = pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, server, far)
-            async with open_transport(near, roots=[], on_log=heard.append) as client:
+            async with open_transport(near, roots=[], on_log=heard.append, era="handshake") as client:
                 assert (await client.call_tool("coo", {"times": 3})).text == "3 roots: []"
         assert len(heard) == 3
 

@@ -69,7 +69,7 @@ async def near_client(
     ``use`` is what the client does; without it, nothing, until the connection is over. ``fields`` are those of the
     answer, and ``options`` those of ``open_websocket``.
     """
-    given = {"options": Options(limits=LIMITS)} | options
+    given: dict[str, Any] = {"options": Options(limits=LIMITS), "era": "handshake"} | options
 
     async def call(url: str) -> None:
         async with open_websocket(url, **given) as client:

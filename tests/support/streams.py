@@ -150,7 +150,7 @@ async def raw_server(*, narrow: bool = False, **options: Any) -> AsyncIterator[t
     raw = Raw(far)
     greeting = asyncio.ensure_future(raw.greet())
     try:
-        async with open_streams(*near, **options) as client:
+        async with open_streams(*near, **{"era": "handshake", **options}) as client:
             await greeting
             yield raw, client
     finally:

@@ -140,7 +140,7 @@ class Mine:
         self.connect(**(link or {}))
 
     def connect(self, **options: Any) -> Wire:
-        self.link = Link(self.server, **options)
+        self.link = Link(self.server, **{"era": "handshake", **options})
         self.wire = Wire(self.link)
         return self.wire
 

@@ -6,7 +6,7 @@ import pytest
 
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
-from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2024_11_05, REV_2025_03_26
+from mcpio.revisions import LATEST_HANDSHAKE, REV_2024_11_05, REV_2025_03_26, REVISIONS
 from mcpio.testing import ScriptError, parse_script, read_script
 from mcpio.testing.script import (
     Act,
@@ -61,7 +61,7 @@ def test_setup_is_optional() -> None:
     script = parse_script("")
     assert (script.requirements, script.revisions, script.steps) == ((), (LATEST_HANDSHAKE,), ())
     assert script.engines == (frozenset([CLIENT]), frozenset([SERVER]), frozenset([CLIENT, SERVER]))
-    assert script.setups[SERVER].options.revisions == HANDSHAKE_REVISIONS
+    assert script.setups[SERVER].options.revisions == REVISIONS
 
 
 def test_script_read_from_a_file(tmp_path: Path) -> None:

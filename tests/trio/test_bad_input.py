@@ -55,7 +55,7 @@ def test_a_child_that_floods_is_answered_all_the_same(flood: str) -> None:
     source = f"greet()\nid = next_id()\n{flood}\nanswer(id, {{'content': []}})\nsys.stdin.read()"
 
     async def main() -> None:
-        async with open_stdio(child(source), stderr="capture") as client:
+        async with open_stdio(child(source), stderr="capture", era="handshake") as client:
             assert (await client.call_tool("any", timeout=20)).content == ()
             assert len(client.child.stderr_tail) <= 8192
 
@@ -67,7 +67,7 @@ def test_a_child_that_never_answers_a_call_costs_that_call() -> None:
     source = "greet()\nnext_id()\nnext_id()\nanswer(next_id(), {})\nsys.stdin.read()"
 
     async def main() -> None:
-        async with open_stdio(child(source)) as client:
+        async with open_stdio(child(source), era="handshake") as client:
             with pytest.raises(RequestTimeout, match=r"^tools/call: no answer within 0\.1 s$"):
                 await client.call_tool("any", timeout=0.1)
             await client.ping(timeout=20)
@@ -90,7 +90,7 @@ def test_a_child_that_never_answers_a_call_costs_that_call() -> None:
 def test_a_child_that_never_shakes_hands(source: str, said: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(child(source), options=Options(initialize_timeout=0.5)):
+            async with open_stdio(child(source), options=Options(initialize_timeout=0.5), era="handshake"):
                 pytest.fail("there was no handshake")
         assert str(caught.value) == f"the handshake failed: initialize: no answer within 0.5 s{said}"
 
@@ -101,7 +101,7 @@ def test_a_child_that_never_shakes_hands(source: str, said: str) -> None:
 def test_program_that_is_not_a_server_raises_connect_failed() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(["echo", "hello"]):
+            async with open_stdio(["echo", "hello"], era="handshake"):
                 pytest.fail("there was no handshake")
         assert str(caught.value) == (
             "the handshake failed: initialize: the connection ended (closed by the peer); "
@@ -122,7 +122,7 @@ DEATHS = {
 @pytest.mark.parametrize(("source", "how"), DEATHS.values(), ids=DEATHS)
 def test_a_child_that_dies(source: str, how: str) -> None:
     async def main() -> None:
-        async with open_stdio(child("greet()\n" + source), close_grace=0.1) as client:
+        async with open_stdio(child("greet()\n" + source), close_grace=0.1, era="handshake") as client:
             with pytest.raises(ConnectionLost) as caught:
                 await client.call_tool("any", timeout=20)
             assert str(caught.value) == (
@@ -135,7 +135,7 @@ def test_a_child_that_dies(source: str, how: str) -> None:
 @on_posix
 def test_a_child_that_dies_between_calls() -> None:
     async def main() -> None:
-        async with open_stdio(child("greet()")) as client:
+        async with open_stdio(child("greet()"), era="handshake") as client:
             await client.driver.wait_closed()
             with pytest.raises(NoBackChannel, match=r"^the connection is closed: '.*' exited with status 0$"):
                 await client.call_tool("any")

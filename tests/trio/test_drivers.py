@@ -111,7 +111,7 @@ def test_a_client_for_the_length_of_a_block(make: Callable[[], tuple[Any, Any]])
     async def main() -> None:
         near, far = make()
         async with served(far):
-            async with open_transport(near) as client:
+            async with open_transport(near, era="handshake") as client:
                 assert client.server.info.name == "drivers"
                 assert await says(client, "é\u2028\n" * 50_000) == "é\u2028\n" * 50_000
                 with trio.move_on_after(0.01):
@@ -203,7 +203,7 @@ def test_serve_under_start_gives_the_session() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
             session: Session = await nursery.start(serve, server, far)
-            async with open_transport(near) as client:
+            async with open_transport(near, era="handshake") as client:
                 await client.ping()
                 assert session in server.sessions
                 assert session.connection.peer is not None
@@ -246,7 +246,7 @@ def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery, trio.open_nursery() as serving:
             session: Session = await serving.start(serve, server, far)
-            client = await connect(near, nursery=nursery)
+            client = await connect(near, nursery=nursery, era="handshake")
             nursery.start_soon(call, client)
             await trio.testing.wait_all_tasks_blocked()
             assert states == ["the state"]
@@ -325,7 +325,7 @@ def test_a_block_cannot_be_entered_twice() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with served(far):
-            opened = open_transport(near)
+            opened = open_transport(near, era="handshake")
             async with opened as client:
                 with pytest.raises(RuntimeError, match="this context manager is in use"):
                     await opened.__aenter__()
@@ -431,7 +431,7 @@ def test_unanswered_handshake_fails_and_closes_the_transport() -> None:
 def test_a_call_that_fails_leaves_a_callers_nursery_as_any_exception_does() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
-        async with served(far), open_transport(near) as client:
+        async with served(far), open_transport(near, era="handshake") as client:
             with pytest.RaisesGroup(RequestError):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(client.call_tool, "none")

@@ -51,7 +51,7 @@ def test_too_large_tool_result_becomes_an_error_result_and_the_session_continues
 
 def test_any_other_large_result_is_an_error_of_its_request(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with memory_client(a_server()) as client:
+        async with memory_client(a_server(), era="handshake") as client:
             with pytest.raises(RequestError, match="The result is too large"):
                 await client.read_resource("large://it")
             await client.ping()
@@ -131,7 +131,7 @@ def test_a_call_that_waits_to_be_sent_has_its_timeout_and_may_be_cancelled() -> 
         limits = Limits(queued_bytes=2000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, a_server(), theirs)
-            client = await connect(ours, nursery=nursery, options=Options(limits=limits))
+            client = await connect(ours, nursery=nursery, options=Options(limits=limits), era="handshake")
             ours.send_stream.send_all_hook = trio.sleep_forever
             for _ in range(3):
                 nursery.start_soon(partial(client.call_tool, "text", {"size": 1, "padding": "x" * 500}, timeout=None))

@@ -56,7 +56,7 @@ def test_a_conversation() -> None:
     logs: list[LoggingMessageNotification] = []
 
     async def main() -> None:
-        async with memory_client(a_server(), on_log=logs.append) as client:
+        async with memory_client(a_server(), on_log=logs.append, era="handshake") as client:
             assert client.server.info.name == "memory"
             assert {tool.name async for tool in client.tools()} == {"echo", "never_ends", "count"}
             assert (await client.call_tool("echo", {"text": "hi"})).content == (TextContent("hi"),)
@@ -91,7 +91,7 @@ def test_deadlines_of_both_sides_that_come_at_once() -> None:
                 seen.append(str(error))
                 raise
 
-        async with memory_client(server, sampling=sample) as client:
+        async with memory_client(server, sampling=sample, era="handshake") as client:
             with pytest.raises(RequestTimeout, match="tools/call: no answer within 5 s"):
                 await client.call_tool("ask", timeout=5)
             await client.ping()
@@ -113,7 +113,7 @@ def test_a_handler_that_never_ends_does_not_keep_the_block(end: str) -> None:
             lost.append(error.reason)
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery, memory_client(server) as client:
+        async with trio.open_nursery() as nursery, memory_client(server, era="handshake") as client:
             nursery.start_soon(call, client)
             await trio.testing.wait_all_tasks_blocked()
             (session,) = server.sessions
@@ -181,7 +181,7 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
 
 def test_invalid_grace_raises_local_protocol_error() -> None:
     async def main() -> None:
-        async with memory_client(a_server()) as client:
+        async with memory_client(a_server(), era="handshake") as client:
             with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
                 client.close(-1)
             await client.ping()
@@ -253,7 +253,7 @@ def test_an_option_that_there_is_not_is_refused() -> None:
 def test_a_session_that_fails_ends_the_conversation_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         server = a_server()
-        async with memory_client(server) as client:
+        async with memory_client(server, era="handshake") as client:
             (session,) = server.sessions
 
             def broken(event: object) -> None:
@@ -271,7 +271,7 @@ def test_a_session_that_fails_ends_the_conversation_and_nothing_else(caplog: pyt
 def test_one_server_serves_several_memory_clients() -> None:
     async def main() -> None:
         server = a_server()
-        async with memory_client(server) as first, memory_client(server) as second:
+        async with memory_client(server, era="handshake") as first, memory_client(server, era="handshake") as second:
             assert len(server.sessions) == 2
             await first.call_tool("echo", {"text": "a"})
             await second.call_tool("echo", {"text": "b"})

@@ -123,7 +123,7 @@ def test_subscriptions_and_the_log_level_are_restored(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)
         await place.begin(make_server())
-        async with open_unix(place.path, reconnect=POLICY, on_log=heard.append) as client:
+        async with open_unix(place.path, reconnect=POLICY, on_log=heard.append, era="handshake") as client:
             await client.set_log_level("error")
             await client.subscribe_resource("r://1")
             await client.subscribe_resource("r://2")
@@ -142,7 +142,7 @@ def test_failure_to_restore_is_reported(tmp_path: Path, caplog: pytest.LogCaptur
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)
         await place.begin(make_server())
-        async with open_unix(place.path, reconnect=POLICY) as client:
+        async with open_unix(place.path, reconnect=POLICY, era="handshake") as client:
             await client.subscribe_resource("r://1")
             await place.end()
             other = Server("other", "1.0")
@@ -212,7 +212,7 @@ def test_each_loss_is_passed_to_a_function_or_logged(
         place, server = Place(nursery, tmp_path), make_server()
         await place.begin(server)
         callback = (lambda: losses.append(1)) if hears else None
-        async with open_unix(place.path, reconnect=POLICY, on_session_lost=callback) as client:
+        async with open_unix(place.path, reconnect=POLICY, on_session_lost=callback, era="handshake") as client:
             for _ in range(2):
                 server.sessions[0].close()
                 await until(lambda: not server.sessions)
@@ -322,7 +322,7 @@ def test_a_server_that_is_silent_is_left_for_a_new_connection(tmp_path: Path) ->
 
         held: list[trio.SocketStream] = []
         nursery.start_soon(answer_once)
-        async with open_unix(path, reconnect=POLICY, options=options) as client:
+        async with open_unix(path, reconnect=POLICY, options=options, era="handshake") as client:
             await until(lambda: len(came) >= 3)
             assert client.ended is None
         nursery.cancel_scope.cancel()

@@ -83,12 +83,14 @@ async def over_streams(**options: Any) -> AsyncIterator[Client]:
     near, far = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve, server, far)
-        async with open_transport(near, **options) as client:
+        async with open_transport(near, **options, era="handshake") as client:
             yield client
 
 
 over_each = pytest.mark.parametrize(
-    "connected", [over_streams, lambda **options: memory_client(server, **options)], ids=["streams", "memory"]
+    "connected",
+    [over_streams, lambda **options: memory_client(server, **options, era="handshake")],
+    ids=["streams", "memory"],
 )
 
 

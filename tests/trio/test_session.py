@@ -139,7 +139,7 @@ def test_a_cancelled_caller_tears_no_message(turns: int) -> None:
         raw = Raw(trio.StapledStream(far.send_stream, ByThrees(far.receive_stream)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(raw.greet)
-            async with open_transport(near) as client, trio.open_nursery() as calls:
+            async with open_transport(near, era="handshake") as client, trio.open_nursery() as calls:
                 await raw.has_greeted.wait()
                 nursery.start_soon(read_all, raw)
                 calls.start_soon(client.call_tool, "slow", {"text": "x" * 100})
@@ -160,7 +160,7 @@ def test_a_cancelled_caller_tears_no_message(turns: int) -> None:
 @pytest.mark.req("TIME-01", "TIME-02")
 def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
     async def main() -> None:
-        async with raw_server() as (raw, client):
+        async with raw_server(era="handshake") as (raw, client):
             began = trio.current_time()
             with pytest.raises(RequestTimeout, match=r"^tools/call: no answer within 3 s$"):
                 await client.call_tool("slow", timeout=3)
@@ -177,7 +177,7 @@ def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
 @pytest.mark.req("TIME-03")
 def test_progress_puts_off_the_idle_limit_but_not_the_total() -> None:
     async def main() -> None:
-        async with raw_server() as (raw, client), trio.open_nursery() as nursery:
+        async with raw_server(era="handshake") as (raw, client), trio.open_nursery() as nursery:
 
             async def report() -> None:
                 request = await raw.receive()
@@ -328,7 +328,7 @@ def test_handlers_in_threads_do_not_hold_up_the_others() -> None:
         release.set()
 
     async def main() -> None:
-        async with conversation(server) as client, trio.open_nursery() as nursery:
+        async with conversation(server, era="handshake") as client, trio.open_nursery() as nursery:
             seen: list[Any] = []
 
             async def call() -> None:
@@ -354,7 +354,7 @@ def test_a_cancelled_thread_is_abandoned() -> None:
         release.wait()
 
     async def main() -> None:
-        async with conversation(server) as client:
+        async with conversation(server, era="handshake") as client:
             with trio.move_on_after(0.01) as scope:
                 await client.call_tool("waits")
             assert scope.cancelled_caught

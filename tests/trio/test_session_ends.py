@@ -77,7 +77,7 @@ def test_a_transport_that_raises_is_a_lost_connection_with_a_cause(
             with pytest.raises(
                 ConnectFailed, match=r"^the handshake failed: initialize: the connection ended \(the channel broke\)"
             ) as caught:
-                await connect(Odd(**{where: raising(error)}), nursery=nursery)
+                await connect(Odd(**{where: raising(error)}), nursery=nursery, era="handshake")
             assert isinstance(caught.value.__cause__, ConnectionLost)
             assert caught.value.__cause__.__cause__ is error
 
@@ -137,7 +137,7 @@ def test_messages_before_the_peers_end_are_handled() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(greet)
-            async with open_transport(trio.StapledStream(near, heard)) as client:
+            async with open_transport(trio.StapledStream(near, heard), era="handshake") as client:
 
                 async def ask() -> None:
                     answers.append(await client.call_tool("first"))
@@ -164,7 +164,7 @@ async def connected(**options: Any) -> AsyncIterator[tuple[Client, trio.Nursery]
     near, far = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve, a_server(), far)
-        yield await connect(near, nursery=nursery, **options), nursery
+        yield await connect(near, nursery=nursery, **options, era="handshake"), nursery
 
 
 def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
@@ -350,7 +350,7 @@ def test_a_cancelled_block_does_not_wait_long_for_a_peer_that_reads_nothing(read
         async with trio.open_nursery() as nursery:
             nursery.start_soon(greet, far)
             with trio.move_on_after(1):
-                async with open_transport(near) as client:
+                async with open_transport(near, era="handshake") as client:
                     await client.call_tool("never_ends")
         assert 1 <= trio.current_time() <= 1.5
 

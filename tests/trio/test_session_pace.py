@@ -141,7 +141,7 @@ def test_after_each_read_one_message_goes_out_at_once_and_those_behind_it_togeth
         stream = Recording(near, far.receive_stream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, a_server(), far)
-            async with open_transport(stream) as client, trio.open_nursery() as callers:
+            async with open_transport(stream, era="handshake") as client, trio.open_nursery() as callers:
                 await trio.testing.wait_all_tasks_blocked()
                 stream.writes.clear()
                 for _ in range(4):

@@ -43,7 +43,7 @@ async def begin(mine: Mine) -> str:
     near, far = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve(mine.server, far, principal="ada"))
-        async with open_transport(near) as client:
+        async with open_transport(near, era="handshake") as client:
             task = await client.start_task(CallToolRequest("dig"))
             task.owned = False
             await trio.testing.wait_all_tasks_blocked()
@@ -56,7 +56,7 @@ async def look(mine: Mine, id: str, *, fetch: bool = False) -> Any:
     found: Any = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve(mine.server, far, principal="ada"))
-        async with open_transport(near) as client:
+        async with open_transport(near, era="handshake") as client:
             found = await (client.task_result(id) if fetch else client.get_task(id))
     return found
 
@@ -117,7 +117,7 @@ def test_a_store_knows_how_its_tasks_ended(tmp_path: Path, resume: bool) -> None
 def test_unfetched_task_expires() -> None:
     async def main() -> None:
         mine = Mine()
-        async with memory_client(mine.server) as client:
+        async with memory_client(mine.server, era="handshake") as client:
             task = await client.start_task(CallToolRequest("dig"), ttl=30)
             task.owned = False
             await trio.sleep(29)

@@ -26,9 +26,6 @@ KEEP: Final = 60.0
 RECEIVE_SIZE: Final = 65536
 """Bytes requested by one read."""
 
-SAFE: Final = ("GET", "DELETE")
-"""The methods that may be repeated when it is unknown whether the request arrived."""
-
 
 @attrs.frozen(kw_only=True)
 class HttpClientTimeouts:
@@ -270,7 +267,7 @@ class _PooledConnection:
         try:
             await self._exchange(stream, exchange)
         except self._cut_off:
-            if self._has_response or (self._is_sent and exchange.head.method not in SAFE):
+            if self._has_response or (self._is_sent and not exchange.head.may_repeat):
                 raise
             return False
         return True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -17,7 +17,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
-from mcpio.errors import LocalProtocolError
+from mcpio.errors import ConnectFailed, LocalProtocolError
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -28,10 +28,13 @@ __all__ = [
     "ConnectOptions",
     "ServerSetupOptions",
     "SessionSetup",
+    "open_in_either_era",
     "prepare_client",
     "prepare_server",
     "split_options",
 ]
+
+T = TypeVar("T")
 
 
 class _Options(TypedDict, total=False):
@@ -118,6 +121,21 @@ def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
     check_options(options, ConnectOptions.__annotations__)
     of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
     return of_client, {name: value for name, value in options.items() if name not in of_client}
+
+
+async def open_in_either_era(start: Callable[[dict[str, Any]], Awaitable[T]], options: Mapping[str, Any]) -> T:
+    """Return what ``start`` makes of the options: a client with a connection of its own.
+
+    Some servers of the handshake era end at the first message that is not ``initialize``. Where the connection ends
+    while the server is asked for its era, ``start`` is called again for a connection that begins with the handshake.
+    Raises what ``start`` raises.
+    """
+    try:
+        return await start(dict(options))
+    except ConnectFailed as error:
+        if not error.era_probe or options.get("connection") is not None:
+            raise
+    return await start({**options, "era": "handshake"})
 
 
 def _saved(options: Any) -> SavedSession | None:

@@ -223,7 +223,8 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
 
 def _is_stateless(options: Options | None) -> bool:
     """Return whether a client with these options may speak a revision without sessions."""
-    return bool((options or Options()).stateless_revisions)
+    chosen_options = options or Options()
+    return chosen_options.era != "handshake" and bool(chosen_options.stateless_revisions)
 
 
 def _engine_options(options: ClientOptions) -> Options | None:
@@ -352,6 +353,9 @@ class Client(Session):
         self.driver.wake()
         outcome = await waiter.outcome.wait()
         if isinstance(outcome, Negotiated):
+            if self.era is Era.STATELESS and self._on_log is not None and self.connection.log_level is None:
+                # As in a session, whose server sends all messages until it is told a level.
+                self.connection.log_level = "debug"
             self._begin_listening()
             return
         failure = outcome.error
@@ -711,10 +715,24 @@ class Client(Session):
         if self.connection.revision is not self._settled:
             self._settle_layers()
         if self._cache is not None and request.__class__ is CallToolRequest:
-            from mcpio.app.tasks.following import to_the_end
-
-            return to_the_end(self._watch_tasks, self._send, request, **how)
+            return self._send_to_the_end(request, **how)
         return self._send(request, **how)
+
+    async def _send_to_the_end(
+        self,
+        request: CallToolRequest,
+        *,
+        timeout: Timeout | float | None | Default,
+        related_to: IncomingId | None,
+        **how: Any,
+    ) -> Any:
+        """Call a tool, and follow the task by which a stateless server may answer; both have ``timeout``."""
+        answer = await self._send(request, timeout=timeout, related_to=related_to, **how)
+        if isinstance(answer, CallToolResult):
+            return answer
+        from mcpio.app.tasks.following import to_the_end
+
+        return await to_the_end(self._watch_tasks, request, answer, timeout=timeout, related_to=related_to)
 
     def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
         """Send a request as ``request`` does, and return a ``CreatedTask`` as it is."""

@@ -102,7 +102,7 @@ def resume(
         connection.cancel_request(id, "nobody waits for it any more")
     for request in connection.unanswered:
         message = running.get(str(int(request.id)))
-        event = _received(connection, request, message) if unanswered == "again" and message is not None else None
+        event = _received(request, message) if unanswered == "again" and message is not None else None
         if event is None:
             data = {"reason": "interrupted"}
             connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
@@ -116,21 +116,20 @@ def check_unanswered(policy: UnansweredPolicy) -> None:
         raise ValueError(f"unanswered must be 'again' or 'fail', not {policy!r:.100}")
 
 
-def _received(connection: Connection, request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
+def _received(request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
     """Return the event of a request in the snapshot, ``None`` if it can no longer be decoded."""
-    # Requests run only in a session, so both are set.
-    revision: Any = connection.revision
-    peer: Any = connection.peer
+    came = request.context
     params = dict(message.get("params", {}))
     method = METHODS.get(request.method)
     try:
         payload = (
             CustomRequest(request.method, params)
             if method is None
-            else codec(revision).decode(params, method.params_type)
+            else codec(came.revision).decode(params, method.params_type)
         )
     except InvalidMessage:
         return None
-    principal: Hashable = getattr(connection, "principal", None)
-    context = RequestContext(revision.era, revision, peer.capabilities, peer.info, None, principal, request.via)
+    context = RequestContext(
+        came.era, came.revision, came.capabilities, came.info, came.log_level, came.principal, request.via
+    )
     return RequestReceived(request.id, payload, context, {"method": request.method, **message}, False)

@@ -101,7 +101,9 @@ class Subscription:
 
     def begin(self) -> None:
         """Acknowledge the request: nothing that happens from here on is missed (SUB-02)."""
-        self._scope.session.connection.acknowledge(self._scope.id, self._honoured)
+        connection = self._scope.session.connection
+        if not connection.is_acknowledged(self._scope.id):  # as one from a snapshot was
+            connection.acknowledge(self._scope.id, self._honoured)
         self.driver.wake()
         self._server.audience.add(self, _topics_of(self._honoured))
         self._is_begun = True

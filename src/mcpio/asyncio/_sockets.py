@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.sockets.client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
 from mcpio._drivers.stream_adapter import StreamAdapter
 from mcpio._drivers.websocket.client import WebSocketConnectOptions, websocket_connector
@@ -112,6 +113,12 @@ def _to_websocket(url: str, given: dict[str, Any], loop: EventLoop) -> SocketCon
 async def _start(make: MakeConnector, group: asyncio.TaskGroup | None, options: Mapping[str, Any]) -> Started[Client]:
     given = dict(options)
     connector = make(given, AsyncioEventLoop())
+    return await open_in_either_era(lambda options: _connect(connector, group, options), given)
+
+
+async def _connect(
+    connector: SocketConnector[Any], group: asyncio.TaskGroup | None, given: dict[str, Any]
+) -> Started[Client]:
     adapter, make_client = await connector.client(given)
 
     def abort() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from mcpio._checks import check_options
 from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.reconnecting import lasting_client
-from mcpio._drivers.setup import ServerSetupOptions
+from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
 from mcpio._drivers.stdio.claim import claim_stdio
 from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
@@ -91,7 +91,10 @@ async def _start(
     argv: Sequence[str], group: asyncio.TaskGroup | None, options: Mapping[str, Any]
 ) -> Started[StdioClient]:
     check_options(options, StdioOptions.__annotations__)
-    given: dict[str, Any] = dict(options)
+    return await open_in_either_era(lambda given: _connect(argv, group, given), options)
+
+
+async def _connect(argv: Sequence[str], group: asyncio.TaskGroup | None, given: dict[str, Any]) -> Started[StdioClient]:
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
     policy = given.pop("restart", None)
     children, loop = _Children(argv, of_process), AsyncioEventLoop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
+
+import attrs
 
 from mcpio.codec import codec
 from mcpio.engine.connection import Connection
@@ -56,12 +58,16 @@ from mcpio.types.logging import LOGGING_LEVELS
 from mcpio.types.meta import META_SUBSCRIPTION_ID
 from mcpio.types.subscriptions import SubscriptionsAcknowledgedNotification
 
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import SessionState
+
 __all__ = ["ClientConnection"]
 
 
 class ClientConnection(Connection):
-    """A client: it opens with ``send_initialize``, and may send requests once ``Negotiated`` was reported.
+    """A client: it opens with ``negotiate``, and may send requests once ``Negotiated`` was reported.
 
+    ``send_initialize`` opens with a handshake, without finding out the era of the server.
     Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
     """
@@ -108,10 +114,13 @@ class ClientConnection(Connection):
         if level is not None and level not in LOGGING_LEVELS:
             raise LocalProtocolError(f"a log level is one of {', '.join(LOGGING_LEVELS)}, not {level!r:.60}")
         self._handshake.log_level = level
+        if self._observers:
+            self._tell_call("log_level", level=level)
 
     def negotiate(self, now: float, *, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None) -> None:
         """Open the conversation as ``Options.era`` says: find out whether the server needs a handshake, and settle it.
 
+        After a lost session, a server that needed a handshake is not asked again, but opened with one.
         One ``Negotiated`` with ``cookie`` follows, or a ``RequestFailed`` and the end of the connection. Raises as
         ``send_initialize``. Drain the events, write the chunks, re-arm the deadline.
         """
@@ -120,12 +129,16 @@ class ClientConnection(Connection):
         if options.era == "handshake" or not revisions:
             self.send_initialize(now, timeout=timeout, cookie=cookie)
             return
-        self._check_send(Input.SEND_DISCOVER, None)
-        self._opening = _Opening(
-            cookie, self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
-        )
-        self._advance(now)
-        self._probe(revisions[0], self._opening)
+        is_known = self.era is Era.HANDSHAKE and self._may_initialize
+        self._check_send(Input.SEND_INITIALIZE if is_known else Input.SEND_DISCOVER, None)
+        limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
+        self._opening = opening = _Opening(cookie, limit)
+        if is_known:
+            # Should it have become a stateless one, its refusal of ``initialize`` says so.
+            self._send_initialize(now, limit, cookie)
+        else:
+            self._advance(now)
+            self._probe(revisions[0], opening)
         if self._observers:
             self._tell_call("negotiate", timeout=timeout, cookie=cookie)
 
@@ -159,7 +172,7 @@ class ClientConnection(Connection):
         self._step(Input.SEND_DISCOVER)
         # Over HTTP silence says nothing of the era (ERA-07).
         falls_back = self._may_initialize and not self.over_http
-        limit = Timeout(options.probe_timeout) if falls_back else opening.timeout
+        limit = _shorter(options.probe_timeout, opening.timeout) if falls_back else opening.timeout
         id, method = self._outgoing.next_id, METHODS["server/discover"]
         opening.id = id
         request, text = self._new_request(id, method.name, method, {}, opening.cookie, None, progress=False)
@@ -235,6 +248,40 @@ class ClientConnection(Connection):
         if self._observers:
             self._tell_call("release")
 
+    # Snapshots
+
+    def _save(self, now: float) -> SessionState:
+        state, opening = super()._save(now), self._opening
+        if isinstance(self._handshake, StatelessClient):
+            state = attrs.evolve(state, log_level=self._handshake.log_level)
+        if opening is None or self.phase not in (Phase.DISCOVERING, Phase.INITIALIZING):
+            return state
+        from mcpio.engine.snapshot import OpeningState
+
+        probed = None if opening.id is None else self._dialogue.codec.revision.name
+        id = next(each.id for each in self._outgoing if each.name in ("initialize", "server/discover"))
+        total, idle = opening.timeout.total, opening.timeout.idle
+        saved = OpeningState(probed=probed, id=int(id), again=opening.again, total=total, idle=idle)
+        return attrs.evolve(state, opening=saved)
+
+    def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
+        opening = state.opening
+        if state.is_stateless:
+            name = state.revision if opening is None else opening.probed
+            spoken = {revision.name: revision for revision in self._options.stateless_revisions}
+            if name not in spoken:
+                raise LocalProtocolError(f"the snapshot is of {name}: options= must have that revision")
+            session = self._handshake = self._stateless_session(spoken[name])
+            session.log_level = state.log_level
+            state = attrs.evolve(state, log_level=None)
+        super()._load(state, now, principal)
+        if opening is not None:
+            cookie = next(each.cookie for each in state.outgoing if each.id == opening.id)
+            self._opening = _Opening(cookie, Timeout(opening.total, opening.idle))
+            self._opening.again = opening.again
+            if opening.probed is not None:
+                self._opening.id = OutgoingId(opening.id)
+
     # With Options.reopens the end of a channel, or of a silent peer, is the end of the session only
 
     def _lose_channel(self, cause: BaseException | None) -> None:
@@ -271,12 +318,11 @@ class ClientConnection(Connection):
             return
         self._outgoing.finish(request, what)
         if what is RequestInput.RECV_LOSS and isinstance(error, ConnectionLost):
-            lost = ConnectFailed(
-                f"the connection ended while the server was asked for its era: {error}", era_probe=True
-            )
-            lost.__cause__ = error
             self._opening = None
-            self._events.append(RequestFailed(request.id, lost, request.cookie, raw))
+            if not self.over_http:
+                said = f"the connection ended while the server was asked for its era: {error}"
+                error = _because(ConnectFailed(said, era_probe=self._may_initialize), error)
+            self._events.append(RequestFailed(request.id, error, request.cookie, raw))
             return
         self._judge(error, request, opening, raw)
 
@@ -450,6 +496,17 @@ class ClientConnection(Connection):
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
         self._events.append(VersionMismatched(requested, offered))
         self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)
+
+
+def _because(error: ConnectFailed, cause: McpError) -> ConnectFailed:
+    error.__cause__ = cause
+    return error
+
+
+def _shorter(probe: float | None, opening: Timeout) -> Timeout:
+    """Return the timeout of a probe: its own, but no more than that of the opening."""
+    total = min((each for each in (probe, opening.total) if each is not None), default=None)
+    return Timeout(total, opening.idle)
 
 
 class _Opening:

@@ -91,7 +91,7 @@ from mcpio.events import (
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
 from mcpio.methods import METHODS, Kind, Method, declares
-from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
+from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
@@ -112,7 +112,6 @@ ANY: Final = object()
 _LOG: Final = "notifications/message"
 LISTEN: Final = "subscriptions/listen"
 _TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
-_HANDSHAKE: Final = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
 _AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
 
 # Looked up once, since every message needs them: before Python 3.12 an enumeration finds its members by a slow path.
@@ -685,7 +684,7 @@ class Connection:
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """The peer's requests that wait for an answer: after ``restore``, the caller must answer or fail them."""
-        return tuple(Unanswered(request.id, request.name, request.via) for request in self._incoming)
+        return tuple(Unanswered(each.id, each.name, each.via, each.context) for each in self._incoming)
 
     def is_pending(self, id: OutgoingId | IncomingId) -> bool:
         """Return whether a request has no outcome yet: one of our own, or one of the peer's by an ``IncomingId``."""
@@ -870,7 +869,7 @@ class Connection:
             # A closing session takes up nothing that its phase would decide.
             dialogue.phase = Phase.NEW if phase is Phase.CLOSING else phase
         if state.revision is not None:
-            revision = _HANDSHAKE[state.revision]
+            revision = self._dialogue.revision_of(state.revision)
             decode = codec(revision).decode
             peer = decode(state.peer_capabilities or {}, self._peer_capabilities_type)
             info = decode(state.peer_info or {}, Implementation)

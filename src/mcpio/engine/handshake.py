@@ -15,12 +15,14 @@ from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.events import RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.methods import Method
-from mcpio.revisions import LATEST_HANDSHAKE
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, Revision
 
 if TYPE_CHECKING:
     from mcpio.engine.dialect import DialectEncoder
 
 __all__ = ["Handshake", "created_task"]
+
+_BY_NAME: Final = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
 
 
 class Handshake:
@@ -53,6 +55,10 @@ class Handshake:
     def step(self, what: Input) -> None:
         """Move to the next phase. The caller has checked that a row exists."""
         self.phase = TABLE[self._role, self.phase, what]
+
+    def revision_of(self, name: str) -> Revision:
+        """Return the revision of a snapshot. Raises KeyError for one that the handshake cannot settle."""
+        return _BY_NAME[name]
 
     def settle(self, context: RequestContext, own: Capabilities) -> None:
         """Switch to the negotiated session; ``own`` are the capabilities of this side."""

@@ -11,7 +11,7 @@ import attrs
 from mcpio._checks import of_kind
 from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
 from mcpio.engine.limits import Limits, Timeout, seconds
-from mcpio.revisions import HANDSHAKE_REVISIONS, REVISIONS, Era, Revision
+from mcpio.revisions import REVISIONS, Era, Revision
 
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
@@ -55,7 +55,7 @@ def _sayable(_: object, __: object, profile: Profile | None) -> None:
 class Options:
     """Options of one side of a connection. The defaults are the official protocol in full."""
 
-    revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_known)
+    revisions: tuple[Revision, ...] = attrs.field(default=REVISIONS, validator=_known)
     """The revisions to speak, of either era. In the handshake a client requests the newest of that era; a server takes
     the requested one, or offers its newest. ``REV_2026_07_28`` needs no handshake."""
     era: Literal["auto", "stateless", "handshake"] = attrs.field(default="auto", validator=_era)

@@ -579,3 +579,5 @@ class Unanswered:
     """Its method."""
     via: Hashable
     """The exchange that brought it."""
+    context: RequestContext
+    """The context in which it came."""

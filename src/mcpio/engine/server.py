@@ -123,6 +123,11 @@ class ServerConnection(Connection):
             if self._observers:
                 self._tell_call("acknowledge", id=id, honoured=params["notifications"])
 
+    def is_acknowledged(self, id: IncomingId) -> bool:
+        """Return whether a subscription was acknowledged, as one from a snapshot may have been."""
+        request = self._incoming.get(id)
+        return request is not None and getattr(request.dialogue, "honoured", None) is not None
+
     # Stateless requests
 
     @property
@@ -140,7 +145,14 @@ class ServerConnection(Connection):
     ) -> tuple[Admission, IncomingDialogue | None, RequestContext | None] | None:
         # The era is that of the request, in any phase of the handshake (ERA-10, ERA-14): one that has an envelope, or
         # could have no other meaning, is stateless.
-        stateless, name = self._stateless, message.method
+        name = message.method
+        if name == "initialize" and self._options.handshake_revisions and not _has_envelope(message):
+            return super()._sort_out(message, row, via)
+        try:
+            stateless = self._stateless
+        except LocalProtocolError as fault:
+            self._refuse(message, _internal_error(fault), via)
+            return None
         if stateless is None or not (_has_envelope(message) or stateless.claims(name)):
             return super()._sort_out(message, row, via)
         try:
@@ -159,8 +171,13 @@ class ServerConnection(Connection):
             self._refuse(message, error, via)
             return None
         if name == "server/discover" and row.refusal is None:
+            try:
+                text = to_json(jsonrpc.encode_result, message.id, stateless.discovered(self.instructions))
+            except LocalProtocolError as fault:
+                self._refuse(message, _internal_error(fault), via)
+                return None
             self._events.append(Answered(name, None, message.raw, via))
-            self._answer(jsonrpc.encode_result(message.id, stateless.discovered(self.instructions)), via)
+            self._answer(text, via)
             return None
         dialogue: IncomingDialogue = stateless
         if name == LISTEN:
@@ -245,10 +262,7 @@ class ServerConnection(Connection):
             )
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
-            # This side declares something that cannot be encoded: not a fault of the peer's, nor its business.
-            failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
-            failure.__cause__ = fault
-            self._refuse(message, failure, via)
+            self._refuse(message, _internal_error(fault), via)
             return
         self._step(Input.RECV_INITIALIZE)
         if odd:
@@ -276,6 +290,13 @@ class ServerConnection(Connection):
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         self.principal, self.instructions = principal, state.instructions
         super()._load(state, now, principal)
+
+
+def _internal_error(fault: LocalProtocolError) -> RequestError:
+    """Return the answer where this side declares something that cannot be encoded: the reason is not for the peer."""
+    failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
+    failure.__cause__ = fault
+    return failure
 
 
 def _has_envelope(message: jsonrpc.Request) -> bool:

@@ -16,8 +16,9 @@ from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, tra
 
 from mcpio.errors import LocalProtocolError
 from mcpio.methods import METHODS, Kind
+from mcpio.revisions import Era, Revision
 
-__all__ = ["VERSION", "BatchState", "IncomingState", "OutgoingState", "SessionState", "dump", "load"]
+__all__ = ["VERSION", "BatchState", "IncomingState", "OpeningState", "OutgoingState", "SessionState", "dump", "load"]
 
 VERSION = 2
 """The newest version of the layout that this library reads. It is written where the state has parts of the stateless
@@ -80,6 +81,22 @@ class BatchState:
 
 
 @attrs.frozen(kw_only=True)
+class OpeningState:
+    """A client's opening that may still turn to the other era. The request that is under way is among the others."""
+
+    probed: str | None
+    """The revision that the server was asked for; ``None`` once ``initialize`` was sent."""
+    id: int
+    """The request that is under way."""
+    again: bool
+    """Whether the server refused a revision before."""
+    total: float | None
+    """The timeout of the opening."""
+    idle: float | None
+    """The timeout of the opening without progress."""
+
+
+@attrs.frozen(kw_only=True)
 class SessionState:
     """The whole state of a connection. Mappings are payloads in the wire form of ``revision``, or of the newest."""
 
@@ -108,6 +125,15 @@ class SessionState:
     dropped_logs: int
     tasks: list[OutgoingState] = attrs.Factory(list)
     batches: list[BatchState]
+    opening: OpeningState | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it is of a client that speaks a stateless revision, or asks for one."""
+        opening = self.opening
+        name = self.revision if opening is None or opening.probed is None else opening.probed
+        revision = None if name is None else Revision.parse(name)
+        return revision is not None and revision.era is Era.STATELESS
 
     @property
     def cookies(self) -> list[Any]:
@@ -126,7 +152,7 @@ class SessionState:
 def dump(state: SessionState) -> dict[str, Any]:
     """Return the snapshot: a mapping that JSON can hold."""
     values = attrs.asdict(state)
-    version = 1
+    version = 2 if state.is_stateless else 1
     for members in (values, *values["incoming"]):
         for name in _SINCE_2:
             if name in members and members[name] is None:
@@ -159,7 +185,7 @@ def load(snapshot: Any) -> SessionState:
     return state
 
 
-_SINCE_2 = ("envelope", "listening")
+_SINCE_2 = ("envelope", "listening", "opening")
 """The members that version 1 lacks."""
 
 _CONTAINERS = {
@@ -181,9 +207,12 @@ def _contradiction(state: SessionState) -> str | None:
     needs = {"NEW": False, "INITIALIZING": True, "OPERATING": True, "CLOSING": settled}
     if state.role == "client":
         # One that lost its session keeps what it knew of the server until the next handshake is over.
-        needs |= {"NEW": settled, "INITIALIZING": settled}
+        needs |= {"NEW": settled, "INITIALIZING": settled, "DISCOVERING": settled}
     if state.phase not in needs or needs[state.phase] != settled:
         return f"phase {state.phase:.30} of a {state.role:.30} {'with' if settled else 'without'} a revision"
+    fault = _contradiction_in_opening(state)
+    if fault is not None:
+        return fault
     for ids, following in (
         ([request.id for request in (*state.outgoing, *state.tasks)], state.next_outgoing),
         ([request.id for request in state.incoming], state.next_incoming),
@@ -205,6 +234,20 @@ def _contradiction(state: SessionState) -> str | None:
         return "a batch that waits for nothing of its own"
     keys = [(request.via, request.wire_id) for request in state.incoming]
     return "two of the peer's requests have one id" if len(set(keys)) < len(keys) else None
+
+
+def _contradiction_in_opening(state: SessionState) -> str | None:
+    opening = state.opening
+    if opening is None:
+        return "an opening without its request" if state.phase == "DISCOVERING" else None
+    phase, name = ("INITIALIZING", "initialize") if opening.probed is None else ("DISCOVERING", "server/discover")
+    if state.role != "client" or state.phase != phase:
+        return f"an opening by {name} in phase {state.phase:.30} of a {state.role:.30}"
+    if not any(request.id == opening.id and request.name == name for request in state.outgoing):
+        return "an opening without its request"
+    if opening.probed is not None and not state.is_stateless:
+        return f"an opening that asks for {opening.probed:.30}"
+    return None
 
 
 @cache

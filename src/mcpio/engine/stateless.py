@@ -11,7 +11,7 @@ from mcpio.engine.admission import Admission, admission, offered
 from mcpio.engine.envelope import EnvelopeReader
 from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent
 from mcpio.engine.options import Options
-from mcpio.engine.payloads import check_meta, encode, not_json
+from mcpio.engine.payloads import check_meta, encode, not_json, to_json
 from mcpio.engine.pending import IncomingRequest
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
@@ -66,7 +66,7 @@ class StatelessServer:
         self.capabilities = capabilities
         self._offered = offered(Role.SERVER, revision, capabilities)
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
-        self.form: Hashable = (revision, dumps(self._identity))
+        self.form: Hashable = (revision, to_json(dumps, self._identity))
         self.envelopes = EnvelopeReader(options.revisions)
 
     def claims(self, name: str) -> bool:

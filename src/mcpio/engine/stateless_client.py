@@ -58,6 +58,10 @@ class StatelessClient(Handshake):
         self.takes_tasks = False
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
 
+    def revision_of(self, name: str) -> Revision:
+        """Return the revision of a snapshot: the one that is spoken."""
+        return {self.codec.revision.name: self.codec.revision}[name]
+
     def discovered(self, result: DiscoverResult, own: ClientCapabilities) -> None:
         """Start operating, with the server's description; ``own`` are the capabilities of this side."""
         revision, info = self.codec.revision, server_info(result.meta, self.codec.revision)

@@ -57,6 +57,8 @@ class RequestHead:
     """The authenticated caller; ``None`` without authentication, ``Denied`` for one that was refused."""
     policy: HostPolicy | None = None
     """The ``Host`` and ``Origin`` values that are served where this came in; ``None`` for those of the options."""
+    may_repeat: bool = False
+    """For clients: whether to send it again, on another connection, if it is unknown whether it arrived."""
 
 
 @attrs.frozen

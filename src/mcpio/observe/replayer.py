@@ -255,6 +255,13 @@ def _adopt(connection: Connection, entry: Mapping[str, Any], now: float) -> _Out
     return _NOTHING
 
 
+def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client sets the level of its log messages")
+    connection.log_level = entry["level"]
+    return _NOTHING
+
+
 def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     connection.send_request(
         RawRequest(entry["method"], entry["params"]),
@@ -372,6 +379,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "send_initialize": _initialize,
     "negotiate": _negotiate,
     "adopt": _adopt,
+    "log_level": _set_log_level,
     "send_request": _ask,
     "send_batch": _ask_together,
     "fail_request": _fail,

@@ -72,6 +72,7 @@ def handshake(server: Server, **options: Any) -> Link:
         roots=[Root("file:///a")],
         capabilities=EVERYTHING,
         **options,
+        era="handshake",
     )
 
 
@@ -210,7 +211,7 @@ def test_missing_capability_is_an_error_to_stateless_clients() -> None:
         assert caught.value.data == {"requiredCapabilities": {"elicitation": {"form": {}}}}
 
     under_trio(main)
-    link = Link(server)
+    link = Link(server, era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.call("work")
 
@@ -218,7 +219,11 @@ def test_missing_capability_is_an_error_to_stateless_clients() -> None:
 def test_failed_question_fails_the_call() -> None:
     server, _ = shop()
     link = Link(
-        server, elicitation=cast("Any", lambda *_: 1 / 0), sampling=lambda *_: said("hi"), capabilities=EVERYTHING
+        server,
+        elicitation=cast("Any", lambda *_: 1 / 0),
+        sampling=lambda *_: said("hi"),
+        capabilities=EVERYTHING,
+        era="handshake",
     )
     with pytest.raises(RequestError, match="Internal error"):
         link.call("work")
@@ -276,7 +281,7 @@ def test_client_handlers_do_not_ask() -> None:
         await ctx.elicit(ELICIT)
         return "unreached"
 
-    link = Link(server, elicitation=cast("Any", lambda *_: InputRequired(state=b"")))
+    link = Link(server, elicitation=cast("Any", lambda *_: InputRequired(state=b"")), era="handshake")
     assert link.call("work").is_error
     assert any("InputRequired" in f"{error}" for error in link.errors)
 

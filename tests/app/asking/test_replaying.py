@@ -82,7 +82,12 @@ class World:
             return said("hello")
 
         link = Link(
-            self.server, elicitation=elicit, sampling=sample, roots=[Root("file:///a")], capabilities=EVERYTHING
+            self.server,
+            elicitation=elicit,
+            sampling=sample,
+            roots=[Root("file:///a")],
+            capabilities=EVERYTHING,
+            era="handshake",
         )
         text = link.text("work", **arguments)
         self.reports = link.reports

@@ -59,7 +59,7 @@ def asked(ask: Callable[[Context], Any], answer: Any, **options: Any) -> tuple[A
         seen.append(request)
         return answer
 
-    link = Link(server, elicitation=elicit, **{"capabilities": BOTH, **options})
+    link = Link(server, elicitation=elicit, **{"capabilities": BOTH, **options}, era="handshake")
     link.call("tool")
     return found[0], link, seen
 
@@ -78,7 +78,7 @@ def past_the_client(ask: Callable[[Context], Any], result: str) -> Any:
     async def never(*_: Any) -> Any:
         await link.runtime.one_shot().wait()
 
-    link = Link(server, elicitation=never, capabilities=BOTH)
+    link = Link(server, elicitation=never, capabilities=BOTH, era="handshake")
     link.start(link.client.call_tool("tool"))
     link.pair.server.receive_data(f'{{"jsonrpc":"2.0","id":1,"result":{result}}}\n'.encode(), link.pair.now)
     link.run()
@@ -286,7 +286,7 @@ def test_completion_before_the_answer_is_recorded() -> None:
         await leave.wait()
         return ElicitResult("accept")
 
-    link = Link(server, elicitation=elicit, capabilities=BOTH, on_notification=heard.append)
+    link = Link(server, elicitation=elicit, capabilities=BOTH, on_notification=heard.append, era="handshake")
     leave = link.runtime.one_shot()
     ask = link.start(link.client.call_tool("tool"))
     assert server.notify_elicitation_complete("1")

@@ -36,7 +36,9 @@ def agree(*_: Any) -> ElicitResult:
 def linked(server: Server, **options: Any) -> tuple[Link, list[Any]]:
     """Return a link to a client that takes web addresses, and what it hears."""
     heard: list[Any] = []
-    return Link(server, elicitation=agree, capabilities=WITH_URL, on_notification=heard.append, **options), heard
+    return Link(
+        server, elicitation=agree, capabilities=WITH_URL, on_notification=heard.append, **options, era="handshake"
+    ), heard
 
 
 def asking() -> Server:
@@ -178,7 +180,7 @@ def test_a_handler_asks_for_a_visit_first() -> None:
 @pytest.mark.req("ELIC-17")
 @pytest.mark.parametrize("capabilities", [None, ClientCapabilities(elicitation=ElicitationCapability(form={}))])
 def test_undeclared_url_elicitation_is_refused(capabilities: Any) -> None:
-    link = Link(asking(), elicitation=agree, capabilities=capabilities)
+    link = Link(asking(), elicitation=agree, capabilities=capabilities, era="handshake")
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.call("locked", ids=["a"])
     assert link.reports == ["the error for tools/call 'locked' cannot be sent"]
@@ -216,7 +218,7 @@ def test_urls_in_a_clients_answer_are_not_sent_back_to_the_client() -> None:
     def elicit(*_: Any) -> ElicitResult:
         raise RequestError(-32042, "no", {"elicitations": []})
 
-    link = Link(server, elicitation=elicit, capabilities=WITH_URL)
+    link = Link(server, elicitation=elicit, capabilities=WITH_URL, era="handshake")
     result = link.call("tool")
     assert result.is_error
     assert isinstance(result.content[0], TextContent)

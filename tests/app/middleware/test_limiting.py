@@ -178,7 +178,7 @@ def test_a_call_that_becomes_a_task_counts_once_for_its_rate_and_its_work_for_ho
         await ctx.session.driver.runtime.sleep(10)
         return "done"
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     first, second = (link.start(link.client.call_tool("work", task=True)) for _ in range(2))
     assert isinstance(second.error, RequestError)
     assert second.error.code == 1060
@@ -189,7 +189,7 @@ def test_a_call_that_becomes_a_task_counts_once_for_its_rate_and_its_work_for_ho
 
 
 def test_pings_are_not_counted() -> None:
-    link = Link(serving(RateLimit(1)), middleware=[RateLimit(1, per=for_all)])
+    link = Link(serving(RateLimit(1)), middleware=[RateLimit(1, per=for_all)], era="handshake")
     for _ in range(3):
         assert outcome(link, link.client.ping()) == 0
     assert outcomes(link, *"aa") == [0, 1057]
@@ -213,6 +213,7 @@ def test_a_client_limits_how_often_its_model_is_asked() -> None:
         server,
         sampling=lambda _, __: CreateMessageResult("assistant", TextContent("hi"), "m"),
         handler_middleware=[RateLimit(2, 60)],
+        era="handshake",
     )
     assert [link.text("ask") for _ in range(2)] == ["asked", "asked"]
     assert "Per-minute rate limit hit" in link.text("ask")

@@ -77,7 +77,7 @@ def test_middleware_stands_around_any_request_the_outermost_first() -> None:
     server.prompt(lambda: "hi", name="hi")
     server.resource("a:b", name="b")(lambda: "text")
     server.handlers["test/own"] = lambda _, __: {"x": 1}
-    link = Link(server)
+    link = Link(server, era="handshake")
     assert link.text("greet", who="Ada") == "Hello, Ada!"
     assert seen == [f"{name} > tools/call" for name in "abc"] + [f"{name} < tools/call" for name in "cba"]
     for call in (
@@ -96,7 +96,7 @@ def test_middleware_stands_around_any_request_the_outermost_first() -> None:
 
 def test_requests_answered_by_the_engine_bypass_middleware() -> None:
     seen: list[str] = []
-    link = Link(greeter(middleware=[Noting("a", seen)]))
+    link = Link(greeter(middleware=[Noting("a", seen)]), era="handshake")
     link.do(link.client.ping())
     with pytest.raises(RequestError, match="Method not found"):
         link.do(link.client.request(CustomRequest("no/such")))
@@ -114,7 +114,7 @@ def test_middleware_sees_the_request_typed_and_its_scope() -> None:
         return await call_next(request)
 
     logs: list[Any] = []
-    link = Link(server, principal="ada", on_log=lambda told: logs.append(told.data))
+    link = Link(server, principal="ada", on_log=lambda told: logs.append(told.data), era="handshake")
     link.do(link.client.call_tool("greet", {"who": "Ada"}, meta={"a": 1}))
     assert seen == [Context, link.session, {"a": 1}, "ada", CallToolRequest("greet", {"who": "Ada"}, meta={"a": 1})]
     assert logs == ["on its way"]
@@ -307,7 +307,7 @@ def test_middleware_wraps_requests_of_a_client() -> None:
     seen: list[str] = []
     server = greeter()
     server.handlers["test/own"] = lambda _, __: {"x": 1}
-    link = Link(server, middleware=[Noting("a", seen), Noting("b", seen)])
+    link = Link(server, middleware=[Noting("a", seen), Noting("b", seen)], era="handshake")
     assert seen == []
     link.do(link.client.ping())
     assert seen == ["a > ping", "b > ping", "b < ping", "a < ping"]
@@ -422,7 +422,7 @@ def test_s_6_a_human_sees_each_question_and_each_answer_before_it_is_sent() -> N
         result: CreateMessageResult = await call_next(request)
         return attrs.evolve(result, model="approved", content=TextContent("secret ***"))
 
-    link = Link(asking(), sampling=lambda _, __: ANSWER, handler_middleware=[consent])
+    link = Link(asking(), sampling=lambda _, __: ANSWER, handler_middleware=[consent], era="handshake")
     assert link.text("ask") == "approved"
     assert len(seen) == 1
     assert "User rejected sampling request" in link.text("ask")

@@ -114,7 +114,7 @@ def test_a35_a_tool_call_is_retried_only_on_request(retry: bool | None, tries: i
 def test_a_tool_that_may_be_a_task_is_called_again_too() -> None:
     peer = Unsteady(BUSY)
     peer.server.tool(peer.work, name="either", task_support="optional")
-    link = Link(peer.server, retry=Backoff())
+    link = Link(peer.server, retry=Backoff(), era="handshake")
     assert link.do(link.client.tool("either"))
     assert after(link, link.start(link.client.call_tool("either", retry=True))).content
     assert len(peer.at) == 2

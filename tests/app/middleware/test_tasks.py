@@ -32,7 +32,7 @@ def test_middleware_stands_around_the_request_of_a_task_and_around_its_work() ->
         seen.append((ctx.task is not None, type(result).__name__, ctx.now()))
         return attrs.evolve(result, content=(TextContent("***"),)) if ctx.task is not None else result
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     ask = link.start(link.client.call_tool("work", task=True))
     link.advance(60)
     assert ask.result.content == (TextContent("***"),)
@@ -49,7 +49,7 @@ def test_exception_in_middleware_around_the_work_fails_the_task() -> None:
             raise Refusal(1014)
         return await call_next(request)
 
-    link = Link(server)
+    link = Link(server, era="handshake")
     ask = link.start(link.client.call_tool("work", task=True))
     link.advance(60)
     assert isinstance(ask.error, RequestError)
@@ -66,7 +66,7 @@ def test_exception_in_middleware_around_the_request_creates_no_task() -> None:
             raise Refusal(1014)
         return await call_next(request)
 
-    link = Link(server, principal="ada")
+    link = Link(server, principal="ada", era="handshake")
     with pytest.raises(RequestError, match="Authorization denied"):
         link.do(link.client.call_tool("work", task=True))
     assert link.do(link.client.list_tasks()).tasks == ()

@@ -41,7 +41,7 @@ def server() -> Server:
 def completing(function: Callable[..., Any], **options: Any) -> Link:
     made = server()
     made.completion("language", prompt="review", **options)(function)
-    return Link(made, state="ada")
+    return Link(made, state="ada", era="handshake")
 
 
 def complete(link: Link, value: str = "p", **options: Any) -> Completion:

@@ -37,7 +37,7 @@ def giving(value: Any, *, later: bool = False) -> Link:
         return value
 
     server.prompt(in_a_task if later else at_once, name="say")
-    return Link(server)
+    return Link(server, era="handshake")
 
 
 def user(content: Any) -> PromptMessage:
@@ -114,7 +114,7 @@ def reviewing() -> Link:
         """
         return f"{code} {lines} {strict} {ctx.state}"
 
-    return Link(server, state="ada")
+    return Link(server, state="ada", era="handshake")
 
 
 def text_of(result: GetPromptResult) -> str:

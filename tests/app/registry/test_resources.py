@@ -39,7 +39,7 @@ def giving(value: Any, *, later: bool = False, **options: Any) -> Link:
         return value
 
     server.resource("notes://today", name="today", **options)(in_a_task if later else at_once)
-    return Link(server)
+    return Link(server, era="handshake")
 
 
 def read(link: Link, uri: str = "notes://today") -> Any:
@@ -145,7 +145,7 @@ def library() -> Link:
     def file(path: str) -> str:
         return path
 
-    return Link(server, state="ada")
+    return Link(server, state="ada", era="handshake")
 
 
 @pytest.mark.req("RES-04")

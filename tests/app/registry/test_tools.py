@@ -40,7 +40,7 @@ def failing_with(error: Exception, *, later: bool = False, **options: Any) -> Li
         raise error
 
     server.tool(in_a_task if later else at_once, name="fail")
-    return Link(server)
+    return Link(server, era="handshake")
 
 
 def returning(value: Any, annotation: Any = None, *, later: bool = False, **options: Any) -> Server:
@@ -167,14 +167,14 @@ def test_unknown_tool_is_a_protocol_error() -> None:
     ],
 )
 def test_typed_result_is_structured(later: bool, annotation: Any, value: Any, structured: Any, text: str) -> None:
-    link = Link(returning(value, annotation, later=later))
+    link = Link(returning(value, annotation, later=later), era="handshake")
     assert link.call("give") == CallToolResult((TextContent(text),), structured)
     assert link.reports == []
 
 
 @pytest.mark.req("TOOL-08")
 def test_none_gives_empty_content() -> None:
-    assert Link(returning(None)).call("give") == CallToolResult(())
+    assert Link(returning(None), era="handshake").call("give") == CallToolResult(())
 
 
 def test_content_is_sent_unchanged() -> None:
@@ -195,7 +195,7 @@ def test_older_revisions_get_structured_content_as_text(revision: Revision) -> N
 
 
 def test_structured_results_can_be_disabled() -> None:
-    link = Link(returning(Weather("Rome", 21.5), Weather, structured=False))
+    link = Link(returning(Weather("Rome", 21.5), Weather, structured=False), era="handshake")
     assert link.call("give") == CallToolResult((TextContent('{"city":"Rome","degrees":21.5}'),))
     assert link.do(link.client.list_tools()).tools[0].output_schema is None
 
@@ -253,7 +253,7 @@ def test_result_breaking_its_type_fails_the_tool(annotation: Any, value: Any, fa
 
 def test_tool_may_return_a_call_tool_result() -> None:
     result = CallToolResult((TextContent("fine"),), {"city": "Rome", "degrees": 21.5})
-    assert Link(returning(result, Weather)).call("give") == result
+    assert Link(returning(result, Weather), era="handshake").call("give") == result
 
 
 def test_content_unknown_to_the_revision_is_an_error() -> None:
@@ -341,7 +341,7 @@ USE: Any = ToolUseContent("1", "add", {})
 @pytest.mark.req("TOOL-08")
 @pytest.mark.parametrize("block", [ROOT, USE])
 def test_content_of_the_wrong_kind_fails_only_its_call(later: bool, block: Any) -> None:
-    link = Link(returning(CallToolResult((TextContent("hi"), block)), later=later))
+    link = Link(returning(CallToolResult((TextContent("hi"), block)), later=later), era="handshake")
     with pytest.raises(RequestError) as caught:
         link.call("give")
     assert caught.value.code == ErrorCode.INTERNAL_ERROR

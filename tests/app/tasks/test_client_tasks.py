@@ -32,6 +32,7 @@ class Asked:
             sampling=self._take_time,
             elicitation=self._take_time,
             **{"tasks": TaskOptions(), **options},
+            era="handshake",
         )
         self.wire = Wire(self.link, Role.CLIENT)
 

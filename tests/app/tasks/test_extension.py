@@ -19,7 +19,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.task_records import TaskLimits
 from mcpio.errors import RequestError
 from mcpio.events import CancelReceived, IncomingId
-from mcpio.revisions import REVISIONS
+from mcpio.revisions import HANDSHAKE_REVISIONS, REVISIONS
 from mcpio.types import (
     ElicitResult,
     ServerCapabilities,
@@ -30,7 +30,7 @@ from mcpio.types.meta import TASKS_EXTENSION
 @pytest.mark.req("XTASK-01")
 def test_extension_is_declared_once_a_tool_may_be_a_task_and_stateless_clients_are_served() -> None:
     world, all_eras = World(), Options(revisions=REVISIONS)
-    world.server.options = Options()
+    world.server.options = Options(revisions=HANDSHAKE_REVISIONS)
     assert _extensions(world.server) is None
     world.server.options = all_eras
     assert _extensions(world.server) == {TASKS_EXTENSION: {}}
@@ -39,7 +39,7 @@ def test_extension_is_declared_once_a_tool_may_be_a_task_and_stateless_clients_a
     assert _extensions(server) == {"a.b/c": {}}
     server.tool(lambda: None, name="x", task_support="optional")
     assert _extensions(server) == {TASKS_EXTENSION: {}, "a.b/c": {}}
-    old = Server("s")
+    old = Server("s", options=Options(revisions=HANDSHAKE_REVISIONS))
     old.tool(lambda: None, name="x", task_support="optional")
     assert _extensions(old) is None
 
@@ -236,7 +236,9 @@ def test_tool_asks_in_rounds_before_it_becomes_a_task() -> None:
 
 def test_becoming_a_task_is_nothing_to_do_in_a_handshake_session() -> None:
     world = World()
-    link = Link(world.server, elicitation=lambda scope, request: ElicitResult("accept", {"name": "Ada"}))
+    link = Link(
+        world.server, elicitation=lambda scope, request: ElicitResult("accept", {"name": "Ada"}), era="handshake"
+    )
     assert link.text("first_ask") == "Ada Accepted"
     assert world.seen == [None, None]
 
@@ -257,7 +259,7 @@ def test_becoming_a_task_needs_a_client_that_takes_tasks() -> None:
 def test_client_of_2025_11_25_gets_and_cancels_a_task_that_a_stateless_client_made() -> None:
     world = World()
     done, open_ = world.call("fail")["taskId"], world.call("ask")["taskId"]
-    wire = Wire(Link(world.server))
+    wire = Wire(Link(world.server, era="handshake"))
     assert wire.ask("tasks/get", taskId=done)["status"] == "failed"
     assert wire.ask("tasks/result", taskId=done)["content"][0]["text"] == "bad"
     assert wire.ask("tasks/cancel", taskId=open_)["status"] == "cancelled"

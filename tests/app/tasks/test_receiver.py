@@ -27,7 +27,7 @@ RELATED = "io.modelcontextprotocol/related-task"
 def serving(function: Any, link: dict[str, Any] | None = None, **options: Any) -> Wire:
     server = Server("s", tasks=TaskOptions(**options))
     server.tool(function, name="dig", task_support="optional")
-    return Wire(Link(server, **(link or {})))
+    return Wire(Link(server, **(link or {}), era="handshake"))
 
 
 class Disk(MemoryTaskStore):
@@ -226,7 +226,7 @@ def test_an_audit_that_fails_costs_a_report() -> None:
 
     server = Server("s", tasks=TaskOptions(on_change=fail))
     server.tool(lambda: "x", name="dig", task_support="optional")
-    wire = Wire(Link(server))
+    wire = Wire(Link(server, era="handshake"))
     assert wire.status(wire.begin()) == "completed"
     assert "the callback for changes of tasks failed" in wire.link.reports
 
@@ -306,7 +306,7 @@ def test_the_notification_cancels_the_request_and_not_the_task() -> None:
 def test_tasks_are_listed_in_pages() -> None:
     server = Server("s", page_size=2, tasks=TaskOptions(list=True))
     server.tool(lambda: "x", name="dig", task_support="optional")
-    wire = Wire(Link(server))
+    wire = Wire(Link(server, era="handshake"))
     ids = [wire.begin() for _ in range(5)]
     seen: list[str] = []
     cursor: dict[str, str] = {}
@@ -331,8 +331,8 @@ def test_tasks_belong_to_their_principal_across_sessions() -> None:
     mine = Mine(link={"principal": "ada"})
     id = mine.wire.begin()
     ada = mine.wire
-    again = Wire(Link(mine.server, principal="ada"))
-    bob = Wire(Link(mine.server, principal="bob"))
+    again = Wire(Link(mine.server, principal="ada", era="handshake"))
+    bob = Wire(Link(mine.server, principal="bob", era="handshake"))
     for verb in ("get", "result", "cancel"):
         assert bob.ask(f"tasks/{verb}", taskId=id)["message"] == "Task not found"
     assert (bob.ask("tasks/list"), again.status(id)) == ({"tasks": []}, "working")
@@ -367,10 +367,10 @@ def test_interrupted_task_resumes_at_another_host_or_is_lost(resume: bool) -> No
     mine.link.pair.server.abort()
     mine.link.run()
     # Somebody else's session is a place too, but not the session of the task.
-    bob = mine.connect(principal="bob")
+    bob = mine.connect(principal="bob", era="handshake")
     assert len(mine.digs) == (2 if resume else 1)
     assert bob.status(id) == "-32602"
-    ada = mine.connect(principal="ada")
+    ada = mine.connect(principal="ada", era="handshake")
     assert ada.status(id) == ("working" if resume else "failed")
 
 
@@ -413,7 +413,7 @@ def test_a_handler_that_fails_or_gives_no_result_costs_its_task(kind: type[Excep
             raise kind("broken")
         return "no result"
 
-    wire = Wire(Link(Server("s"), elicitation=answer, tasks=TaskOptions()), Role.CLIENT)
+    wire = Wire(Link(Server("s"), elicitation=answer, tasks=TaskOptions(), era="handshake"), Role.CLIENT)
     form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
     id = wire.ask("elicitation/create", **form, task={})["task"]["taskId"]
     assert wire.ask("tasks/result", taskId=id) == {"code": -32603, "message": "Internal error"}

@@ -54,7 +54,7 @@ def diggers() -> Server:
 
 @pytest.mark.req("TASK-06", "TASK-19", "TASK-20", "TASK-21", "PROG-07")
 def test_a_tool_that_must_be_a_task_is_called_like_any_other() -> None:
-    link = Link(diggers())
+    link = Link(diggers(), era="handshake")
     progress: list[Any] = []
     call = link.start(link.client.call_tool("dig", {"depth": 3}, on_progress=lambda *said: progress.append(said)))
     link.advance(29)
@@ -70,7 +70,7 @@ def test_a_tool_that_must_be_a_task_is_called_like_any_other() -> None:
 def test_client_without_notifications_polls() -> None:
     quiet = Server("quiet", tasks=TaskOptions(notify=False))
     quiet.tool(lambda: "done", name="quick", task_support="optional")
-    link = Link(quiet)
+    link = Link(quiet, era="handshake")
     call = link.start(link.client.call_tool("quick", task=60))
     link.advance(1.5)
     assert call.result.content == (TextContent("done"),)
@@ -80,7 +80,7 @@ def test_client_without_notifications_polls() -> None:
 @pytest.mark.req("TASK-16", "TASK-17", "TASK-28")
 def test_running_task_asks_its_client() -> None:
     declared = ClientCapabilities(elicitation=ElicitationCapability(form={}))
-    link = Link(diggers(), capabilities=declared, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(diggers(), capabilities=declared, elicitation=lambda *_: ElicitResult("decline"), era="handshake")
     states: list[str] = []
     started = link.start(
         link.client.start_task(CallToolRequest("ask"), on_status=lambda task: states.append(task.status))
@@ -97,7 +97,7 @@ def test_running_task_asks_its_client() -> None:
 @pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "CANC-04")
 @pytest.mark.parametrize("by", ["handle", "id", "giving up"])
 def test_a_task_is_cancelled(by: str) -> None:
-    link = Link(diggers())
+    link = Link(diggers(), era="handshake")
     task = link.do(link.client.start_task(CallToolRequest("dig", {"depth": 3})))
     waiting = link.start(task.result())
     if by == "giving up":
@@ -115,7 +115,7 @@ def test_a_task_is_cancelled(by: str) -> None:
 
 @pytest.mark.req("TASK-21")
 def test_a_task_fails_like_its_request() -> None:
-    link = Link(diggers())
+    link = Link(diggers(), era="handshake")
     task = link.do(link.client.start_task(CallToolRequest("fail")))
     with pytest.raises(RequestError, match="it broke") as caught:
         link.do(task.result())
@@ -126,7 +126,7 @@ def test_a_task_fails_like_its_request() -> None:
 
 @pytest.mark.req("TASK-19", "TASK-24")
 def test_tasks_are_listed_and_followed_by_id() -> None:
-    link = Link(diggers())
+    link = Link(diggers(), era="handshake")
     ids = [link.do(link.client.start_task(CallToolRequest("dig", {"depth": 1}))).id for _ in range(3)]
 
     async def listed() -> set[str]:
@@ -158,7 +158,9 @@ def test_a_server_asks_its_client_by_a_task(task: Any) -> None:
         scope.progress(1)
         return CreateMessageResult("assistant", TextContent("hi"), "model")
 
-    link = Link(server, tasks=TaskOptions(), sampling=think, elicitation=lambda *_: ElicitResult("decline"))
+    link = Link(
+        server, tasks=TaskOptions(), sampling=think, elicitation=lambda *_: ElicitResult("decline"), era="handshake"
+    )
     call = link.start(link.client.call_tool("ask"))
     link.advance(10)
     assert call.result.content == (TextContent("decline model"),)
@@ -181,7 +183,7 @@ def test_a_server_that_gives_up_its_question_cancels_the_clients_task() -> None:
             over.append("given up")
         return CreateMessageResult("assistant", TextContent("hi"), "model")
 
-    link = Link(server, tasks=TaskOptions(), sampling=think)
+    link = Link(server, tasks=TaskOptions(), sampling=think, era="handshake")
     call = link.start(link.client.call_tool("ask"))
     assert not over
     call.cancel()
@@ -198,7 +200,7 @@ def test_a_server_has_the_same_calls() -> None:
             await link.runtime.sleep(5)
         return CreateMessageResult("assistant", TextContent("hi"), "model")
 
-    link = Link(Server("s"), tasks=TaskOptions(), sampling=think)
+    link = Link(Server("s"), tasks=TaskOptions(), sampling=think, era="handshake")
     progress: list[float] = []
     begin = link.session.start_task(SAMPLE, on_progress=lambda done, *_: progress.append(done))
     task = link.do(begin)

@@ -43,7 +43,9 @@ class Asking:
     def connect(self) -> Wire:
         """Connect a client whose questions are answered, or not, by hand."""
         asks = ClientCapabilities(elicitation=ElicitationCapability())
-        link = Link(self.server, capabilities=asks, elicitation=lambda scope, request: self._wait(scope))
+        link = Link(
+            self.server, capabilities=asks, elicitation=lambda scope, request: self._wait(scope), era="handshake"
+        )
         return Wire(link)
 
     async def _wait(self, scope: Any) -> Any:
@@ -180,7 +182,7 @@ def test_a_task_may_run_in_a_thread() -> None:
         seen.append(ctx.state)
         return "done"
 
-    wire = Wire(Link(server, state="the state"))
+    wire = Wire(Link(server, state="the state", era="handshake"))
     id = wire.begin(_meta={"progressToken": 5})
     assert wire.status(id) == "completed"
     assert (seen, len(wire.notes("progress")), len(wire.notes("message"))) == (["the state"], 1, 1)
@@ -212,7 +214,10 @@ def test_the_work_of_a_host_outlives_its_session() -> None:
         found: str = await done[-1].wait()
         return found
 
-    first, second = Wire(Link(server, principal="ada")), Wire(Link(server, principal="ada"))
+    first, second = (
+        Wire(Link(server, principal="ada", era="handshake")),
+        Wire(Link(server, principal="ada", era="handshake")),
+    )
     assert server.tasks is not None
     host = Host(second.link)
     server.tasks.attach(host, "host's")

@@ -74,7 +74,7 @@ def test_listed_tool_declares_its_task_support() -> None:
 def test_sessions_that_are_open_when_the_first_tool_comes_can_ask_for_tasks() -> None:
     server = Server("s", capabilities=Mine().server.capabilities)
     server.tool(lambda: None, name="first")
-    link = Link(server)
+    link = Link(server, era="handshake")
     server.tool(lambda: "x", name="dig", task_support="optional")
     assert Wire(link).begin()
 
@@ -128,7 +128,7 @@ def test_without_the_capability_a_call_is_just_a_call() -> None:
     plain = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
     server = Server("s", capabilities=plain, tasks=TaskOptions())
     server.tool(lambda: "done", name="dig", task_support="optional")
-    answer = Wire(Link(server)).ask("tools/call", name="dig", task={"ttl": 1})
+    answer = Wire(Link(server, era="handshake")).ask("tools/call", name="dig", task={"ttl": 1})
     assert answer == {"content": [{"type": "text", "text": "done"}]}
 
 
@@ -175,7 +175,7 @@ def test_tasks_of_an_anonymous_session_leave_room_for_other_sessions() -> None:
     mine = Mine(limits=TaskLimits(running_per_owner=1))
     mine.wire.begin()
     assert mine.wire.ask("tools/call", name="dig", task={})["code"] == -32603
-    other = Wire(Link(mine.server))
+    other = Wire(Link(mine.server, era="handshake"))
     other.begin()
     assert other.ask("tools/call", name="dig", task={})["code"] == -32603
 
@@ -273,7 +273,7 @@ def test_task_without_a_host_ends_with_its_session() -> None:
     mine.link.pair.server.abort()
     mine.link.run()
     assert mine.ended == ["cancelled"]
-    mine.connect(principal="ada")
+    mine.connect(principal="ada", era="handshake")
     task = mine.wire.ask("tasks/get", taskId=id)
     assert (task["status"], task["statusMessage"]) == ("failed", "What the task ran in has ended")
 
@@ -284,7 +284,7 @@ def test_resumable_task_continues_in_the_next_session() -> None:
     mine.link.pair.server.abort()
     mine.link.run()
     mine.digs.clear()
-    mine.connect(principal="ada")
+    mine.connect(principal="ada", era="handshake")
     assert mine.wire.status(id) == "working"
     task = mine.contexts[-1].task
     assert task is not None

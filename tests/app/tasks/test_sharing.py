@@ -83,7 +83,7 @@ def test_task_is_seen_by_the_other_process_at_once() -> None:
 def test_other_owner_finds_nothing() -> None:
     mines = Mines()
     id = mines.first.wire.begin()
-    wire = mines.second.connect(principal="bob")
+    wire = mines.second.connect(principal="bob", era="handshake")
     for method in ("tasks/get", "tasks/cancel", "tasks/result"):
         assert {**wire.ask(method, taskId=id), "data": None} == {**GONE, "data": None}
         assert {**wire.ask(method, taskId="none"), "data": None} == {**GONE, "data": None}

@@ -32,7 +32,7 @@ def test_each_line_reported_with_the_phase_after_it(capsys: pytest.CaptureFixtur
             reporting = ReportingStream(far)
             session = await nursery.start(serve, server, reporting)
             reporting.connection = session.connection
-            async with open_transport(near) as client:
+            async with open_transport(near, era="handshake") as client:
                 await client.ping()
                 await reporting.wait_send_all_might_not_block()
 

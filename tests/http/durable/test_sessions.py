@@ -341,13 +341,19 @@ def busy(site: KeptSite, session: str) -> tuple[Exchange, Any]:
     return exchange, event
 
 
+def unfinished(site: KeptSite, session: str) -> Exchange:
+    """Begin a POST whose body is yet to come. Its version says that it belongs to the session."""
+    fields = {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
+    return site.ask("POST", body=None, content_type="application/json", accept=BOTH, **fields)
+
+
 def test_a_server_that_ends_leaves_its_sessions_to_the_next() -> None:
     site = KeptSite()
     idle, session = site.open(), site.open()
     listener = site.listen(session)
     exchange, event = busy(site, session)
     quick, other = site.call(session, 2)
-    half = site.ask("POST", body=None, content_type="application/json", accept=BOTH, mcp_session_id=session)
+    half = unfinished(site, session)
     site.machine.close(site.now, 5.0)
     site.settle()
     # Whoever listens is to come to the next; what runs may be answered; nothing new begins.
@@ -371,7 +377,7 @@ def test_requests_beyond_the_grace_are_left_to_the_next_process() -> None:
     exchange, event = busy(site, session)
     last = exchange.new_events()[-1].id
     quick, other = site.call(session, 2)
-    half = site.ask("POST", body=None, content_type="application/json", accept=BOTH, mcp_session_id=session)
+    half = unfinished(site, session)
     site.machine.close(site.now, 5.0)
     site.settle()
     site.advance(4)

@@ -280,7 +280,7 @@ def test_sent_events_of_broken_stream_are_kept_while_it_can_be_resumed() -> None
 
 def body_begun(site: Site, size: int, session: str | None = None) -> Any:
     """Begin a POST, and send so much of its body."""
-    headers = {} if session is None else {"mcp_session_id": session}
+    headers = {} if session is None else {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
     exchange = site.ask("POST", body=None, content_type="application/json", accept=BOTH, **headers)
     site.machine.receive(Body(site.name(exchange), b" " * size), site.now)
     site.settle()
@@ -342,7 +342,7 @@ def test_new_clients_get_503_when_the_ledger_is_nearly_full() -> None:
     body_begun(site, 360 * KIB, session)
     for refused in (site.post(initialize()), body_begun(site, 1)):
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-    _, event = site.call(session)
+    _, event = site.call(session, mcp_protocol_version="2025-11-25")
     site.answer(event)
     legacy = Site(HttpOptions(legacy=("/sse", "/messages")), limits=Limits(total_bytes=400 * KIB))
     body_begun(legacy, 360 * KIB)

@@ -100,7 +100,8 @@ def test_head_with_a_field_twice_is_not_taken_for_another() -> None:
     session = site.open()
     assert site.post(note("x"), session).status == 202
     field = (b"mcp-session-id", session.encode())
-    fields = ((b"content-type", b"application/json"), (b"accept", BOTH.encode()), field, field)
+    version = (b"mcp-protocol-version", b"2025-11-25")
+    fields = ((b"content-type", b"application/json"), (b"accept", BOTH.encode()), version, field, field)
     site.machine.receive(RequestHead("twice", "POST", "/mcp", fields), site.now)
     assert site.machine.responses_to_send("twice")[0].status == 404  # type: ignore[union-attr]  # it is a head
 

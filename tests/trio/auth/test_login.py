@@ -37,12 +37,16 @@ from mcpio.trio import open_http
 def test_login_by_a_browser_opens_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         store = MemoryCredentials()
-        async with loop.open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+        async with loop.open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=store, ask_user=site.browse
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
         assert len(site.opened_urls) == 1
         assert site.requests[-1].method == "DELETE"
         # A second client needs no person.
-        async with loop.open_http(site.url, auth=OAuth(), credentials=store, interaction="never") as client:
+        async with loop.open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=store, interaction="never"
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
         assert len(site.token_requests) == 1
 
@@ -53,7 +57,7 @@ def test_login_by_a_browser_opens_the_client(loop: Any) -> None:
 def test_login_by_a_pasted_url_opens_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         async with loop.open_http(
-            site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste
+            site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste
         ) as client:
             assert (await client.call_tool("x")).text == "done"
 
@@ -72,7 +76,9 @@ def test_pasted_url_of_another_login_is_reported_and_the_wait_continues(caplog: 
                 nursery.start_soon(later)
             return "http://127.0.0.1:1/callback?code=x&state=y"
 
-        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask) as client:
+        async with open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask
+        ) as client:
             await client.call_tool("x")
 
     run(play)
@@ -82,10 +88,14 @@ def test_pasted_url_of_another_login_is_reported_and_the_wait_continues(caplog: 
 def test_first_token_is_stored_in_a_file_and_renewed_by_the_next_program(loop: Any, tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         store = FileCredentials(tmp_path)
-        async with loop.open_http(site.url, auth=OAuth(), credentials=store, ask_user=site.browse) as client:
+        async with loop.open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=store, ask_user=site.browse
+        ) as client:
             await client.call_tool("x")
         site.server.expire_tokens()
-        async with loop.open_http(site.url, auth=OAuth(), credentials=FileCredentials(tmp_path)) as client:
+        async with loop.open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=FileCredentials(tmp_path)
+        ) as client:
             await client.call_tool("x")
         assert len(site.token_requests) == 2
         assert "refresh_token" in site.token_requests[-1]
@@ -99,7 +109,7 @@ def test_step_up_asks_for_more_scopes_during_a_call(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         site.needed["tools/call"] = frozenset({"mcp:write"})
         async with loop.open_http(
-            site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse
+            site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse
         ) as client:
             assert (await client.call_tool("x")).text == "done"
         assert [each.get("scope") for each in site.server.authorizations] == [None, "mcp:write"]
@@ -109,7 +119,9 @@ def test_step_up_asks_for_more_scopes_during_a_call(loop: Any) -> None:
 
 def test_twenty_calls_share_one_renewal() -> None:
     async def play(site: AuthSite) -> None:
-        async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+        async with open_http(
+            site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.browse
+        ) as client:
             await client.call_tool("x")
             site.server.expire_tokens()
             async with trio.open_nursery() as nursery:
@@ -124,7 +136,9 @@ def test_twenty_calls_share_one_renewal() -> None:
 def test_login_that_is_not_allowed_fails_with_the_url(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), interaction="never"):
+            async with loop.open_http(
+                site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), interaction="never"
+            ):
                 pass
         cause = caught.value.__cause__
         assert isinstance(cause, LoginRequired)
@@ -142,7 +156,9 @@ def test_declined_login_fails_the_connection(loop: Any) -> None:
             return site.server.approve(effect.url, time.time(), deny=True)
 
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=decline):
+            async with loop.open_http(
+                site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=decline
+            ):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert caught.value.__cause__.code == "access_denied"
@@ -162,7 +178,9 @@ def test_failing_ask_user_fails_the_login_and_nothing_else(loop: Any, fault: Any
             return fault
 
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
+            async with loop.open_http(
+                site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask
+            ):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationRequired)
 
@@ -179,7 +197,9 @@ def test_cancelled_login_leaves_no_listener() -> None:
                 uris.append(effect.pending.redirect_uri)
                 scope.cancel()
 
-            async with open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask):
+            async with open_http(
+                site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask
+            ):
                 pass
         with pytest.raises(AuthorizationError, match="no answer"):
             await get(uris[0])
@@ -189,7 +209,9 @@ def test_cancelled_login_leaves_no_listener() -> None:
 
 def test_device_code_opens_the_client() -> None:
     async def play(site: AuthSite) -> None:
-        async with open_http(site.url, auth=Device(), credentials=MemoryCredentials(), ask_user=site.browse) as client:
+        async with open_http(
+            site.url, era="handshake", auth=Device(), credentials=MemoryCredentials(), ask_user=site.browse
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
 
     clock: Any = trio.testing.MockClock(rate=50)
@@ -208,7 +230,7 @@ def test_device_code_opens_the_client() -> None:
 @each_loop
 def test_client_credentials_open_the_client(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
-        async with loop.open_http(site.url, auth=ClientCredentials("m2m", secret="s3cret")) as client:
+        async with loop.open_http(site.url, era="handshake", auth=ClientCredentials("m2m", secret="s3cret")) as client:
             assert (await client.call_tool("x")).text == "done"
         assert site.opened_urls == []
 
@@ -223,7 +245,7 @@ def test_client_assertion_comes_from_a_function() -> None:
             needs.append(need)
             return f"m2m {need.audience}"
 
-        async with open_http(site.url, auth=ClientCredentials("m2m", assertion=sign)) as client:
+        async with open_http(site.url, era="handshake", auth=ClientCredentials("m2m", assertion=sign)) as client:
             assert (await client.call_tool("x")).text == "done"
         assert [(each.kind, each.audience) for each in needs] == [("client", site.base)]
 
@@ -240,7 +262,7 @@ def test_client_assertion_comes_from_a_function() -> None:
 def test_missing_or_wrong_assertion_fails_the_connection(loop: Any, source: Any, said: str) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed, match=said):
-            async with loop.open_http(site.url, auth=ClientCredentials("m2m", assertion=source)):
+            async with loop.open_http(site.url, era="handshake", auth=ClientCredentials("m2m", assertion=source)):
                 pass
 
     run(play, loop=loop, clients={"m2m": None}, auth_methods=("private_key_jwt",))
@@ -253,12 +275,14 @@ def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal(loop: 
 
         async def read(need: NeedAssertion) -> Secret:
             store = MemoryCredentials()
-            async with loop.open_http(site.url, auth=ClientCredentials("m2m", secret="s"), credentials=store):
+            async with loop.open_http(
+                site.url, era="handshake", auth=ClientCredentials("m2m", secret="s"), credentials=store
+            ):
                 pass
             tokens.append(site.requests_with[-1][1] or "")
             return Secret(tokens[-1].removeprefix("Bearer "))
 
-        async with loop.open_http(site.url, auth=BearerToken(read)) as client:
+        async with loop.open_http(site.url, era="handshake", auth=BearerToken(read)) as client:
             first = next(n for n, (_, token) in enumerate(site.requests_with) if token == tokens[0])
             await client.call_tool("x")
             site.server.expire_tokens()
@@ -273,7 +297,7 @@ def test_bearer_token_is_sent_at_once_and_asked_for_again_after_a_refusal(loop: 
 def test_refused_bearer_token_fails_the_connection(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=BearerToken("guessed")):
+            async with loop.open_http(site.url, era="handshake", auth=BearerToken("guessed")):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert "guessed" not in f"{caught.value!r} {caught.value.__cause__!r}"
@@ -285,7 +309,7 @@ def test_refused_bearer_token_fails_the_connection(loop: Any) -> None:
 def test_api_key_is_a_header_of_every_request(loop: Any) -> None:
     async def play(site: AuthSite) -> None:
         site.is_open = True
-        async with loop.open_http(site.url, auth=ApiKey("x-api-key", "k3y")) as client:
+        async with loop.open_http(site.url, era="handshake", auth=ApiKey("x-api-key", "k3y")) as client:
             await client.call_tool("x")
         assert {headers.get("x-api-key") for headers in site.headers} == {"k3y"}
 
@@ -323,7 +347,9 @@ def test_authorization_server_that_is_away_fails_the_connection(loop: Any, monke
     async def play(site: AuthSite) -> None:
         site.server.faults.status = 503
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste):
+            async with loop.open_http(
+                site.url, era="handshake", auth=OAuth(), credentials=MemoryCredentials(), ask_user=site.paste
+            ):
                 pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
         assert caught.value.__cause__.temporary
@@ -337,7 +363,7 @@ def test_login_is_finished_by_another_process(loop: Any, tmp_path: Path) -> None
         oauth = OAuth(redirect_uri="https://app.example.com/callback")
         store = FileCredentials(tmp_path)
         with pytest.raises(ConnectFailed) as caught:
-            async with loop.open_http(site.url, auth=oauth, credentials=store, interaction="never"):
+            async with loop.open_http(site.url, era="handshake", auth=oauth, credentials=store, interaction="never"):
                 pass
         assert isinstance(caught.value.__cause__, LoginRequired)
         pending = from_text(PendingAuthorization, to_text(caught.value.__cause__.pending))
@@ -350,7 +376,9 @@ def test_login_is_finished_by_another_process(loop: Any, tmp_path: Path) -> None
         site.server.faults.status = None
         callback = await site.redirected(pending.url)
         await loop.finish_login(site.url, oauth, pending, callback, credentials=store)
-        async with loop.open_http(site.url, auth=oauth, credentials=FileCredentials(tmp_path)) as client:
+        async with loop.open_http(
+            site.url, era="handshake", auth=oauth, credentials=FileCredentials(tmp_path)
+        ) as client:
             assert (await client.call_tool("x")).text == "done"
 
     run(play, loop=loop)

@@ -29,7 +29,7 @@ URL = "http://example.com/mcp"
 
 def test_conversation_reuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
-        async with open_http("http://example.com:8000/mcp?x=1") as client:
+        async with open_http("http://example.com:8000/mcp?x=1", era="handshake") as client:
             for _ in range(5):
                 assert (await client.call_tool("x")).text == "done"
 
@@ -272,7 +272,7 @@ def test_tap_sees_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
             heard.append(json.loads(text)["method"])
 
     async def play(site: RawSite) -> None:
-        async with open_http(URL, tap=Listening) as client:
+        async with open_http(URL, tap=Listening, era="handshake") as client:
             await client.ping()
 
     serve_listeners(monkeypatch, play)

@@ -49,7 +49,7 @@ def test_lost_session_is_reopened_in_the_same_client(
     lost: list[float] = []
 
     async def play(site: RawSite) -> None:
-        async with open_http(URL, on_session_lost=lambda: lost.append(trio.current_time())) as client:
+        async with open_http(URL, on_session_lost=lambda: lost.append(trio.current_time()), era="handshake") as client:
             await client.subscribe_resource("a://b")
             await client.subscribe_resource("c://d")
             await client.unsubscribe_resource("c://d")
@@ -119,7 +119,7 @@ def test_refused_new_session_ends_the_client(monkeypatch: pytest.MonkeyPatch, ca
             await site.answer(request, wire)
 
     async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+        async with open_http(URL, era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             with pytest.raises(NoBackChannel):

@@ -104,8 +104,8 @@ def test_unix_clients_are_not_limited_per_address(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             serving(tmp_path, max_per_address=1) as listening,
-            open_http(listening.url) as first,
-            open_http(listening.url) as second,
+            open_http(listening.url, era="handshake") as first,
+            open_http(listening.url, era="handshake") as second,
         ):
             await first.ping()
             await second.ping()
@@ -117,7 +117,7 @@ def test_tls_over_a_unix_socket_uses_the_name_localhost(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path, ssl_context=serving_as("localhost")) as listening:
             assert listening.url.startswith("https+unix://")
-            async with open_http(listening.url, ssl_context=trusting()) as client:
+            async with open_http(listening.url, ssl_context=trusting(), era="handshake") as client:
                 await client.ping()
 
     run(main)
@@ -131,7 +131,7 @@ def test_unix_listeners_are_recognised(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             listeners = [trio.SocketListener(made)]
             listening = await nursery.start(partial(serve_http, make_server(), listeners=listeners))
-            async with open_http(listening.url) as client:
+            async with open_http(listening.url, era="handshake") as client:
                 await client.ping()
             nursery.cancel_scope.cancel()
 

@@ -37,7 +37,7 @@ def test_vanished_client_affects_no_other_client(over: Sockets, rest: bytes, tmp
             await client.send_all(rest)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
             client.socket.close()
-            async with over.opener(address)() as other:
+            async with over.opener(address)(era="handshake") as other:
                 await other.ping(timeout=5)
 
     over.run(main)
@@ -64,7 +64,7 @@ def test_a_server_that_goes_before_the_handshake(over: Sockets, play: Any, tmp_p
             with pytest.raises(
                 ConnectFailed, match=r"^the handshake failed: initialize: the connection ended"
             ) as caught:
-                async with opened():
+                async with opened(era="handshake"):
                     pytest.fail("there was no handshake")
             assert type(caught.value.__cause__) is ConnectionLost
 
@@ -79,7 +79,7 @@ def test_a_server_that_resets_loses_the_calls_and_later_ones_are_refused(over: S
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
     async def main() -> None:
-        async with over.opened(play, tmp_path) as opened, opened() as client:
+        async with over.opened(play, tmp_path) as opened, opened(era="handshake") as client:
             with pytest.raises(ConnectionLost, match=r"^tools/call: the connection ended"):
                 await client.call_tool("any")
             with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):

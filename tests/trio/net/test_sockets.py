@@ -165,7 +165,7 @@ def test_requests_of_a_half_closed_client_are_answered_within_end_timeout(kind: 
     async def main() -> None:
         async with serving(server, kind, tmp_path, end_timeout=0.2, idle_timeout=60) as opened:
             for name, arguments in (("wait", '{"seconds":0.01}'), ("never", "{}")):
-                async with opened() as client:
+                async with opened(era="handshake") as client:
                     driver: Any = client.driver
                     stream = driver._adapter.stream
                     call = '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%s","arguments":%s}}\n'
@@ -225,10 +225,10 @@ def test_principal_function_names_or_rejects_clients(kind: str, tmp_path: Path) 
 
     async def main() -> None:
         async with serving(make_server(), kind, tmp_path, principal=principal) as opened:
-            async with opened() as client:
+            async with opened(era="handshake") as client:
                 assert (await client.call_tool("who")).text == "'ada'"
             for _ in range(2):
-                await refused(opened())
+                await refused(opened(era="handshake"))
 
     run(main)
     assert [peer.certificate for peer in seen] == [None] * 3
@@ -250,10 +250,10 @@ def test_tap_observes_each_session_and_a_failing_tap_ends_only_its_session(kind:
 
     async def main() -> None:
         async with serving(make_server(), kind, tmp_path, tap=Counting) as opened:
-            async with opened() as client:
+            async with opened(era="handshake") as client:
                 await client.ping()
-            await refused(opened())
-            async with opened() as client:
+            await refused(opened(era="handshake"))
+            async with opened(era="handshake") as client:
                 await client.ping()
 
     run(main)
@@ -272,7 +272,7 @@ def test_tasks_outlive_the_connection_that_started_them(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with serving(server, "unix", tmp_path) as opened:
-            async with opened() as client:
+            async with opened(era="handshake") as client:
                 await client.start_task(CallToolRequest("slow"))
             await until(lambda: bool(done))
 

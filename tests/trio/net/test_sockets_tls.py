@@ -129,8 +129,12 @@ def test_certificates_that_do_not_fit_end_the_connection_on_either_side() -> Non
         async with listening(ssl_context=serving) as port:
             for context, name in ((without, "localhost"), (asking, "elsewhere"), (None, None)):
                 with pytest.raises(ConnectFailed):
-                    await open_tcp("127.0.0.1", port, ssl_context=context, server_hostname=name).__aenter__()
-            async with open_tcp("127.0.0.1", port, ssl_context=asking, server_hostname="localhost") as client:
+                    await open_tcp(
+                        "127.0.0.1", port, ssl_context=context, server_hostname=name, era="handshake"
+                    ).__aenter__()
+            async with open_tcp(
+                "127.0.0.1", port, ssl_context=asking, server_hostname="localhost", era="handshake"
+            ) as client:
                 await client.ping()
 
     trio.run(main)

@@ -218,7 +218,7 @@ def test_end_timeout_defaults_to_ten_seconds(given: Any, used: float | None, mon
 def test_a_conversation() -> None:
     async def main() -> None:
         err: list[str] = []
-        async with open_stdio(python(SERVER), stderr=err.append) as client:
+        async with open_stdio(python(SERVER), stderr=err.append, era="handshake") as client:
             result = await client.call_tool("echo", {"text": "hi"})
             assert result.content == (TextContent("hi"),)
             assert is_running(client.child.pid)
@@ -237,7 +237,7 @@ def test_a_conversation() -> None:
 def test_a_client_that_is_tied_to_no_block() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            client = await connect_stdio(POLITE, nursery=nursery)
+            client = await connect_stdio(POLITE, nursery=nursery, era="handshake")
             await client.call_tool("any")
             await client.aclose()
             assert client.child.returncode == 0
@@ -252,7 +252,9 @@ def test_a_cancelled_block_ends_a_server_that_would_go_on_with_its_call() -> Non
     async def main() -> None:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            client = await connect_stdio(python(SERVER), nursery=nursery, close_grace=20, stderr="discard")
+            client = await connect_stdio(
+                python(SERVER), nursery=nursery, close_grace=20, stderr="discard", era="handshake"
+            )
             await client.call_tool("never_ends", on_progress=lambda *_: nursery.cancel_scope.cancel())
         assert client.child.returncode == 0
         assert trio.current_time() - began < 15
@@ -276,7 +278,7 @@ def test_an_option_that_there_is_not_starts_no_process() -> None:
 def test_error_of_a_call_names_the_servers_exit_status() -> None:
     async def main() -> None:
         source = "greet()\ncall()\nprint('something terrible\\nhas happened', file=sys.stderr)\nsys.exit(3)"
-        async with open_stdio(raw(source), stderr="capture") as client:
+        async with open_stdio(raw(source), stderr="capture", era="handshake") as client:
             with pytest.raises(ConnectionLost) as caught:
                 await client.call_tool("any")
             assert str(caught.value) == (
@@ -303,7 +305,7 @@ def test_killed_server_fails_every_call_with_its_signal() -> None:
             except ConnectionLost as error:
                 lost.append(error.reason)
 
-        async with open_stdio(raw("greet()\nfor line in sys.stdin: pass")) as client:
+        async with open_stdio(raw("greet()\nfor line in sys.stdin: pass"), era="handshake") as client:
             async with trio.open_nursery() as nursery:
                 for _ in range(count):
                     nursery.start_soon(call, client)
@@ -317,7 +319,10 @@ def test_killed_server_fails_every_call_with_its_signal() -> None:
 
 def test_a_client_that_closes_does_not_blame_the_server() -> None:
     async def main() -> None:
-        async with open_stdio(raw("greet()\nfor line in sys.stdin: pass")) as client, trio.open_nursery() as nursery:
+        async with (
+            open_stdio(raw("greet()\nfor line in sys.stdin: pass"), era="handshake") as client,
+            trio.open_nursery() as nursery,
+        ):
 
             async def call() -> None:
                 with pytest.raises(ConnectionLost, match=r"^tools/call: the connection ended \(closed here\)$"):
@@ -353,7 +358,7 @@ BAD_STARTS = {
 def test_handshake_error_tells_how_the_child_ended(source: str, message: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(raw(source), stderr="capture", close_grace=0.1):
+            async with open_stdio(raw(source), stderr="capture", close_grace=0.1, era="handshake"):
                 pytest.fail("there was no handshake")
         assert str(caught.value) == "the handshake failed: " + message.format(program=sys.executable)
 
@@ -363,12 +368,12 @@ def test_handshake_error_tells_how_the_child_ended(source: str, message: str) ->
 def test_a_program_that_does_not_start() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match=r"^cannot start '/no/such/program': no such program$") as caught:
-            async with open_stdio(["/no/such/program"]):
+            async with open_stdio(["/no/such/program"], era="handshake"):
                 pytest.fail("there is none")
         assert isinstance(caught.value.__cause__, FileNotFoundError)
         async with trio.open_nursery() as nursery:
             with pytest.raises(ConnectFailed, match="no such program"):
-                await connect_stdio(["/no/such/program"], nursery=nursery)
+                await connect_stdio(["/no/such/program"], nursery=nursery, era="handshake")
 
     trio.run(main)
 
@@ -396,12 +401,12 @@ def test_any_number_of_clients_closed_in_any_order_from_anywhere() -> None:
                 signal.signal(signal.SIGUSR1, previous)
 
     async def hold_block(_: trio.Nursery) -> None:
-        async with open_stdio(POLITE) as client:
+        async with open_stdio(POLITE, era="handshake") as client:
             note(client)
             await client.driver.wait_closed()
 
     async def hold_none(nursery: trio.Nursery) -> None:
-        note(await connect_stdio(POLITE, nursery=nursery))
+        note(await connect_stdio(POLITE, nursery=nursery, era="handshake"))
 
     def note(client: StdioClient) -> None:
         clients.append(client)

@@ -97,7 +97,9 @@ def test_client_ends_with_the_reason_when_restarts_are_exhausted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with open_stdio(program(tmp_path), restart=Backoff(base=0.01, tries=2), stderr="capture") as client:
+        async with open_stdio(
+            program(tmp_path), restart=Backoff(base=0.01, tries=2), stderr="capture", era="handshake"
+        ) as client:
             for _ in range(2):
                 with pytest.raises(ConnectionLost):
                     await client.call_tool("dies")
@@ -164,7 +166,7 @@ def test_failure_of_the_first_child_is_not_retried(tmp_path: Path, caplog: pytes
         argv = successors(tmp_path, "fails", "fails")
         for hears in (None, lambda: losses.append(1)):
             with pytest.raises(ConnectFailed, match="status 9"):
-                async with open_stdio(argv, restart=POLICY, on_session_lost=hears, stderr="discard"):
+                async with open_stdio(argv, restart=POLICY, on_session_lost=hears, stderr="discard", era="handshake"):
                     pass
 
     run(main)
@@ -175,7 +177,7 @@ def test_failure_of_the_first_child_is_not_retried(tmp_path: Path, caplog: pytes
 def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_path: Path) -> None:
     async def main() -> None:
         argv = successors(tmp_path, "works", "refuses")
-        async with open_stdio(argv, restart=POLICY, stderr="discard") as client:
+        async with open_stdio(argv, restart=POLICY, stderr="discard", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             for _ in range(2):
@@ -190,7 +192,7 @@ def test_child_without_a_handshake_counts_as_a_failure(tmp_path: Path) -> None:
 
     async def main() -> None:
         argv = successors(tmp_path, "works", *["fails"] * 9)
-        async with open_stdio(argv, restart=policy, stderr="discard") as client:
+        async with open_stdio(argv, restart=policy, stderr="discard", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             with pytest.raises(NoBackChannel, match="status 9"):
@@ -203,7 +205,7 @@ def test_child_without_a_handshake_counts_as_a_failure(tmp_path: Path) -> None:
 def test_noise_of_one_child_is_not_attributed_to_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         argv = successors(tmp_path, "works", "noise", "fails", "fails")
-        async with open_stdio(argv, restart=POLICY, stderr="capture") as client:
+        async with open_stdio(argv, restart=POLICY, stderr="capture", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             with pytest.raises(NoBackChannel):

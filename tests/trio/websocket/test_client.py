@@ -115,7 +115,7 @@ def test_many_clients(serve: Any, compression: bool) -> None:
 def test_a_client_tied_to_no_block(serve: Any) -> None:
     async def main() -> None:
         async with serving(serve) as url, trio.open_nursery() as nursery:
-            client = await connect_websocket(url, nursery=nursery)
+            client = await connect_websocket(url, nursery=nursery, era="handshake")
             assert await added(client, 1, 2) == 3
             client.close()
             await client.aclose()
@@ -154,7 +154,7 @@ def test_the_request_and_the_dialect_of_erlmcp() -> None:
         options = Options(profiles={Profile.ERLMCP})
         async with (
             far_server(play) as url,
-            open_websocket(url, headers={"Authorization": "Bearer x"}, options=options) as client,
+            open_websocket(url, headers={"Authorization": "Bearer x"}, options=options, era="handshake") as client,
         ):
             assert client.connection.peer is not None
             assert client.connection.peer.info.name == "far"
@@ -199,7 +199,7 @@ def test_an_option_that_there_is_not() -> None:
 async def why(url: str, **options: Any) -> BaseException | None:
     """Return the cause of the one error that there is."""
     with pytest.raises(ConnectFailed) as failed:
-        async with open_websocket(url, **options):
+        async with open_websocket(url, **options, era="handshake"):
             pass
     return failed.value.__cause__
 
@@ -311,7 +311,7 @@ def test_a_server_that_closes_before_the_handshake_of_mcp(last: Frame | None) ->
 
 async def lost(url: str, **options: Any) -> BaseException | None:
     """Return the cause of what a call raises that never gets its answer."""
-    async with open_websocket(url, **options) as client:
+    async with open_websocket(url, **options, era="handshake") as client:
         with pytest.raises(ConnectionLost) as failed:
             await client.call_tool("add", timeout=None)
         with pytest.raises(NoBackChannel):
@@ -398,7 +398,7 @@ def test_a_client_closes_in_order_and_waits_a_moment_for_the_server() -> None:
             await trio.sleep_forever()
 
         chosen = WebSocketOptions(close_timeout=0.05)
-        async with far_server(play) as url, open_websocket(url, websocket=chosen):
+        async with far_server(play) as url, open_websocket(url, websocket=chosen, era="handshake"):
             pass
         assert said == [1000]
 
@@ -418,7 +418,7 @@ def test_a_cancelled_client_goes_away() -> None:
 
         async with far_server(play) as url:
             with trio.move_on_after(0.1):
-                async with open_websocket(url) as client:
+                async with open_websocket(url, era="handshake") as client:
                     await client.call_tool("add")
             await trio.sleep(0.05)
         assert said == ["notifications/cancelled", 1000]
@@ -464,7 +464,7 @@ def test_a_call_on_a_connection_that_is_lost_and_the_end_of_trying() -> None:
 
         async with far_server(play) as url:
             again = Backoff(base=0.01, tries=2)
-            async with open_websocket(url, reconnect=again, on_session_lost=lambda: None) as client:
+            async with open_websocket(url, reconnect=again, on_session_lost=lambda: None, era="handshake") as client:
                 with pytest.raises(ConnectionLost) as failed:
                     await client.call_tool("add")
                 # As without ``reconnect``.

@@ -90,7 +90,9 @@ class StdioClient(Client):
         """
         child = self.child
         if isinstance(error, ConnectFailed):
-            found: Exception = ConnectFailed(f"{error}{await self._words_on_failure(error, child)}")
+            found: Exception = ConnectFailed(
+                f"{error}{await self._words_on_failure(error, child)}", era_probe=error.era_probe
+            )
         elif isinstance(error, ConnectionLost):
             if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
                 # The end of the connection is its last event, after the failures of the requests that it ended.

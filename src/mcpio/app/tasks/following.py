@@ -7,7 +7,7 @@ subscription, the client listens (XTASK-11); otherwise it polls, as often as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -40,18 +40,16 @@ RARELY: Final = 60.0
 
 async def to_the_end(
     watch: Callable[[], TaskWatch],
-    send: Callable[..., Coroutine[Any, Any, Any]],
     request: CallToolRequest,
+    answer: object,
     *,
     timeout: Timeout | float | None | Default,
     related_to: IncomingId | None,
-    **how: Any,
 ) -> Any:
-    """Call a tool and return its result, also where the server answers by a task (XTASK-03, XTASK-17).
+    """Return the answer to a call, or the result of the task by which the server answered (XTASK-03, XTASK-17).
 
-    The call and the task have ``timeout`` each. Raises as ``Session.request`` and ``TaskHandle.result``.
+    Raises as ``TaskHandle.result``.
     """
-    answer = await send(request, timeout=timeout, related_to=related_to, **how)
     if not isinstance(answer, CreatedTask):
         return answer
     return await follow(watch(), request, answer, None, related_to).result(timeout=timeout)

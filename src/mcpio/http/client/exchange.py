@@ -271,6 +271,9 @@ class ClientExchange:
         return self.text_received[:_QUOTE].decode(errors="replace")
 
 
+_SAFE: Final = ("GET", "DELETE")
+"""The methods that may be repeated when it is unknown whether the request arrived."""
+
 LEAVING: Final = 0
 """The timer of leaving. Those of exchanges have their numbers, which are positive."""
 
@@ -365,7 +368,9 @@ class ClientExchanges:
             headers += [(name.encode(), value.encode()) for name, value in fields]
         if revision is not None:
             headers.append((b"mcp-protocol-version", revision.encode()))
-        self._items.append(RequestHead(exchange.number, exchange.purpose.method, exchange.target, headers))
+        # What opens a conversation has no effect that a second one would double, but for a session that expires.
+        method, may_repeat = exchange.purpose.method, exchange.is_handshake or exchange.purpose.method in _SAFE
+        self._items.append(RequestHead(exchange.number, method, exchange.target, headers, may_repeat=may_repeat))
         if exchange.text:
             self._items.append(Body(exchange.number, exchange.text))
         self._items.append(End(exchange.number))

@@ -64,7 +64,7 @@ from mcpio.http.server.sessions import (
 )
 from mcpio.http.server.streams import Streams, TimerKind, is_running, session_headers
 from mcpio.http.stateless import check_mirrors, era_of
-from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_03_26, Era, Revision
+from mcpio.revisions import REV_2025_03_26, REVISIONS, Era, Revision
 from mcpio.types.lifecycle import ServerCapabilities
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class HttpServer:
         on_room: Callable[[HttpSession], None] = lambda _: None,
         durable: Durability | None = None,
         protected: ResourceServer | None = None,
-        revisions: tuple[Revision, ...] = HANDSHAKE_REVISIONS,
+        revisions: tuple[Revision, ...] = REVISIONS,
         param_headers: Callable[[str], tuple[ParamHeader, ...]] = lambda _: (),
     ) -> None:
         """Create a server without sessions.

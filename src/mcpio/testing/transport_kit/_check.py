@@ -108,6 +108,8 @@ class CheckRun:
     async def join(self, server: Server | None = None, **options: Unpack[ClientOptions]) -> AsyncIterator[Conversation]:
         """Hold a conversation for a block. The server must notice its end."""
         options.setdefault("sampling", _parrot)
+        # Only in a session do messages of each kind go in both directions.
+        options.setdefault("era", "handshake")
         serving = server or self.server
         patience, entered, failure = self.harness.patience, False, None
         before = set(serving.sessions)

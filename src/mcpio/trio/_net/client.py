@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 import trio
 
+from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.sockets.client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
 from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, start_client
@@ -49,5 +50,9 @@ async def connect_unix(
 @trio.lowlevel.enable_ki_protection  # or a connection might be left that nothing closes
 async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
     """Return a client of the connector's server, which outlives its connections if ``reconnect`` is given."""
+    return await open_in_either_era(lambda options: _connect_once(connector, nursery, options), given)
+
+
+async def _connect_once(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
     adapter, make = await connector.client(given)
     return await start_client(adapter, nursery, given, make)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._drivers.setup import ServerSetupOptions
+from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
 from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
 from mcpio._drivers.stdio.process import ProcessOptions
 from mcpio.app.session import Session
@@ -47,7 +47,10 @@ def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> TrioClie
 async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options: Unpack[StdioOptions]) -> StdioClient:
     """Start a server as a child process and return a client of it, tied to no block. See ``open_stdio``."""
     check_options(options, StdioOptions.__annotations__)
-    given: dict[str, Any] = dict(options)
+    return await open_in_either_era(lambda given: _connect(argv, nursery, given), options)
+
+
+async def _connect(argv: Sequence[str], nursery: trio.Nursery, given: dict[str, Any]) -> StdioClient:
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
     policy = given.pop("restart", None)
     children = _Children(argv, of_process, nursery)
