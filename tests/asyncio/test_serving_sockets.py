@@ -269,16 +269,32 @@ def test_sockets_that_listen_may_be_given_and_are_closed(tmp_path: Path) -> None
     run(main)
 
 
-def test_an_address_in_use_is_named_and_the_future_is_cancelled(tmp_path: Path) -> None:
+@KINDS
+def test_an_unavailable_address_is_named_and_cancels_the_future(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
+        started = asyncio.get_running_loop().create_future()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(OSError, match=f"127.0.0.1 port {port}") as caught:
-                await serve_tcp(make_server(), port)
-        assert caught.value.errno == errno.EADDRINUSE
-        (tmp_path / "s").write_text("no socket")
-        with pytest.raises(FileExistsError):
-            await serve_unix(make_server(), tmp_path / "s")
+            if kind == "tcp":
+                with pytest.raises(OSError, match=f"127.0.0.1 port {port}") as caught:
+                    await serve_tcp(make_server(), port, started=started)
+                assert caught.value.errno == errno.EADDRINUSE
+            else:
+                (tmp_path / "s").write_text("no socket")
+                with pytest.raises(FileExistsError):
+                    await serve_unix(make_server(), tmp_path / "s", started=started)
+        assert started.cancelled()
+
+    run(main)
+
+
+def test_a_wrong_option_is_named_and_cancels_the_future() -> None:
+    async def main() -> None:
+        started = asyncio.get_running_loop().create_future()
+        wrong: Any = {"max_connection": 1}
+        with pytest.raises(TypeError, match="max_connection"):
+            await serve_tcp(make_server(), started=started, **wrong)
+        assert started.cancelled()
 
     run(main)
 
@@ -311,8 +327,5 @@ def test_exception_of_a_lifespan_propagates_unwrapped_and_cancels_the_future(tmp
             await serve_unix(make_server(lifespan=broken), tmp_path / "s", started=started)
         assert started.cancelled()
         assert os.listdir(tmp_path) == []
-        wrong: Any = {"max_connection": 1}
-        with pytest.raises(TypeError, match="max_connection"):
-            await serve_tcp(make_server(), **wrong)
 
     run(main)

@@ -6,8 +6,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -67,9 +67,10 @@ async def serve_tcp(
     outlive the sessions that started them, and end with the server. Raises OSError if the address is not available;
     what the server's lifespan raises propagates unwrapped.
     """
-    serving = _Serving(server, ssl_context, options, started)
-    with serving.until_signalled():
-        await serving.run(await _listen(host, port) if listeners is None else listeners)
+    with _cancelled_unless_set(started):
+        serving = _Serving(server, ssl_context, options, started)
+        with serving.until_signalled():
+            await serving.run(await _listen(host, port) if listeners is None else listeners)
 
 
 async def serve_unix(
@@ -88,10 +89,21 @@ async def serve_unix(
 
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
-    serving = _Serving(server, None, options, started)
-    with serving.until_signalled():
-        async with bound_unix(path, mode, asyncio.sleep) as bound:
-            await serving.run([bound])
+    with _cancelled_unless_set(started):
+        serving = _Serving(server, None, options, started)
+        with serving.until_signalled():
+            async with bound_unix(path, mode, asyncio.sleep) as bound:
+                await serving.run([bound])
+
+
+@contextmanager
+def _cancelled_unless_set(started: Started | None) -> Iterator[None]:
+    """Context manager that cancels a future at its end, so that its waiter does not wait forever."""
+    try:
+        yield
+    finally:
+        if started is not None:
+            started.cancel()  # Does nothing to a future that is done.
 
 
 class _Serving:
@@ -132,8 +144,6 @@ class _Serving:
                 async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, loop.last_moment):
                     await self._accept(listeners, _Context(self._server, state, loop), runtime)
         finally:
-            if self._started is not None:
-                self._started.cancel()  # Does nothing to a future that is done.
             await self._sockets.close_all(listeners)
 
     async def _accept(self, listeners: Sequence[socket.socket], context: _Context, runtime: AsyncioRuntime) -> None:
