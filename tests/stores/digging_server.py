@@ -9,13 +9,16 @@ import trio
 
 from mcpio import Context, Server
 from mcpio.app import TaskOptions
+from mcpio.engine.options import Options
+from mcpio.revisions import REVISIONS
 from mcpio.stores import SqliteStore
 from mcpio.trio import serve_stdio
 
 
 async def main(folder: Path) -> None:
     with SqliteStore(folder / "tasks.db") as store:
-        server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.01))
+        options = Options(revisions=REVISIONS)
+        server = Server("mine", options=options, tasks=TaskOptions(store=store, poll_interval=0.01, task_after=0.0))
 
         async def work(ctx: Context, name: str) -> str:
             assert ctx.task is not None

@@ -114,5 +114,42 @@ def test_tasks_survive_a_killed_process(
     assert second.end(None) == 0
 
 
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.req("XTASK-05", "XTASK-14")
+def test_stateless_client_finds_its_tasks_after_a_kill(start: Callable[[Path], Conversation], tmp_path: Path) -> None:
+    first = start(tmp_path)
+
+    def begin(server: Conversation, tool: str, name: str) -> str:
+        created = server.ask("tools/call", name=tool, arguments={"name": name}, _meta=META)
+        assert created["resultType"] == "task"
+        id: str = created["taskId"]
+        return id
+
+    def state(server: Conversation, id: str, unlike: str) -> dict[str, Any]:
+        while (found := server.ask("tasks/get", taskId=id, _meta=META))["status"] == unlike:
+            pass
+        return found
+
+    done, cut, resumed = begin(first, "dig", "done"), begin(first, "dig", "cut"), begin(first, "drill", "resumed")
+    (tmp_path / "done").touch()
+    assert state(first, done, "working")["status"] == "completed"
+    assert first.end(signal.SIGKILL) == -9
+
+    second = start(tmp_path)
+    assert state(second, done, "working")["result"]["content"] == [{"type": "text", "text": "done at once"}]
+    failed = state(second, cut, "working")
+    assert (failed["status"], failed["error"]["code"]) == ("failed", -32603)
+    assert failed["statusMessage"] == "The server was restarted before the task was over"
+    (tmp_path / "resumed").touch()
+    assert state(second, resumed, "working")["result"]["content"] == [{"type": "text", "text": "resumed again"}]
+    assert second.end(None) == 0
+
+
 ENDED = "What the task ran in has ended"
 """What a task says that failed in a process which could still say so."""

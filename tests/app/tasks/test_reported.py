@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
@@ -243,7 +242,6 @@ def test_handles_that_were_dropped_are_left_out_of_the_next_subscription() -> No
     peer.look(id="dropped")
     wait.cancel()
     del states, wait
-    gc.collect()
     peer.call()
     assert peer.acknowledge("t") == {"taskIds": ["t"]}
 
@@ -256,6 +254,24 @@ def test_malformed_report_is_a_violation_and_changes_nothing() -> None:
     peer.report("odd")
     assert call.state == "waits"
     assert any("status" in report for report in peer.played.reports)
+
+
+@pytest.mark.req("XTASK-09")
+def test_task_that_asks_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpio.app.tasks.following.MOST_QUESTIONS", 3)
+    peer = Reporting(elicitation=lambda scope, request: ElicitResult("decline"))
+    call = peer.call()
+    peer.acknowledge("t")
+    peer.look()
+    question = {"method": "elicitation/create", "params": {"mode": "form", "message": "More?", "requestedSchema": {}}}
+    question["params"]["requestedSchema"] = {"type": "object", "properties": {}}  # type: ignore[index]
+    for number in range(3):
+        peer.report("input_required", inputRequests={f"k{number}": question})
+        peer.complete(peer.played.asked("tasks/update"))
+    peer.report("input_required", inputRequests={"k4": question})
+    assert str(call.error) == "tools/call 'x': the server asks for more input after 3 rounds"
+    methods = [message["method"] for message in peer.played.got()]
+    assert methods == ["notifications/cancelled", "tasks/cancel"]
 
 
 # With a server of ours

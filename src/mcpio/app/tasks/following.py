@@ -15,7 +15,15 @@ from mcpio.app.client_inputs import answers_to
 from mcpio.app.tasks.requester import Clock, TaskHandle, TaskWatch, flat_task, follow, is_over, looks, poll_interval
 from mcpio.codec import codec
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestCancelled, RequestError
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    NoBackChannel,
+    RequestCancelled,
+    RequestError,
+    TooManyRounds,
+)
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types.custom import CustomRequest
 from mcpio.types.task_extension import CreatedTask, DetailedTask, TaskNotification
@@ -34,6 +42,8 @@ R = TypeVar("R")
 
 _CODEC: Final = codec(REV_2026_07_28)
 
+MOST_QUESTIONS: Final = 1000
+"""How many questions of one task are answered."""
 RARELY: Final = 60.0
 """Seconds between two polls of a task whose changes are reported: a report may get lost."""
 
@@ -185,10 +195,14 @@ class StatelessTaskHandle(TaskHandle[R]):
         return {key: question for key, question in asked.items() if key not in self._answered}
 
     async def _answer(self, questions: Mapping[str, InputRequest], clock: Clock | None) -> None:
-        """Answer questions by the client's callbacks. If one of these fails, the task is given up."""
+        """Answer questions by the client's callbacks. If one of these fails, the task is given up.
+
+        So it is, with TooManyRounds, beyond ``MOST_QUESTIONS``: a server must not ask for ever.
+        """
         client: Any = self._watch.session
         self._is_answering = True
         try:
+            self._check_questions(len(questions))
             answers = await answers_to(client, questions)
             self._answered |= answers.keys()
             await self._send("tasks/update", DEFAULT if clock is None else clock.for_a_look(), inputResponses=answers)
@@ -197,6 +211,10 @@ class StatelessTaskHandle(TaskHandle[R]):
             raise
         finally:
             self._is_answering = False
+
+    def _check_questions(self, count: int) -> None:
+        if len(self._answered) + count > MOST_QUESTIONS:
+            raise TooManyRounds(self.operation, len(self._answered))
 
     async def _send(self, method: str, timeout: Timeout | float | None | Default, **more: Any) -> Any:
         if not self.id:
