@@ -562,9 +562,10 @@ class _Forwarded(Listening):
             self._client.driving.deliver(change)
 
     def lose(self, how: Ended = "lost") -> None:
-        if self.ended is None:  # otherwise its successor is open, and nothing is missed
+        was_open = self.ended is None
+        super().lose(how)
+        if was_open:  # otherwise its successor is open, and nothing is missed
             self.is_lost = True
-            super().lose(how)
             self._client.driving.doubt_tasks()
 
 

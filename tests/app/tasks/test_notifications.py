@@ -147,6 +147,16 @@ def test_cancelled_listen_leaves_nothing_behind() -> None:
     assert world.tasks._watchers == {}
 
 
+def test_task_that_is_not_watched_need_not_be_left() -> None:
+    world, heard = World(), list[str]()
+    id = world.call("ask")["taskId"]
+    world.tasks.watch([id], heard.append)
+    world.tasks.unwatch([id, "x"], print)
+    world.about("cancel", id)
+    assert heard == [id]
+    world.tasks.unwatch([id], heard.append)
+
+
 def test_client_that_does_not_read_costs_one_entry_for_each_task() -> None:
     world = World()
     world.server.options = Options(revisions=REVISIONS, limits=Limits(high_water=0))

@@ -215,6 +215,22 @@ def test_tasks_share_one_subscription() -> None:
     assert peer.is_cancelled(peer.listen)
 
 
+def test_tasks_that_begin_together_are_asked_for_together() -> None:
+    peer = Reporting()
+    peer.call("t")
+    first = peer.played.asked("subscriptions/listen")
+    for id in ("u", "v"):
+        peer.call(id)
+    peer.listen = first
+    peer.say("notifications/subscriptions/acknowledged", notifications={"taskIds": ["t"]})
+    second, asked = peer.played.got()
+    assert second["params"]["notifications"] == {"taskIds": ["t", "u", "v"]}
+    peer.complete(asked, taskId="t", **STATE)
+    peer.listen = second
+    peer.say("notifications/subscriptions/acknowledged", notifications={"taskIds": ["t", "u", "v"]})
+    assert [message["method"] for message in peer.played.got()] == ["notifications/cancelled", "tasks/get", "tasks/get"]
+
+
 def test_tasks_join_what_the_client_listens_for_anyway() -> None:
     heard: list[Any] = []
     peer = Reporting(on_notification=heard.append)
@@ -263,8 +279,8 @@ def test_task_that_asks_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     call = peer.call()
     peer.acknowledge("t")
     peer.look()
-    question = {"method": "elicitation/create", "params": {"mode": "form", "message": "More?", "requestedSchema": {}}}
-    question["params"]["requestedSchema"] = {"type": "object", "properties": {}}  # type: ignore[index]
+    form = {"mode": "form", "message": "More?", "requestedSchema": {"type": "object", "properties": {}}}
+    question = {"method": "elicitation/create", "params": form}
     for number in range(3):
         peer.report("input_required", inputRequests={f"k{number}": question})
         peer.complete(peer.played.asked("tasks/update"))

@@ -176,10 +176,7 @@ class StatelessTaskHandle(TaskHandle[R]):
 
     async def _begin_to_follow(self) -> None:
         if await self._listening.follow_task(self.id):
-            if self.done:
-                self._leave()
-            else:
-                self.doubt()  # what happened before is not reported by every server
+            self.doubt()  # what happened before is not reported by every server
 
     def _leave(self) -> None:
         """Listen no longer."""

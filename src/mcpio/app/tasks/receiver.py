@@ -319,8 +319,8 @@ class TaskReceiver:
 
     def _signalled(self, id: str | None) -> None:
         """Act on a change of a task in the shared store; ``None`` where any may have changed."""
-        if self._sharing is not None:
-            self._sharing.signalled(id)
+        sharing: Any = self._sharing  # other stores have no signals
+        sharing.signalled(id)
         for each in tuple(self._watchers) if id is None else (id,):
             self._tell_watchers(each)
 
