@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -456,13 +456,32 @@ def test_client_ends_with_its_cancelled_nursery() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("seconds", [0, 1])
-def test_tool_that_needs_asyncio_gets_an_error_that_names_trio(seconds: int) -> None:
+async def use_task_group() -> None:
+    async with asyncio.TaskGroup():
+        pass
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: asyncio.sleep(0),
+        lambda: asyncio.sleep(1),
+        lambda: asyncio.Event().wait(),
+        lambda: asyncio.Queue().get(),
+        lambda: asyncio.gather(asyncio.sleep(0)),
+        lambda: asyncio.to_thread(int),
+        use_task_group,
+    ],
+    ids=["sleep-0", "sleep", "event", "queue", "gather", "thread", "group"],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:There is no current event loop:DeprecationWarning")
+def test_tool_that_needs_asyncio_gets_an_error_that_names_trio(use: Callable[[], Awaitable[Any]]) -> None:
     confused = Server("s")
 
     @confused.tool
     async def nap() -> None:
-        await asyncio.sleep(seconds)
+        await use()
 
     @confused.tool
     async def rest(ctx: Context) -> str:

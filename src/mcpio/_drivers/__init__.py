@@ -51,41 +51,15 @@ def report(message: str, error: BaseException | None) -> None:
 
     For failures that no caller waits for. The message may quote a peer, so unprintable characters are escaped.
     """
-    message = printable(message)
-    hint = None if error is None else _hint_at_loop(error)
-    if hint is not None and error is not None and hint not in getattr(error, "__notes__", ()):
-        error.add_note(hint)
     if error is None:
-        logging.getLogger("mcpio").warning("%s", message)
-    else:
-        logging.getLogger("mcpio").error("%s", message, exc_info=error)
+        logging.getLogger("mcpio").warning("%s", printable(message))
+        return
+    from mcpio.app.reporting import loop_hint  # imported late: it loads the engine
 
-
-_FOREIGN: Final = {
-    "must be called from async context": "Trio",
-    "'RunContext' object has no attribute": "Trio",
-    "Task got bad yield: <class 'trio.": "Trio",
-    "no running event loop": "asyncio",
-    "There is no current event loop": "asyncio",
-    "object has no attribute 'create_future'": "asyncio",
-    "trio.run received unrecognized yield message": "asyncio",
-}
-"""Phrases of the errors that functions of an event loop raise under another loop, with the loop's name."""
-
-
-def _hint_at_loop(error: BaseException) -> str | None:
-    """Return what to do about an error that says that a function of another event loop was called."""
-    if not isinstance(error, RuntimeError | AttributeError | TypeError):
-        return None
-    text = str(error)
-    loop = next((loop for part, loop in _FOREIGN.items() if part in text), None)
-    if loop is None:
-        return None
-    other = "asyncio" if loop == "Trio" else "Trio"
-    return (
-        f"A function of {loop} was called where {loop} does not run, most likely under {other}. Use what works on "
-        f"both, such as ctx.sleep, or serve on {loop}: mcpio serve --loop {loop.lower()}, or mcpio.{loop.lower()}."
-    )
+    hint = loop_hint(error)
+    if hint is not None and hint not in message:  # the session may have added it
+        message = f"{message}: {hint}"
+    logging.getLogger("mcpio").error("%s", printable(message), exc_info=error)
 
 
 def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> None:

@@ -148,18 +148,27 @@ def is_connection_end(error: BaseException, connection: Connection) -> bool:
 
 def loop_hint(error: BaseException) -> str | None:
     """Return advice for an error that means "wrong event loop", ``None`` for any other."""
+    if not isinstance(error, RuntimeError | AttributeError | TypeError):
+        return None
     text = str(error)
-    for sign, loop in _OTHER_LOOPS.items():
-        if sign in text and isinstance(error, RuntimeError | TypeError):
-            here = f"there is no {loop} loop here, but another one, or a thread"
-            return f"{here}: ctx.sleep() waits on every loop, time.sleep() in a thread"
-    return None
+    loop = next((loop for phrase, loop in _OTHER_LOOPS.items() if phrase in text), None)
+    if loop is None:
+        return None
+    return (
+        f"there is no {loop} loop here, but another one, or a thread: ctx.sleep() waits on every loop, time.sleep() "
+        f"in a thread, and mcpio serve --loop {loop.lower()} runs handlers on {loop}"
+    )
 
 
 _OTHER_LOOPS: Final = {
-    "must be called from async context": "Trio",  # trio.sleep, without Trio
-    "no running event loop": "asyncio",  # asyncio.sleep, without asyncio
-    "unrecognized yield message": "asyncio",  # Trio, when an asyncio future is awaited
+    "must be called from async context": "Trio",  # most functions, such as trio.sleep
+    "'RunContext' object has no attribute": "Trio",  # a nursery
+    "Task got bad yield: <class 'trio.": "Trio",  # trio.sleep(0)
+    "Task got bad yield: WaitTaskRescheduled": "Trio",  # what waits by trio.lowlevel
+    "no running event loop": "asyncio",  # most functions, such as asyncio.sleep
+    "There is no current event loop": "asyncio",  # asyncio.gather, asyncio.Future
+    "'NoneType' object has no attribute 'create_future'": "asyncio",  # locks, events and queues
+    "unrecognized yield message": "asyncio",  # asyncio.sleep(0), a future
 }
 """Phrases in the messages of such errors, and the event loop that they require."""
 

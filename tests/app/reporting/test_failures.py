@@ -97,7 +97,9 @@ def test_a_request_in_words(params: Any, words: str) -> None:
     ("error", "loop"),
     [
         (RuntimeError("must be called from async context"), "Trio"),
+        (AttributeError("'RunContext' object has no attribute 'runner'"), "Trio"),
         (RuntimeError("no running event loop"), "asyncio"),
+        (AttributeError("'NoneType' object has no attribute 'create_future'"), "asyncio"),
         (TypeError("trio.run received unrecognized yield message None. Are you trying to use"), "asyncio"),
     ],
 )
@@ -106,6 +108,7 @@ def test_an_error_for_want_of_an_event_loop_has_a_hint(error: Exception, loop: s
     assert hint is not None
     assert hint.startswith(f"there is no {loop} loop here")
     assert "ctx.sleep()" in hint
+    assert f"mcpio serve --loop {loop.lower()} " in hint
 
 
 @pytest.mark.parametrize("error", [RuntimeError("other"), ValueError("no running event loop")])
