@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead
+from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, header_fields
 from mcpio.http.options import HostPolicy
 
 
@@ -17,3 +17,9 @@ def test_request_defaults_to_no_principal_and_the_servers_policy() -> None:
 
 def test_denied_defaults_to_401() -> None:
     assert (Denied().status, Denied().message, Denied().headers) == (401, "Unauthorized", ())
+
+
+def test_representation_of_a_request_has_the_names_of_its_fields_and_no_value() -> None:
+    head = RequestHead(1, "GET", "/mcp", header_fields([("authorization", "Bearer canary")]))
+    assert "<authorization>" in repr(head)
+    assert "canary" not in repr(head)

@@ -290,3 +290,9 @@ def test_input_schema_must_describe_an_object() -> None:
         with pytest.raises(InvalidMessage, match=r'^inputSchema: must have "type": "object" at its root$'):
             codec(REV_2025_11_25).encode(Tool("a", schema))
     assert codec(REV_2025_11_25).decode({"name": "a", "inputSchema": {"type": "string"}}, Tool).name == "a"
+
+
+def test_result_cannot_be_converted_before_the_application_layer_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpio.types.tools.CONVERSIONS", [])
+    with pytest.raises(RuntimeError, match=r"import mcpio\.app\.Client"):
+        CallToolResult(()).into(int)

@@ -230,6 +230,7 @@ def test_subscriptions_do_not_count_as_requests() -> None:
 def test_request_without_a_revision_has_no_header_fields() -> None:
     assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{}}}', lambda _: ()) is None
     assert mirrored(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', lambda _: ()) is None
+    assert mirrored(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', lambda _: ()) is None
 
 
 @pytest.mark.req("HDR-02", "XTASK-13")
