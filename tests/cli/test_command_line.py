@@ -22,7 +22,7 @@ def test_help_lists_every_command_and_status(words: list[str], capsys: pytest.Ca
     assert caught.value.code == 0
     said = capsys.readouterr().out
     for command, summary in COMMANDS.items():
-        assert f"  {command:8}{summary}\n" in said
+        assert f"  {command:10}{summary}\n" in said
     told = {int(word) for word in said.replace(",", " ").split() if word.isdigit()}
     assert {*map(int, Exit), 130, 143} <= told
 

@@ -18,7 +18,7 @@ import trio.testing
 from mcpio import Client, ConnectFailed, Server, TextContent
 from mcpio.app import ServersConfig
 from mcpio.backoff import Backoff
-from mcpio.errors import ConnectionLost, McpError
+from mcpio.errors import ConnectionLost, McpError, ToolError
 from mcpio.trio import Servers, memory_client, open_servers
 from mcpio.types import ToolListChangedNotification
 
@@ -108,6 +108,22 @@ def test_tool_called_before_it_was_listed() -> None:
     async def main() -> None:
         async with open_servers({"a": partial(memory_client, _server("A", "read"))}) as servers:
             assert (await servers.call_tool("a__read")).text == "read of A"
+
+    _run(main)
+
+
+def test_result_is_returned_as_the_type_asked_for() -> None:
+    server = Server("S")
+
+    @server.tool
+    def count(numbers: list[int]) -> dict[str, int]:
+        return {"found": len(numbers)}
+
+    async def main() -> None:
+        async with open_servers({"a": partial(memory_client, server)}) as servers:
+            assert await servers.call_tool("a__count", {"numbers": [1, 2]}, returns=dict[str, int]) == {"found": 2}
+            with pytest.raises(ToolError, match="numbers"):
+                await servers.call_tool("a__count", {"numbers": "x"}, returns=dict[str, int])
 
     _run(main)
 

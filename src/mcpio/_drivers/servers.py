@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from mcpio import types
 from mcpio._drivers import report
@@ -157,15 +157,41 @@ class Servers:
 
         return await self._gather(PublicNames(self._states), listed)
 
+    @overload
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
-    ) -> CallToolResult:
-        """Call the tool of a public name, at the server that lists it.
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: None = None,
+        **call: Unpack[CallOptions],
+    ) -> CallToolResult: ...
+
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: type[T], **call: Unpack[CallOptions]
+    ) -> T: ...
+
+    @overload
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: object, **call: Unpack[CallOptions]
+    ) -> Any: ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        **call: Unpack[CallOptions],
+    ) -> Any:
+        """Call the tool of a public name, at the server that lists it. ``returns`` is as for ``Client.call_tool``.
 
         Raises LookupError if no server lists it, ConnectFailed if its server is not ready, and as ``Client.call_tool``.
         """
-        server = self._tools.server_of(name)
-        return await self[server].call_tool(await self._found(self._tools, name, self.tools), arguments, **call)
+        client = self[self._tools.server_of(name)]
+        own_name = await self._found(self._tools, name, self.tools)
+        return await client.call_tool(own_name, arguments, returns=returns, **call)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]

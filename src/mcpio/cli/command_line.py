@@ -121,7 +121,8 @@ class _Version(argparse.Action):
 
 
 def _epilog() -> str:
-    commands = "".join(f"  {name:8}{summary}\n" for name, summary in COMMANDS.items())
+    width = max(map(len, COMMANDS)) + 2
+    commands = "".join(f"  {name:{width}}{summary}\n" for name, summary in COMMANDS.items())
     return f"""commands:
 {commands}
   mcpio COMMAND --help describes a command.
