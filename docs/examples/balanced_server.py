@@ -17,9 +17,7 @@ import trio
 
 from mcpio import Context, Server
 from mcpio.app import Accepted, RequestStates, TaskOptions
-from mcpio.engine.options import Options
 from mcpio.http.options import HostPolicy, HttpOptions
-from mcpio.revisions import REVISIONS
 from mcpio.stores.redis import RedisStore
 from mcpio.trio import serve_http
 
@@ -48,7 +46,6 @@ async def main(port: int) -> None:
         server = Server(
             "bakery",
             "1.0",
-            options=Options(revisions=REVISIONS),
             states=RequestStates(keys),
             tasks=TaskOptions(store=store, poll_interval=0.2),
             changes=store.changes,

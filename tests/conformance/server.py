@@ -13,9 +13,7 @@ import trio
 
 from mcpio import Context, Server, ToolError
 from mcpio.app import Accepted, TaskOptions
-from mcpio.engine.options import Options
 from mcpio.errors import CapabilityMissing, RequestError
-from mcpio.revisions import REVISIONS
 from mcpio.trio import run_tasks, serve_http
 from mcpio.types import (
     AudioContent,
@@ -54,7 +52,6 @@ server = Server(
     "everything",
     "1.0.0",
     title="What the conformance suite asks for",
-    options=Options(revisions=REVISIONS),
     tasks=TaskOptions(task_after=0.1, poll_interval=0.1),
 )
 

@@ -10,12 +10,10 @@ import sys
 import trio
 
 from mcpio import Context, Server, ToolError
-from mcpio.engine.options import Options
-from mcpio.revisions import REVISIONS
 from mcpio.trio import serve_http, serve_stdio
 from mcpio.types import ElicitFormRequest, ElicitSchema, StringSchema
 
-server = Server("mcpio", "1", options=Options(revisions=REVISIONS))
+server = Server("mcpio", "1")
 
 
 @server.tool

@@ -42,12 +42,17 @@ PEERS = {
 }
 
 SESSION, STATELESS = "2025-11-25", "2026-07-28"
-Era = Literal["handshake", "stateless", "auto"]
-ERAS: dict[Era, str] = {"handshake": SESSION, "stateless": STATELESS, "auto": STATELESS}
+Era = Literal["handshake", "stateless"]
+ERAS: dict[Era | None, str] = {"handshake": SESSION, "stateless": STATELESS, None: STATELESS}
+"""The values of our option, ``None`` without it, and the revision to be spoken."""
 MODES = {"legacy": SESSION, STATELESS: STATELESS, "auto": STATELESS}
 """What the peers call the eras, and the revision to be spoken."""
 
 TOOLS = {"add", "count", "greet", "fail"}
+
+
+def era_option(era: Era | None) -> dict[str, Any]:
+    return {} if era is None else {"era": era}
 
 
 class Processes:
@@ -166,8 +171,8 @@ def check_unasked(report: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("peer", PEERS)
-def test_our_client_with_their_server(peer: str, transport: str, era: Era, processes: Processes) -> None:
-    report = our_report(partial(opened, processes.target([*PEERS[peer], "server"], transport), era=era))
+def test_our_client_with_their_server(peer: str, transport: str, era: Era | None, processes: Processes) -> None:
+    report = our_report(partial(opened, processes.target([*PEERS[peer], "server"], transport), **era_option(era)))
     if (peer, transport, era) == ("typescript", "http", "handshake"):
         # Its handler serves each request of the handshake era by itself: it has no session to ask in.
         check_unasked(report, "per-request legacy serving")
@@ -214,9 +219,9 @@ async def visit(effect: AskUser | ShowCode) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("peer", ["mcp", "fastmcp"])
-def test_our_client_logs_in_at_their_server(peer: str, era: Era, processes: Processes) -> None:
+def test_our_client_logs_in_at_their_server(peer: str, era: Era | None, processes: Processes) -> None:
     (url,) = processes.target([*PEERS[peer], "server"], "guarded")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(url, b"{}")
-    connect = partial(open_http, url, era=era, auth=OAuth(), credentials=MemoryCredentials(), ask_user=visit)
+    connect = partial(open_http, url, auth=OAuth(), credentials=MemoryCredentials(), ask_user=visit, **era_option(era))
     check(our_report(connect), ERAS[era])
