@@ -9,9 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
+import attrs
+
 from mcpio._checks import check_options
-from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of, report
-from mcpio._drivers.actor import TransportAdapter
+from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
+from mcpio._drivers.actor import Deadlines, Timed, TransportAdapter
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS, capped_connections
 from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.preloading import preload
@@ -23,11 +25,14 @@ from mcpio._drivers.setup import (
     prepare_server,
     split_options,
 )
+from mcpio._drivers.sockets.sessions import ActiveSet, SessionHandler
 from mcpio._drivers.task_host import TaskHost, hosted_tasks, store_tasks
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
+from mcpio.app.server_session import ServerSession
 from mcpio.app.session import Session
-from mcpio.asyncio._actor import AsyncioActor
+from mcpio.asyncio._actor import Alarm, AsyncioActor
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._tasks import last_moment, settled, tasks_around, ungrouped
 from mcpio.asyncio._transport import ReaderWriterAdapter
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncioClientContext",
+    "AsyncioServingContext",
     "ServeStreams",
     "Started",
     "carry",
@@ -143,17 +149,18 @@ async def serving(
     """
     most = capped_connections(max_connections)
     checked_grace(grace)
-    beginning = ServerSetupOptions(end_timeout=seconds(end_timeout), tap=tap)
+    timeout = seconds(end_timeout)
     preload()
+    loop = AsyncioEventLoop()
     async with lifespan_of(server) as state, tasks_around() as runtime:
-        host = TaskHost(runtime, asyncio.get_running_loop().time)
+        host = TaskHost(runtime, loop.now)
         tasks = server.tasks
         async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, last_moment):
-            sessions = _Sessions(server, state, beginning, most)
+            handler = _ReaderWriterHandler(AsyncioServingContext(server, state, loop), most, tap, timeout)
             try:
-                yield sessions.serve
+                yield handler.serve
             finally:
-                await sessions.end(grace)
+                await handler.end(grace)
 
 
 async def connect(
@@ -212,54 +219,65 @@ class AsyncioClientContext(ClientContext, Generic[C]):
             self._task.result()
 
 
-class _Sessions:
-    """Serves one session per connection. A session that fails costs only itself."""
+@attrs.frozen
+class AsyncioServingContext:
+    """``mcpio._drivers.sockets.sessions.ServingContext`` for asyncio."""
 
-    def __init__(self, server: Server, state: Any, beginning: ServerSetupOptions, max_connections: int) -> None:
-        self._server = server
-        self._state = state
-        self._beginning = beginning
+    server: Server
+    state: Any
+    loop: AsyncioEventLoop
+
+    def deadlines(self) -> Deadlines:
+        """Return a new timer."""
+        return _SilenceAlarm(asyncio.get_running_loop())
+
+    async def carry(
+        self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
+    ) -> None:
+        """Run one session."""
+        await carry(setup, adapter, make_session)
+
+
+class _SilenceAlarm(Alarm):
+    """A timer that does not keep its session alive once it is stopped."""
+
+    def arm(self, timed: Timed, deadline: float | None) -> None:
+        """Fire at a deadline; ``None`` stops the timer."""
+        if deadline is None:
+            self.stop()
+        else:
+            super().arm(timed, deadline)
+
+
+class _ReaderWriterHandler:
+    """Serves one session per reader and writer, and rejects those beyond a limit."""
+
+    def __init__(
+        self, context: AsyncioServingContext, max_connections: int, tap: TapSource | None, end_timeout: float | None
+    ) -> None:
+        self._sessions = SessionHandler(context, tap=tap, end_timeout=end_timeout)
+        self._connections: ActiveSet[ReaderWriterAdapter] = ActiveSet(context.loop)
         self._room = max_connections
-        self._faults = FaultLog(asyncio.get_running_loop().time)
-        self._sessions: dict[Session, asyncio.Future[None]] = {}
-        self._is_ending = False
+        self._faults = FaultLog(context.loop.now)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None) -> None:
         """Serve a client, and close its writer."""
         adapter = ReaderWriterAdapter(reader, writer)
-        loop = asyncio.get_running_loop()
-        over = loop.create_future()
-        made: list[Session] = []
-
-        def make_session(driver: Driver) -> Session:
-            made.append(_session(self._server, setup, self._state, driver))
-            self._sessions[made[0]] = over
-            return made[0]
-
+        if len(self._connections) >= self._room:
+            self._faults.report(f"a client was turned away: there are {self._room} connections", None)
+            adapter.abort()
+            return
+        self._connections.enter(adapter)
         try:
-            if self._is_ending:
-                return
-            if len(self._sessions) >= self._room:
-                self._faults.report(f"a client was turned away: there are {self._room} connections", None)
-                return
-            try:
-                setup = prepare_server(self._server, principal, loop.time(), **self._beginning)
-            except Exception as error:
-                report("a session could not be started", error)
-                return
-            await carry(setup, adapter, make_session)
+            await self._sessions.serve_session(adapter, principal)
         finally:
             adapter.abort()
-            over.set_result(None)
-            for session in made:
-                del self._sessions[session]
+            self._connections.leave(adapter)
 
     async def end(self, grace: float) -> None:
-        """Close all sessions gracefully, and wait until none is left."""
-        self._is_ending = True
-        for session in self._sessions:
-            session.close(grace)
-        await settled(asyncio.gather(*self._sessions.values()))
+        """Close all sessions gracefully, and wait until no connection is left."""
+        self._sessions.close(grace)
+        await settled(asyncio.ensure_future(self._connections.wait_empty()))
 
 
 def _session(server: Server, setup: SessionSetup, state: Any, driver: Driver) -> Session:

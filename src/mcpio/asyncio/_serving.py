@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,10 +15,8 @@ import attrs
 
 from mcpio._checks import check_options
 from mcpio._drivers import check_authorization, lifespan_of, report
-from mcpio._drivers.actor import Deadlines, Timed, TransportAdapter
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.preloading import preload
-from mcpio._drivers.setup import SessionSetup
 from mcpio._drivers.sockets.accepting import Acceptor
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio._drivers.sockets.sessions import LAST_WRITES, StreamHandler
@@ -26,10 +24,8 @@ from mcpio._drivers.sockets.unix_path import BACKLOG, bound_unix
 from mcpio._drivers.stream_adapter import StreamAdapter
 from mcpio._drivers.task_host import TaskHost, hosted_tasks
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
-from mcpio.app.runtime import Driver, Spawned
-from mcpio.app.server_session import ServerSession
-from mcpio.asyncio._actor import Alarm
-from mcpio.asyncio._drivers import carry
+from mcpio.app.runtime import Spawned
+from mcpio.asyncio._drivers import AsyncioServingContext
 from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._socket_stream import SocketStream
@@ -142,11 +138,13 @@ class _Serving:
             async with lifespan_of(self._server) as state, loop.group() as runtime:
                 host = TaskHost(runtime, loop.now)
                 async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, loop.last_moment):
-                    await self._accept(listeners, _Context(self._server, state, loop), runtime)
+                    await self._accept(listeners, AsyncioServingContext(self._server, state, loop), runtime)
         finally:
             await self._sockets.close_all(listeners)
 
-    async def _accept(self, listeners: Sequence[socket.socket], context: _Context, runtime: AsyncioRuntime) -> None:
+    async def _accept(
+        self, listeners: Sequence[socket.socket], context: AsyncioServingContext, runtime: AsyncioRuntime
+    ) -> None:
         handler = StreamHandler(context, self._options, partial(StreamAdapter, loop=self._loop))
         connections = _Connections(runtime)
         if self._started is not None and not self._started.done():
@@ -158,36 +156,6 @@ class _Serving:
             async with self._loop.last_moment(self._grace + LAST_WRITES / 2):
                 await handler.wait_empty()
             connections.cancel()
-
-
-@attrs.frozen
-class _Context:
-    """``mcpio._drivers.sockets.sessions.ServingContext`` for asyncio."""
-
-    server: Server
-    state: Any
-    loop: AsyncioEventLoop
-
-    def deadlines(self) -> Deadlines:
-        """Return a new timer."""
-        return _SilenceAlarm(asyncio.get_running_loop())
-
-    async def carry(
-        self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
-    ) -> None:
-        """Run one session."""
-        await carry(setup, adapter, make_session)
-
-
-class _SilenceAlarm(Alarm):
-    """A timer that does not keep its session alive once it is stopped."""
-
-    def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Fire at a deadline; ``None`` stops the timer."""
-        if deadline is None:
-            self.stop()
-        else:
-            super().arm(timed, deadline)
 
 
 class _Connections(AsyncioRuntime):

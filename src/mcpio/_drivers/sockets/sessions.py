@@ -68,6 +68,9 @@ class ActiveSet(Generic[T]):
         """Iterate over the present members; they may leave during that."""
         return iter(tuple(self._members))
 
+    def __len__(self) -> int:
+        return len(self._members)
+
     def enter(self, member: T) -> None:
         """Add a member."""
         self._members[member] = None
