@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import trio
-from interrupted import KINDS, Interruption, Open, converse, served
+from interrupted import KINDS, Interruption, Open, converse, round_trip, served
 
 from mcpio import Client, McpError
 from mcpio.asyncio import connect, open_streams
@@ -140,7 +140,7 @@ def test_base_exception_from_body_ends_the_program(kind: str, error: BaseExcepti
     async def main() -> None:
         async with opens(roots=()) as client, trio.open_nursery() as nursery:
             nursery.start_soon(converse, client)
-            await client.ping()
+            await round_trip(client)
             raise error
 
     with served(kind, tmp_path) as (opens, _), ended_by(type(error)):
@@ -212,10 +212,10 @@ def test_base_exception_ends_an_asyncio_program(where: str, form: str, error: Ba
     async def talk(client: Client) -> None:
         asking = asyncio.ensure_future(client.call_tool("ask"))
         if where == "the body":
-            await client.ping()
+            await round_trip(client)
             raise error
         if where == "a cancellation":
-            await client.ping()
+            await round_trip(client)
             task = asyncio.current_task()
             assert task is not None
             task.cancel()

@@ -20,6 +20,7 @@ from carriers import CARRIERS
 
 import mcpio
 from mcpio import Client, Context, Server
+from mcpio.revisions import Era
 from mcpio.trio import (
     connect_http,
     connect_stdio,
@@ -34,7 +35,7 @@ from mcpio.trio import (
     open_websocket,
 )
 
-__all__ = ["KINDS", "Interruption", "Open", "asking_server", "converse", "served"]
+__all__ = ["KINDS", "Interruption", "Open", "asking_server", "converse", "round_trip", "served"]
 
 KINDS = ("memory", "stdio", "tcp", "unix", "http", "websocket")
 
@@ -52,6 +53,8 @@ for line in sys.stdin:
     if method == "initialize":
         info = {"name": "child", "version": "1"}
         say(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+    elif method == "server/discover":
+        say(id=id, error={"code": -32601, "message": "Method not found"})
     elif method == "ping":
         say(id=id, result={})
     elif method == "tools/call":
@@ -79,9 +82,14 @@ def asking_server() -> Server:
     return server
 
 
+async def round_trip(client: Client) -> None:
+    """Wait for the answer to a request that every server answers."""
+    await (client.discover() if client.era is Era.STATELESS else client.ping())
+
+
 async def converse(client: Client, on_progress: Callable[..., None] = lambda *_: None) -> None:
     """Do a little of everything."""
-    await client.ping()
+    await round_trip(client)
     with trio.CancelScope() as scope:
         scope.cancel()
         await client.call_tool("ask")
@@ -92,7 +100,7 @@ async def converse(client: Client, on_progress: Callable[..., None] = lambda *_:
 def served(kind: str, directory: Path) -> Iterator[tuple[Open, Open]]:
     """Serve in a thread, and give what opens a client for a block, by ``open_`` and by ``connect_``.
 
-    In memory there is only the first.
+    In memory there is only the first. Over TCP and standard input and output the two speak the handshake era.
     """
     if kind == "memory":
         yield partial(memory_client, asking_server()), partial(memory_client, asking_server())
@@ -113,7 +121,8 @@ def served(kind: str, directory: Path) -> Iterator[tuple[Open, Open]]:
         }
         where = (at.host, at.port) if kind == "tcp" else (directory / "s",) if kind == "unix" else (at.url,)
         opens, connects = how[kind]
-        yield partial(opens, *where), _connected(partial(connects, *where))
+        era: dict[str, Any] = {"era": "handshake"} if kind == "tcp" else {}
+        yield partial(opens, *where, **era), _connected(partial(connects, *where, **era))
 
 
 def _connected(connect: Callable[..., Any]) -> Open:
