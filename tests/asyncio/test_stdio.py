@@ -267,7 +267,7 @@ def test_program_that_does_not_start_is_explained() -> None:
         wrong: Any = "program"
         with pytest.raises(TypeError, match="argv is a list of strings"):
             await connect_stdio(wrong)
-        with pytest.raises(ConnectFailed, match=r"no message, and begins with 'hello'"):
+        with pytest.raises(ConnectFailed, match="not a message, and begins with 'hello'"):
             await connect_stdio(python("print('hello', flush=True); import time; time.sleep(60)"), options=IMPATIENT)
 
     run_in_real_time(main)
