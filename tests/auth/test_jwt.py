@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -82,6 +83,42 @@ def test_the_listed_algorithms_are_verified(algorithm: str) -> None:
     # The key is bound to its algorithm: another one in the header is of no use.
     assert verify(signed, verifier(jwks={"keys": [KEY]})) is None
     assert verify(signed, verifier(jwks={"keys": [jwk]}, algorithms=["EdDSA"])) is None
+
+
+@pytest.mark.req("AUTH-58")
+def test_key_on_another_curve_than_the_algorithm_has_is_refused() -> None:
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP384R1, generate_private_key
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from joserfc.jwk import ECKey
+
+    key = generate_private_key(SECP384R1())
+    unsigned = by_hand({"alg": "ES256", "typ": "JWT"}, signature=b"").removesuffix(".")
+    r, s = decode_dss_signature(key.sign(unsigned.encode(), ECDSA(SHA256())))
+    signature = urlsafe_b64encode(r.to_bytes(48, "big") + s.to_bytes(48, "big")).decode()
+    jwk = ECKey.import_key(key.public_key()).as_dict(private=False)
+    assert verify(f"{unsigned}.{signature}", verifier(jwks={"keys": [jwk]})) is None
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize(("exponents", "is_valid"), [((521, 607), False), ((1279, 2203), True), ((4253, 4423), False)])
+def test_rsa_keys_below_2048_and_above_8192_bits_are_refused(exponents: tuple[int, int], is_valid: bool) -> None:
+    # Mersenne primes: keys of any size without the time that it takes to find one.
+    p, q = (2**exponent - 1 for exponent in exponents)
+    modulus = p * q
+    size = (modulus.bit_length() + 7) // 8
+    unsigned = by_hand({"alg": "RS256", "typ": "JWT"}, signature=b"").removesuffix(".")
+    # RFC 8017 §9.2: the DER prefix of a SHA-256 digest, and the padding before it.
+    digest = bytes.fromhex("3031300d060960864801650304020105000420") + sha256(unsigned.encode()).digest()
+    padded = int.from_bytes(b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest, "big")
+    private = pow(65537, -1, (p - 1) * (q - 1))
+    low, high = pow(padded, private % (p - 1), p), pow(padded, private % (q - 1), q)
+    signed = high + q * ((low - high) * pow(q, -1, p) % p)
+    signature, n = (
+        urlsafe_b64encode(number.to_bytes(size, "big")).rstrip(b"=").decode() for number in (signed, modulus)
+    )
+    jwk = {"kty": "RSA", "n": n, "e": "AQAB"}
+    assert (verify(f"{unsigned}.{signature}", verifier(jwks={"keys": [jwk]})) is not None) is is_valid
 
 
 @pytest.mark.req("AUTH-37", "AUTH-58", "SEC-02")

@@ -82,6 +82,21 @@ def test_bound_token_is_admitted_with_a_proof_of_its_key() -> None:
 
 
 @pytest.mark.req("AUTH-51")
+def test_proof_by_an_algorithm_that_is_not_listed_is_refused() -> None:
+    from joserfc import jws
+    from joserfc.jwk import ECKey
+
+    key = ECKey.generate_key("P-384")
+    jwk = key.as_dict(private=False)
+    jwk = {name: jwk[name] for name in ("kty", "crv", "x", "y")}
+    bound = access_token(cnf={"jkt": thumbprint(jwk)})
+    claims = {"jti": "1", "htm": "POST", "htu": MCP, "iat": NOW, "ath": b64(sha256(bound.encode()).digest())}
+    header = {"typ": "dpop+jwt", "alg": "ES384", "jwk": jwk}
+    signed = jws.serialize_compact(header, dumps(claims), key, algorithms=["ES384"])
+    assert error_of(admit(guard(), bound, signed)) == "invalid_dpop_proof"
+
+
+@pytest.mark.req("AUTH-51")
 @pytest.mark.parametrize(
     ("verdict", "error"),
     [
