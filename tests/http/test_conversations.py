@@ -21,7 +21,13 @@ from mcpio.testing import Script, read_script
 rules = pytest.mark.req
 """Under a name of its own: the map reads the ids of conversations from their files, and those of tests from markers."""
 
-SCRIPTS = [read_script(path) for path in sorted((Path(__file__).parents[1] / "conversations").glob("*.txt"))]
+SCRIPTS = [
+    read_script(path)
+    for path in sorted((Path(__file__).parents[1] / "conversations").glob("*.txt"))
+    if not path.name.startswith("stateless-")
+]
+"""Those of sessions. Without one each request has an exchange, header fields and a status of its own, and what cancels
+it is the end of its response: ``tests/http/server/test_stateless.py`` and its neighbours."""
 
 NO_SESSION = "a message other than initialize needs a session (SESS-04)"
 NO_END = "requests end, sessions end, but there is no end of the input as channels have it"

@@ -197,12 +197,50 @@ def test_failure_shows_previous_messages() -> None:
         ("C> {id: *, method: ping}", "script:1: a message that the script sends is written out in full"),
         ("server cancel nothing", "script:1: the server sent no request with the cookie 'nothing'"),
         ("handshake\nhandshake", "script:2: the conversation has begun already"),
+        ("server negotiate", "script:1: only a client can negotiate"),
+        ("revision: 2026-07-28\nhandshake", "script:2: 2026-07-28 has no handshake: the client can adopt it"),
     ],
 )
 def test_impossible_step_named_when_played(text: str, fault: str) -> None:
     with pytest.raises(ScriptError) as caught:
         play(parse_script(text), frozenset([Role.SERVER]))
     assert str(caught.value).startswith(fault)
+
+
+def test_client_cannot_acknowledge() -> None:
+    with pytest.raises(ScriptError, match=r"^script:1: only a server can acknowledge"):
+        play(parse_script("client acknowledge 1 {}"), frozenset([Role.CLIENT]))
+
+
+STATELESS = """
+revision: 2026-07-28
+server: {tools: {listChanged: true}, logging: {}}
+client adopt {supportedVersions: [2026-07-28], capabilities: {tools: {listChanged: true}}}
+client request tools/list {} cookie=a
+C=> {id: 1, method: tools/list, params: {}}
+stall server
+server answer 1 {tools: []}
+no event client
+resume server
+S=> {id: 1, result: {tools: [], ttlMs: 0, cacheScope: private}}
+event client ResponseReceived cookie=a
+client request tools/list {}
+C=> {id: 2, method: tools/list, params: {}}
+server request roots/list related=2
+refused
+"""
+
+
+@pytest.mark.parametrize("engines", ENGINES, ids=NAMES)
+def test_envelope_of_the_stateless_era_is_implied(engines: frozenset[Role]) -> None:
+    play(parse_script(STATELESS), engines)
+    with pytest.raises(ScriptFailed, match="script:6: the client sent"):
+        play(
+            parse_script(
+                STATELESS.replace("{id: 1, method: tools/list, params: {}}", "{id: 1, method: x, params: {}}")
+            ),
+            BOTH,
+        )
 
 
 def test_failed_handshake_named_in_the_error() -> None:

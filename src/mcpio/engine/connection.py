@@ -442,7 +442,7 @@ class Connection:
         limit = self._timeout(timeout)
         self._check_room()
         method, name, params = self._checked_request(request)
-        parent = None if related_to is None else self._running(related_to)
+        parent = self._asking(related_to)
         self._check_route(parent)
         made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
         self._send_request(made, text, limit, now)
@@ -474,7 +474,7 @@ class Connection:
         batch = [as_item(item) for item in items]
         self._check_batch(len(batch))
         self._check_room()
-        parent = None if related_to is None else self._running(related_to)
+        parent = self._asking(related_to)
         self._check_route(parent)
         asked: list[tuple[OutgoingRequest, Timeout]] = []
         texts: list[bytes] = []
@@ -1687,6 +1687,14 @@ class Connection:
         if request is None:
             raise LocalProtocolError(f"the peer's request {id!r} is not running")
         return request
+
+    def _asking(self, related_to: IncomingId | None) -> IncomingRequest | None:
+        """Return the peer's running request on whose behalf another request is sent."""
+        parent = None if related_to is None else self._running(related_to)
+        if parent is not None and parent.context.era is Era.STATELESS:
+            # A session beside it may take requests, but its client is another one (ERA-14, PAT-01).
+            raise LocalProtocolError(f"{parent.name} is stateless: ask its client by an InputRequiredResult")
+        return parent
 
     def _to_answer(self, id: IncomingId) -> IncomingRequest | None:
         """Return the running request of that id, or ``None`` when its answer is not wanted any more."""

@@ -313,9 +313,19 @@ def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> O
     )
 
 
+def _method_in(dialogue: OutgoingDialogue | IncomingDialogue, name: str) -> Method | None:
+    """Return the method of a running request from a snapshot.
+
+    Two methods of the tasks extension have the names of methods of another revision.
+    """
+    method = METHODS.get(name)
+    return method if method is not None and method.exists_in(dialogue.codec.revision) else None
+
+
 def outgoing_request(state: OutgoingState, now: float, dialogue: OutgoingDialogue) -> OutgoingRequest:
     """Return an outgoing request from a snapshot."""
-    request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie, dialogue)
+    method = _method_in(dialogue, state.name)
+    request = OutgoingRequest(OutgoingId(state.id), state.name, method, state.cookie, dialogue)
     request.related = None if state.related is None else IncomingId(state.related)
     request.via = state.via
     request.task, request.belongs_to = state.task, state.belongs_to
@@ -539,7 +549,7 @@ class IncomingRequests:
         """Restore running requests from the result of ``save``; ``place`` returns their dialogue and context."""
         for state in states:
             dialogue, context = place(state)
-            id, method = IncomingId(state.id), METHODS.get(state.name)
+            id, method = IncomingId(state.id), _method_in(dialogue, state.name)
             size = REQUEST_COST  # their parameters are not kept
             request = IncomingRequest(
                 id, state.wire_id, state.name, method, state.token, state.via, size, dialogue, context

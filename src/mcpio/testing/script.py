@@ -4,7 +4,9 @@ A script begins with its setup, one ``name: value`` per line, all optional::
 
     req: LIFE-04 LIFE-05            the rules that it tests
     run: client server pair         the engines it can be played with: one, or a pair (default: all)
-    revision: 2025-06-18            the client's newest revision; with several, the script is played with each
+    revision: 2025-06-18            the client's newest revision; with several, the script is played with each. By
+                                    default it is the newest with a handshake; with 2026-07-28, of both eras,
+                                    a client can negotiate
     client: {roots: {}} NAME=VALUE  capabilities of a side, then members of ``Options`` or ``Limits`` by name
     server: {tools: {}}
 
@@ -14,6 +16,9 @@ begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpi
 
     handshake                       the usual handshake, without listing its messages
     C> {id: 2, method: ping}        the client sends this; S> is the server
+    C=> {id: 2, method: tools/list} the same with the envelope of the stateless era: params of a request have in their
+                                    _meta its revision, the capabilities of the client's setup and its name; a result
+                                    has resultType complete and the server's name. What is written out wins
     C>> {"id":2                     the client sends exactly this text
     C> end                          the client closes its end of the stream
     client request ping             an act of a side; see below
@@ -26,15 +31,19 @@ begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpi
     deadline client 30              the next deadline of a side: seconds, or null
     phase client operating          the phase of a side
     at 30                           advance the time to 30 s; deadlines on the way expire
+    stall server                    what a side sends is not taken from it any more, as by a slow network
+    resume server                   it is again
     lost                            the channel breaks
 
 Acts and events of a side that the script plays are skipped; its messages are sent, and messages of an engine are
 expected. A script must list all messages, and either none or all of the events between two steps.
 
-A side can ``initialize``, ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``,
-``cancel NAME REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE
-MESSAGE DATA``, ``progress ID VALUE total=VALUE message=TEXT``, ``close grace=SECONDS``, ``abort``. An ID is the one on
-the wire, of the other side's request.
+A side can ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``, ``cancel NAME
+REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE MESSAGE DATA``,
+``progress ID VALUE total=VALUE message=TEXT``, ``close grace=SECONDS``, ``abort``. An ID is the one on the wire, of the
+other side's request. A client opens with ``initialize``, ``negotiate`` (both with ``cookie=NAME timeout=SECONDS``) or
+``adopt RESULT`` (of an earlier ``server/discover``), and can set its ``log_level LEVEL``. A server can ``acknowledge ID
+FILTER``.
 """
 
 from __future__ import annotations
@@ -48,7 +57,7 @@ import attrs
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
-from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, Revision
+from mcpio.revisions import LATEST_HANDSHAKE, Revision
 from mcpio.testing.json_patterns import Reader
 
 __all__ = [
@@ -57,6 +66,7 @@ __all__ = [
     "At",
     "DeadlineIs",
     "EventIs",
+    "Flow",
     "Handshake",
     "Lost",
     "NoEvent",
@@ -95,6 +105,8 @@ class Wire:
     sender: Role
     text: bytes | None
     message: Any
+    stateless: bool = False
+    """Whether the envelope of the stateless era is implied."""
 
 
 @attrs.frozen
@@ -154,6 +166,15 @@ class At:
 
 
 @attrs.frozen
+class Flow:
+    """The network stops taking what a side sends, or goes on."""
+
+    place: Place
+    role: Role
+    stalled: bool
+
+
+@attrs.frozen
 class Handshake:
     """The usual handshake."""
 
@@ -167,7 +188,7 @@ class Lost:
     place: Place
 
 
-Step: TypeAlias = Wire | Act | EventIs | NoEvent | DeadlineIs | PhaseIs | At | Handshake | Lost
+Step: TypeAlias = Wire | Act | EventIs | NoEvent | DeadlineIs | PhaseIs | At | Flow | Handshake | Lost
 
 
 @attrs.frozen
@@ -261,8 +282,8 @@ def _engines(word: str) -> frozenset[Role]:
 
 def _revision(word: object) -> Revision:
     revision = Revision.parse(str(word))
-    if revision not in HANDSHAKE_REVISIONS:
-        raise ValueError(f"{word} is not a revision with a handshake")
+    if revision is None:
+        raise ValueError(f"{word} is not a revision of the protocol")
     return revision
 
 
@@ -284,7 +305,14 @@ def _setup(reader: Reader) -> Setup:
     return Setup(capabilities, Options(limits=Limits(**limits), **options))
 
 
-_PLAIN_OPTIONS: Final = ("accept_batches", "initialize_timeout", "strict_initialized")
+_PLAIN_OPTIONS: Final = (
+    "accept_batches",
+    "era",
+    "identify",
+    "initialize_timeout",
+    "probe_timeout",
+    "strict_initialized",
+)
 
 # Steps
 
@@ -303,12 +331,16 @@ class Usage:
 
 ACTS: Final = {
     "initialize": Usage(options=("cookie", "timeout")),
+    "negotiate": Usage(options=("cookie", "timeout")),
+    "adopt": Usage(optional=("a result",)),
+    "log_level": Usage(("a level",)),
     "request": Usage(("a method",), ("params",), ("cookie", "timeout", "idle", "progress", "related")),
     "cancel": Usage(("a cookie",), ("a reason",)),
     "notify": Usage(("a method",), ("params",), ("related",)),
     "answer": Usage(("an id", "a result")),
     "error": Usage(("an id", "a code", "a message"), ("data",)),
     "progress": Usage(("an id", "a value"), options=("total", "message")),
+    "acknowledge": Usage(("an id", "a filter")),
     "close": Usage(options=("grace",)),
     "abort": Usage(),
 }
@@ -329,7 +361,7 @@ def _add_step(steps: list[Step], place: Place, line: str) -> None:
 
 def _step(place: Place, keyword: str, reader: Reader) -> Step:
     match keyword:
-        case "C>" | "S>" | "C>>" | "S>>":
+        case "C>" | "S>" | "C=>" | "S=>" | "C>>" | "S>>":
             return _wire(place, keyword, reader)
         case "client" | "server":
             return _act(place, _ROLES[keyword], reader)
@@ -347,6 +379,8 @@ def _step(place: Place, keyword: str, reader: Reader) -> Step:
             return At(place, _number(reader) or 0.0)
         case "handshake":
             return Handshake(place)
+        case "stall" | "resume":
+            return Flow(place, _role(reader), keyword == "stall")
         case "lost":
             return Lost(place)
     raise ValueError(f"do not know {keyword!r}")
@@ -363,7 +397,10 @@ def _wire(place: Place, keyword: str, reader: Reader) -> Wire:
     message = reader.value()
     if isinstance(message, dict) and "jsonrpc" not in message:
         message = {"jsonrpc": "2.0", **message}
-    return Wire(place, sender, None, message)
+    stateless = keyword.endswith("=>")
+    if stateless and not (isinstance(message, dict) and message.keys() & {"method", "result"}):
+        raise ValueError("only a request or a result has an envelope")
+    return Wire(place, sender, None, message, stateless)
 
 
 def _act(place: Place, role: Role, reader: Reader) -> Act:

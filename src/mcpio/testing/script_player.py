@@ -16,7 +16,7 @@ from mcpio.engine.table import Phase, Role
 from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.framing.json import dumps, loads
 from mcpio.framing.jsonrpc import encode_notification, encode_request, encode_result
-from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.revisions import LATEST_HANDSHAKE, STATELESS_REVISIONS, Era, Revision
 from mcpio.testing.engine_pair import Chunking, piece, whole
 from mcpio.testing.json_patterns import is_complete, mismatch
 from mcpio.testing.script import (
@@ -24,6 +24,7 @@ from mcpio.testing.script import (
     At,
     DeadlineIs,
     EventIs,
+    Flow,
     Handshake,
     Lost,
     NoEvent,
@@ -36,6 +37,7 @@ from mcpio.testing.script import (
 )
 from mcpio.testing.script_side import Side, perform
 from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
+from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_PROTOCOL_VERSION, META_SERVER_INFO
 
 if TYPE_CHECKING:
     from mcpio.events import Event
@@ -79,6 +81,7 @@ class Player:
         self._between = between
         self._now = 0.0
         self._sides: dict[Role, Side] = {}
+        self._stalled: set[Role] = set()
         self._log: list[str] = []
 
     def play(self, engines: frozenset[Role]) -> None:
@@ -112,6 +115,10 @@ class Player:
             case Handshake():
                 self._begin(step.place)
                 self._handshake(step)
+            case Flow():
+                self._begin(step.place)
+                (self._stalled.add if step.stalled else self._stalled.discard)(step.role)
+                self._settle()
             case Lost():
                 self._begin(step.place)
                 for side in self._sides.values():
@@ -177,6 +184,8 @@ class Player:
         self._settle()
 
     def _handshake(self, step: Handshake) -> None:
+        if self._revision.era is not Era.HANDSHAKE:
+            raise ScriptError(f"{step.place}: {self._revision} has no handshake: the client can adopt it")
         for side in self._sides.values():
             if side.connection.phase is not Phase.NEW:
                 raise ScriptError(f"{step.place}: the conversation has begun already")
@@ -232,6 +241,8 @@ class Player:
     # Bytes
 
     def _wire(self, step: Wire) -> None:
+        if step.stateless:
+            step = attrs.evolve(step, message=self._enveloped(step.message))
         if step.sender in self._sides:
             self._expect_sent(self._sides[step.sender], step)
             return
@@ -246,6 +257,22 @@ class Player:
         else:
             raise ScriptError(f"{step.place}: a message that the script sends is written out in full")
         self._settle()
+
+    def _enveloped(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message with what the stateless era adds to it; its own members win."""
+        if "method" in message:
+            newest = self._revision if self._revision.era is Era.STATELESS else STATELESS_REVISIONS[-1]
+            meta = {
+                META_PROTOCOL_VERSION: newest.name,
+                META_CLIENT_CAPABILITIES: self._script.setups[Role.CLIENT].capabilities,
+                META_CLIENT_INFO: {"name": "client", "version": "1"},
+            }
+            name, members = "params", {}
+        else:
+            meta, name = {META_SERVER_INFO: {"name": "server", "version": "1"}}, "result"
+            members = {"resultType": "complete"}
+        given = message.get(name, {})
+        return {**message, name: {**members, **given, "_meta": {**meta, **given.get("_meta", {})}}}
 
     def _feed(self, side: Side, data: bytes | None) -> None:
         if self._chunk is None:
@@ -267,7 +294,7 @@ class Player:
             busy = False
             for side in self._sides.values():
                 busy = self._drain(side) or busy
-                for chunk in self._pull(side.connection):
+                for chunk in () if side.role in self._stalled else self._pull(side.connection):
                     self._carry(side, chunk)
                     busy = True
                 if side.connection.phase is Phase.CLOSED and not side.over:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import codec
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.engine.server import ServerConnection
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId, RequestReceived
-from mcpio.methods import METHODS, Method, method_of
-from mcpio.revisions import LATEST_HANDSHAKE
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, method_of
+from mcpio.revisions import LATEST_HANDSHAKE, STATELESS_REVISIONS, Era, Revision
 from mcpio.testing.script import Act, ScriptError
 from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.discovery import DiscoverResult
+from mcpio.types.inputs import InputRequiredResult
+from mcpio.types.subscriptions import SubscriptionFilter
+from mcpio.types.task_extension import CreatedTask
 
 if TYPE_CHECKING:
     from mcpio.engine.table import Role
@@ -86,14 +91,14 @@ def perform(side: Side, act: Act, now: float) -> None:
 def _perform(side: Side, act: Act, now: float) -> None:
     connection = side.connection
     match act.verb, act.arguments:
-        case "initialize", _:
-            _initialize(side, act, now)
+        case (("initialize" | "negotiate" | "adopt" | "log_level"), _):
+            _open(side, act, now)
         case "request", (method, *params):
-            _request(side, act, _payload(method, params, CustomRequest), now)
+            _request(side, act, _payload(method, params, CustomRequest, _era(side, act)), now)
         case "cancel", (cookie, *reason):
             connection.cancel_request(side.own(act, cookie), *reason)
         case "notify", (method, *params):
-            notification = _payload(method, params, CustomNotification)
+            notification = _payload(method, params, CustomNotification, _era(side, act))
             connection.send_notification(notification, related_to=_related(side, act))
         case "answer", (wire_id, result):
             event = side.request(act, wire_id)
@@ -102,18 +107,32 @@ def _perform(side: Side, act: Act, now: float) -> None:
             connection.send_error(side.request(act, wire_id).id, RequestError(code, message, *data))
         case "progress", (wire_id, value):
             connection.send_progress(side.request(act, wire_id).id, value, **act.options)
+        case "acknowledge", (wire_id, honoured):
+            if not isinstance(connection, ServerConnection):
+                raise ScriptError(f"{act.place}: only a server can acknowledge")
+            connection.acknowledge(side.request(act, wire_id).id, _STATELESS.decode(honoured, SubscriptionFilter))
         case "close", _:
             connection.close(now, **act.options)
         case _:
             connection.abort()
 
 
-def _initialize(side: Side, act: Act, now: float) -> None:
-    if not isinstance(side.connection, ClientConnection):
-        raise ScriptError(f"{act.place}: only a client can initialize")
+def _open(side: Side, act: Act, now: float) -> None:
+    """Perform an act that only clients have."""
+    client = side.connection
+    if not isinstance(client, ClientConnection):
+        raise ScriptError(f"{act.place}: only a client can {act.verb}")
     cookie = act.options.get("cookie")
     timeout = act.options.get("timeout", DEFAULT)
-    side.keep(cookie, side.connection.send_initialize(now=now, timeout=timeout, cookie=cookie))
+    match act.verb, act.arguments:
+        case "initialize", _:
+            side.keep(cookie, client.send_initialize(now=now, timeout=timeout, cookie=cookie))
+        case "negotiate", _:
+            client.negotiate(now, timeout=timeout, cookie=cookie)
+        case "adopt", result:
+            client.adopt(_STATELESS.revision, *(_STATELESS.decode(each, DiscoverResult) for each in result))
+        case _, (level,):
+            client.log_level = level
 
 
 def _request(side: Side, act: Act, payload: Any, now: float) -> None:
@@ -139,20 +158,38 @@ def _related(side: Side, act: Act) -> IncomingId | None:
     return side.request(act, act.options["related"]).id if "related" in act.options else None
 
 
-def _payload(name: str, params: list[Any], custom: type[CustomRequest | CustomNotification]) -> Any:
+def _era(side: Side, act: Act) -> Era:
+    """Return the era of what a side says: that of the client's opening, or of the request that it is related to."""
+    if "related" in act.options:
+        return side.request(act, act.options["related"]).context.era
+    revision = side.connection.revision
+    return Era.HANDSHAKE if revision is None else revision.era
+
+
+def _payload(name: str, params: list[Any], custom: type[CustomRequest | CustomNotification], era: Era) -> Any:
     """Return the payload of a method; ``custom`` if the protocol does not have it."""
     raw = params[0] if params else {}
     method = METHODS.get(name)
-    return custom(name, raw) if method is None else _decode(method, raw, method.params_type)
+    if method is None or (era is Era.STATELESS and name in TASK_EXTENSION_METHODS):
+        return custom(name, raw)
+    return codec(_revision(method, era)).decode(raw, method.params_type)
 
 
 def _result(event: RequestReceived, raw: Any) -> Any:
     if isinstance(event.request, CustomRequest):
         return raw
-    method = method_of(event.request)
-    return _decode(method, raw, method.result_type)
+    method, era = method_of(event.request), event.context.era
+    kind = raw.get("resultType") if era is Era.STATELESS else None
+    result_type = method.result_type if kind is None else _OTHER_RESULTS.get(kind, method.result_type)
+    return codec(_revision(method, era)).decode(raw, result_type)
 
 
-def _decode(method: Method, raw: Any, cls: type[Any]) -> Any:
-    revision = LATEST_HANDSHAKE if method.exists_in(LATEST_HANDSHAKE) else method.since
-    return codec(revision).decode(raw, cls)
+def _revision(method: Method, era: Era) -> Revision:
+    """Return the revision to read what a script says in: the newest of the era, as far as it has the method."""
+    newest = LATEST_HANDSHAKE if era is Era.HANDSHAKE else _STATELESS.revision
+    return newest if method.exists_in(newest) else method.since
+
+
+_STATELESS: Final = codec(STATELESS_REVISIONS[-1])
+_OTHER_RESULTS: Final = {"input_required": InputRequiredResult, "task": CreatedTask}
+"""The types of results that are not the final one of their method, by ``resultType``."""
