@@ -140,16 +140,20 @@ def _label(wire: Wire) -> str:
     if "method" in message:
         about = _about(message.get("params"))
         return f"{message['method']}{': ' + about if about else ''}{named}"
-    outcome = "result" if "result" in message else f"error {message['error']['code']}"
-    return outcome + named
+    if "result" not in message:
+        return f"error {message['error']['code']}{named}"
+    result = message["result"]
+    kind = result.get("status", result.get("resultType", "complete")) if isinstance(result, dict) else "complete"
+    return f"result{'' if kind == 'complete' else f': {kind}'}{named}"
 
 
 def _about(params: Any) -> str:
     if not isinstance(params, dict):
         return ""
-    for key in ("name", "uri", "reason"):
+    answers = "".join(f", with {key}" for key in params.get("inputResponses", ()))
+    for key in ("name", "uri", "taskId", "reason"):
         if key in params:
-            return str(params[key])
+            return f"{params[key]}{answers}"
     if "requestId" in params:
         return f"id {params['requestId']}"
     return f"{params['progress']:g} of {params['total']:g}" if {"progress", "total"} <= params.keys() else ""

@@ -24,7 +24,7 @@ def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 
 def test_drawings_are_up_to_date() -> None:
     drawings = dict(generated.drawings())
-    assert len(drawings) == 11
+    assert len(drawings) == 15
     for file, text in drawings.items():
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
@@ -82,6 +82,25 @@ def test_ladder_shows_every_message_verb_and_event() -> None:
         "notifications/cancelled: id 8",
         "nonsense",
         "the channel breaks",
+    ]
+
+
+def test_ladder_names_what_results_and_their_retries_are() -> None:
+    script = parse_script(
+        """
+        revision: 2026-07-28
+        C=> {id: 1, method: tools/call, params: {name: a, inputResponses: {x: {}, y: {}}}}
+        S=> {id: 1, result: {resultType: input_required}}
+        S=> {id: 2, result: {status: working, resultType: task}}
+        S=> {id: 3, result: {}}
+        """.replace("        ", "")
+    )
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", draw_ladder(script, "title"))
+    assert texts[2:] == [
+        "tools/call: a, with x, with y (id 1)",
+        "result: input_required (id 1)",
+        "result: working (id 2)",
+        "result (id 3)",
     ]
 
 
