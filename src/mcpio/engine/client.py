@@ -140,7 +140,7 @@ class ClientConnection(Connection):
             self._advance(now)
             self._probe(revisions[0], opening)
         if self._observers:
-            self._tell_call("negotiate", timeout=timeout, cookie=cookie)
+            self._tell_call("negotiate", timeout=timeout, cookie=cookie, over_http=self.over_http)
 
     def adopt(self, revision: Revision, discovered: DiscoverResult | None = None) -> None:
         """Speak a stateless revision without asking the server first (VER-04).

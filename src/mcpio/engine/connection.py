@@ -90,9 +90,9 @@ from mcpio.events import (
 )
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
-from mcpio.methods import METHODS, Kind, Method, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
-from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.custom import CustomNotification, CustomRequest, RawRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
 
@@ -666,6 +666,8 @@ class Connection:
         if self._handshake is not None:
             self._handshake.declare(capabilities)
             self._admission = self._admitted()
+        if self._observers:
+            self._tell_call("capabilities", capabilities=encode(codec(LATEST_HANDSHAKE), capabilities))
 
     @property
     def options(self) -> Options:
@@ -1623,6 +1625,9 @@ class Connection:
         """Return method, name and params of a request that may be sent now, after ``waiting`` others."""
         method = method_to_send(request, Kind.REQUEST)
         name: str = request.method if method is None else method.name
+        if name in TASK_EXTENSION_METHODS and isinstance(request, RawRequest):
+            stateless = self._dialogue.codec.revision.era is Era.STATELESS
+            method = None if stateless else method  # the extension's request of that name is a custom one
         self._check_send(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST, method)
         waiting += len(self._outgoing)
         if waiting >= self._channel.limits.outgoing_requests:

@@ -9,7 +9,7 @@ name of the verb, the time ``at``, its arguments, and the output that it returne
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ import attrs
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.options import Options
-from mcpio.errors import LocalProtocolError
+from mcpio.errors import LocalProtocolError, UnexpectedResponse
 from mcpio.events import Event
 from mcpio.framing.json import dumps
 from mcpio.framing.lines import LineFramer, Overlong
@@ -51,6 +51,8 @@ class Recorder(Tap):
         self._lines = LineFramer()
         self._began = 0.0
         self._awaits_end = False
+        # Whether a message was read since the last event, so that a pull without one may have acted on it.
+        self._has_read = False
 
     def opened(self, connection: Connection, now: float) -> None:
         """Write the header. Raises ``LocalProtocolError`` if a snapshot is refused, or a redactor meets half a line."""
@@ -65,8 +67,13 @@ class Recorder(Tap):
         header = {"recording": VERSION, "role": connection.role.value, "at": now}
         self._put({**header, "options": said_options(connection.options), "snapshot": snapshot})
 
+    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
+        """Remember that the pull under way acts on a message."""
+        self._has_read = True
+
     def event(self, event: Event, now: float) -> None:
         """Write the name of a pulled event."""
+        self._has_read = False
         self._entry("next_event", {"event": type(event).__name__}, now)
 
     def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
@@ -79,10 +86,13 @@ class Recorder(Tap):
         if verb == "receive_message":
             self._awaits_end = self._awaits_end or arguments["text"] is None
         elif verb == "next_event":
-            # A pull without an event changes nothing, unless it finds the end.
-            if not self._awaits_end:
+            # A pull without an event changes nothing, unless it finds the end, or a message that is acted on quietly,
+            # such as the answer that has a client initialize.
+            if not (self._awaits_end or self._has_read):
                 return
-            self._awaits_end = False
+            self._awaits_end = self._has_read = False
+        elif verb == "fail_request" and isinstance(error := arguments["error"], UnexpectedResponse):
+            arguments = {**arguments, "status": error.status}  # a client that opens goes by it
         self._entry(verb, self._said(arguments), now)
 
     def _fed(self, data: bytes | None) -> Iterator[dict[str, Any]]:

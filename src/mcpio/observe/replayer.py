@@ -16,11 +16,18 @@ from mcpio.engine.limits import DEFAULT, Default, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, RequestError
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    McpError,
+    RequestError,
+    UnexpectedResponse,
+)
 from mcpio.events import CloseReason, Event, IncomingId, OutgoingId
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.observe.recording import VERSION, said_bytes
-from mcpio.revisions import REV_2026_07_28, Revision
+from mcpio.revisions import LATEST_HANDSHAKE, REV_2026_07_28, Revision
 from mcpio.types.custom import RawNotification, RawRequest
 from mcpio.types.discovery import DiscoverResult
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
@@ -242,6 +249,7 @@ def _initialize(connection: Connection, entry: Mapping[str, Any], now: float) ->
 def _negotiate(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     if not isinstance(connection, ClientConnection):
         raise TypeError("only a client negotiates")
+    connection.over_http = entry["over_http"]
     connection.negotiate(now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
     return _NOTHING
 
@@ -252,13 +260,6 @@ def _adopt(connection: Connection, entry: Mapping[str, Any], now: float) -> _Out
     (revision,) = _read_revisions([entry["revision"]])
     discovered = entry["discovered"]
     connection.adopt(revision, None if discovered is None else codec(revision).decode(discovered, DiscoverResult))
-    return _NOTHING
-
-
-def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client sets the level of its log messages")
-    connection.log_level = entry["level"]
     return _NOTHING
 
 
@@ -289,7 +290,27 @@ def _ask_together(connection: Connection, entry: Mapping[str, Any], now: float) 
 
 
 def _fail(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    connection.fail_request(OutgoingId(entry["id"]), ConnectionLost(entry["error"]), now)
+    # The outcome of a probe depends on the kind of the error.
+    said, status = entry["error"], entry.get("status")
+    error: McpError = ConnectionLost(said)
+    if status is not None:
+        error = UnexpectedResponse(status, said)
+    elif not said.startswith("ConnectionLost:"):
+        error = ConnectFailed(said)
+    connection.fail_request(OutgoingId(entry["id"]), error, now)
+    return _NOTHING
+
+
+def _declare(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    kind = type(connection.capabilities)
+    connection.capabilities = codec(LATEST_HANDSHAKE).decode(entry["capabilities"], kind)
+    return _NOTHING
+
+
+def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client has a log level")
+    connection.log_level = entry["level"]
     return _NOTHING
 
 
@@ -383,6 +404,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "send_request": _ask,
     "send_batch": _ask_together,
     "fail_request": _fail,
+    "capabilities": _declare,
     "skip_handshake": _skip_handshake,
     "assume": _skip_handshake,  # its name in recordings of version 0.1
     "reset_session": _reset_session,
