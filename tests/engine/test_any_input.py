@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stateless import CAPABILITIES, CLIENT, LEVEL, MODERN, SUBSCRIPTION, VERSION, server_of
 from wires import INFO, client, new_server, server
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
 from mcpio.engine.pending import Pending
 from mcpio.engine.table import Phase
 from mcpio.events import (
@@ -19,10 +22,11 @@ from mcpio.events import (
     RequestFailed,
     ResponseReceived,
 )
-from mcpio.revisions import HANDSHAKE_REVISIONS
-from mcpio.types.lifecycle import (
-    PingRequest,
-)
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2026_07_28
+from mcpio.types.lifecycle import PingRequest
+from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest
+
+LISTENING = SubscriptionFilter(tools_list_changed=True)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3),
@@ -31,9 +35,13 @@ JSON = st.recursive(
 )
 METHOD = st.sampled_from(
     ["ping", "initialize", "tools/list", "tools/call", "resources/read", "roots/list", "acme/do", "x"]
+    + ["server/discover", "subscriptions/listen", "tasks/get"]
     + [
         f"notifications/{name}"
-        for name in ("initialized", "cancelled", "progress", "message", "x", "tools/list_changed")
+        for name in (
+            *("initialized", "cancelled", "progress", "message", "x", "tools/list_changed"),
+            *("subscriptions/acknowledged", "resources/updated", "tasks"),
+        )
     ]
 )
 PARAMS = JSON | st.fixed_dictionaries(
@@ -43,7 +51,16 @@ PARAMS = JSON | st.fixed_dictionaries(
         "requestId": st.integers(0, 4) | JSON,
         "progressToken": st.integers(0, 4) | JSON,
         "progress": st.integers(0, 3) | JSON,
-        "_meta": JSON | st.fixed_dictionaries({"progressToken": st.integers(0, 2) | JSON}),
+        "_meta": JSON
+        | st.fixed_dictionaries({"progressToken": st.integers(0, 2) | JSON})
+        | st.fixed_dictionaries(
+            {VERSION: st.just("2026-07-28") | st.just("2026-07-28") | JSON},
+            optional={CAPABILITIES: st.just({}) | st.just({}) | JSON, CLIENT: JSON, LEVEL: st.just("info") | JSON},
+        )
+        | st.fixed_dictionaries({SUBSCRIPTION: st.integers(0, 4) | JSON}),
+        "notifications": st.just({"toolsListChanged": True}) | JSON,
+        "inputResponses": JSON,
+        "requestState": JSON,
         "protocolVersion": st.sampled_from([revision.name for revision in HANDSHAKE_REVISIONS]) | JSON,
         "capabilities": st.just({}) | JSON,
         "clientInfo": st.just({"name": "c", "version": "1"}) | JSON,
@@ -63,8 +80,32 @@ MESSAGE = st.fixed_dictionaries(
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "s", "version": "1"},
             }
+        )
+        | st.fixed_dictionaries(
+            {"resultType": st.sampled_from(["complete", "input_required", "task"]) | JSON},
+            optional={
+                "supportedVersions": st.just(["2026-07-28"]) | st.just(["2025-11-25"]) | JSON,
+                "capabilities": st.just({}) | JSON,
+                "tools": st.just([]) | JSON,
+                "ttlMs": JSON,
+                "cacheScope": JSON,
+                "inputRequests": JSON,
+                "requestState": JSON,
+                "_meta": JSON,
+            },
         ),
-        "error": JSON | st.fixed_dictionaries({"code": st.integers() | JSON, "message": st.text() | JSON}),
+        "error": JSON
+        | st.fixed_dictionaries({"code": st.integers() | JSON, "message": st.text() | JSON})
+        | st.fixed_dictionaries(
+            {"code": st.sampled_from([-32020, -32021, -32022]), "message": st.just("no")},
+            optional={
+                "data": JSON
+                | st.fixed_dictionaries(
+                    {"supported": st.just(["2026-07-28"]) | st.lists(st.text(max_size=3), max_size=2) | JSON},
+                    optional={"requested": st.text(max_size=3) | JSON},
+                )
+            },
+        ),
     },
 )
 TEXT = (MESSAGE | JSON | st.lists(MESSAGE, max_size=3)).map(lambda value: json.dumps(value).encode()) | st.binary(
@@ -81,7 +122,8 @@ STEP = st.one_of(
     st.tuples(st.just("send"), st.none()),
 )
 KINDS = st.sampled_from(
-    ["new server", "server", "old server", "new client", "opening client", "client", "small server"]
+    ["new server", "server", "old server", "stateless server", "small server"]
+    + ["new client", "opening client", "client", "asking client", "stateless client", "reopening client"]
 )
 
 
@@ -97,8 +139,18 @@ def connection_of(kind: str) -> Connection:
             return new_server(
                 limits=Limits(message_bytes=100, queued_bytes=200, high_water=50, incoming_requests=1, resync=True)
             )
+        case "stateless server":
+            return server_of(MODERN)
         case "client":
             return client("2025-03-26")
+        case "asking client" | "reopening client":
+            asking = ClientConnection(INFO, options=Options(reopens=kind == "reopening client", probe_timeout=1.0))
+            asking.negotiate(0.0)
+            return asking
+        case "stateless client":
+            adopted = ClientConnection(INFO)
+            adopted.adopt(REV_2026_07_28)
+            return adopted
         case _:
             made = ClientConnection(INFO)
             if kind == "opening client":
@@ -107,7 +159,7 @@ def connection_of(kind: str) -> Connection:
 
 
 @given(KINDS, st.lists(STEP, max_size=25))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_random_input_never_raises_and_the_end_is_the_last_event(kind: str, steps: list[tuple[str, Any]]) -> None:
     connection, events, ends = connection_of(kind), list[Any](), 0
     for what, value in steps:
@@ -127,7 +179,8 @@ def test_random_input_never_raises_and_the_end_is_the_last_event(kind: str, step
             case "close":
                 connection.close(0.0, grace=value)
             case _ if connection.phase is Phase.OPERATING:
-                connection.send_request(PingRequest(), now=0.0, progress=True)
+                ours = PingRequest() if connection.revision != REV_2026_07_28 else SubscriptionsListenRequest(LISTENING)
+                connection.send_request(ours, now=0.0, progress=True)
         deadline = connection.next_deadline()
         assert deadline is None or connection.phase is not Phase.CLOSED
     events += connection.events()

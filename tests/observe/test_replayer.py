@@ -11,8 +11,15 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
-from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
-from mcpio.events import CloseReason, ConnectionClosed, RequestFailed
+from mcpio.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    McpError,
+    RequestError,
+    RequestTimeout,
+    UnexpectedResponse,
+)
+from mcpio.events import CloseReason, ConnectionClosed, OutgoingId, RequestFailed, RequestReceived
 from mcpio.observe.recording import Recorder
 from mcpio.observe.redaction import Redactor
 from mcpio.observe.replayer import Replay, replay
@@ -25,6 +32,7 @@ from mcpio.types import (
     ClientCapabilities,
     CustomNotification,
     DiscoverResult,
+    PromptsCapability,
     RootsCapability,
     ServerCapabilities,
     ToolsCapability,
@@ -335,9 +343,49 @@ def test_openings_of_stateless_clients_are_replayed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (UnexpectedResponse(404, "no such path"), "initialize"),
+        (UnexpectedResponse(503, "busy"), None),
+        (RequestTimeout("server/discover", 5.0), None),
+        (ConnectionLost("gone"), None),
+    ],
+)
+@pytest.mark.parametrize("redactor", [None, Redactor()])
+def test_failed_probe_over_http_is_replayed_with_its_verdict(
+    error: McpError, sent: str | None, redactor: Redactor | None
+) -> None:
+    lines: list[str] = []
+    connection = ClientConnection(INFO)
+    connection.over_http = True
+    add_tap(connection, Recorder(lines.append, redactor=redactor), now=0.0)
+    connection.negotiate(0.0)
+    connection.data_to_send()
+    connection.fail_request(OutgoingId(1), error, 1.0)
+    events = [type(event) for event in connection.events()]
+    chunks = connection.data_to_send()
+    assert [json.loads(chunk or b"{}")["method"] for chunk in chunks] == ([] if sent is None else [sent])
+    played = list(Replay(lines))
+    assert [step.differs for step in played if step.differs] == []
+    assert [type(step.event) for step in played if step.event is not None] == events
+    assert [chunk for step in played for chunk in step.sent][1:] == chunks
+
+
+def test_changed_capabilities_are_replayed() -> None:
+    lines: list[str] = []
+    connection = server()
+    add_tap(connection, Recorder(lines.append), now=0.0)
+    connection.capabilities = ServerCapabilities(prompts=PromptsCapability())
+    assert [type(event) for event in feed(connection, request("prompts/list", 7))] == [RequestReceived]
+    played = list(Replay(lines))
+    assert [step.differs for step in played if step.differs] == []
+    assert [type(step.event) for step in played if step.event is not None] == [RequestReceived]
+
+
+@pytest.mark.parametrize(
     ("call", "fault"),
     [
-        ({"do": "negotiate", "timeout": None, "cookie": None}, "only a client negotiates"),
+        ({"do": "negotiate", "timeout": None, "cookie": None, "over_http": False}, "only a client negotiates"),
         ({"do": "adopt", "revision": "2026-07-28", "discovered": None}, "only a client adopts a revision"),
         ({"do": "log_level", "level": "debug"}, "only a client sets the level"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -18,6 +19,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, OutgoingId
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.testing import Pair, pair
 from mcpio.types import (
     CallToolRequest,
@@ -35,9 +37,11 @@ from mcpio.types import (
     ListRootsRequest,
     ListRootsResult,
     ListToolsRequest,
+    ListToolsResult,
     LoggingMessageNotification,
     PingRequest,
     ProgressNotification,
+    ResourceUpdatedNotification,
     RootsCapability,
     RootsListChangedNotification,
     ServerCapabilities,
@@ -45,6 +49,10 @@ from mcpio.types import (
     ToolListChangedNotification,
     ToolsCapability,
 )
+from mcpio.types.discovery import DiscoverRequest, DiscoverResult
+from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
+from mcpio.types.task_extension import CreatedTask
 
 NESTED: Any = []
 for _ in range(200):
@@ -61,6 +69,12 @@ REQUESTS: list[Any] = [
     CallToolRequest("t", meta={"not valid!": 1}),
     unchecked(CallToolRequest("t"), name=5),
     ListRootsRequest(),
+    DiscoverRequest(),
+    SubscriptionsListenRequest(SubscriptionFilter(tools_list_changed=True)),
+    unchecked(SubscriptionsListenRequest(SubscriptionFilter()), notifications="all"),
+    CallToolRequest("t", input_responses={"k": math.nan}),
+    CallToolRequest("t", input_responses={"k": {}}, request_state="s"),
+    CustomRequest("tasks/get", {"taskId": "t"}),
     ElicitFormRequest("m", ElicitSchema({})),
     InitializeRequest("2025-11-25", ClientCapabilities(), Implementation("x", "1")),
     CustomRequest("acme/x", {"a": 1}),
@@ -84,6 +98,7 @@ NOTIFICATIONS: list[Any] = [
     CustomNotification("acme/x", {"a": "\ud800"}),
     CustomNotification("notifications/cancelled"),
     CustomNotification("acme/x"),
+    ResourceUpdatedNotification("a:b"),
     PingRequest(),
     None,
 ]
@@ -93,6 +108,15 @@ RESULTS: list[Any] = [
     CallToolResult((5,)),  # type: ignore[arg-type]  # a mistake on purpose
     CallToolResult((), structured_content={"a": math.nan}),
     EmptyResult(),
+    InputRequiredResult({"k": InputRequest("roots/list", None)}, "s"),
+    InputRequiredResult({"k": InputRequest("sampling/createMessage", {})}),
+    InputRequiredResult({"k": InputRequest("tools/call", {"name": object()})}),
+    InputRequiredResult({}, "\ud800"),
+    InputRequiredResult(),
+    ListToolsResult((), ttl_ms=-1),
+    CreatedTask("t", "working", "then", "now", None),
+    SubscriptionsListenResult(),
+    unchecked(SubscriptionsListenResult(), meta={"a b": 1}),
     ListRootsResult(()),
     {},
     None,
@@ -100,6 +124,8 @@ RESULTS: list[Any] = [
 RAW: list[Any] = [
     b"{}",
     b'{"content":[]}',
+    b'{"resultType":"input_required","requestState":"s"}',
+    b'{"_meta":[]}',
     b"[]",
     b"{",
     b'{"a":NaN}',
@@ -110,10 +136,25 @@ ERRORS: list[Any] = [
     RequestError(-32000, "no"),
     RequestError(1, "\ud800"),
     RequestError(1, "no", object()),
+    RequestError(-32002, "not found"),
+    RequestError(-32050, "reserved"),
+    RequestError(-32021, "no"),
+    RequestError(-32021, "no", {"requiredCapabilities": {"roots": {}}}),
+    RequestError(-32022, "no", {"supported": [object()], "requested": "x"}),
     RequestError(1.5, "no"),  # type: ignore[arg-type]  # a mistake on purpose
     RequestError(1, None),  # type: ignore[arg-type]  # a mistake on purpose
 ]
 PROGRESS: list[Any] = [0, 1, 2.5, -1, 10**400, math.nan, math.inf]
+FILTERS: list[Any] = [
+    SubscriptionFilter(tools_list_changed=True),
+    SubscriptionFilter(),
+    SubscriptionFilter(resource_subscriptions=("a:b",)),
+    unchecked(SubscriptionFilter(), tools_list_changed="yes"),
+    {},
+    None,
+]
+LEVELS: list[Any] = [None, "info", "loud", 5]
+REVISIONS_SAID: list[Any] = [REV_2026_07_28, REV_2025_11_25, "2026-07-28", None]
 TIMEOUTS: list[Any] = [None, 0, 1.5, -1, math.nan, math.inf, Timeout(5, 1), Timeout(None, None)]
 
 ids = st.integers(-1, 6)
@@ -125,7 +166,7 @@ class Mistakes(RuleBasedStateMachine):
 
     link: Pair
 
-    @initialize(started=st.integers(0, 2))
+    @initialize(started=st.integers(0, 4))
     def start(self, started: int) -> None:
         options = Options(custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=3))
         client = ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability(True)), options=options)
@@ -133,8 +174,13 @@ class Mistakes(RuleBasedStateMachine):
         self.link = pair(client, ServerConnection(Implementation("s", "1"), capabilities, options=options))
         if started == 1:
             self.link.stall(Role.SERVER)
-        if started:
+        if started in (1, 2):
             self.link.handshake()
+        elif started == 3:
+            self.link.client.negotiate(self.link.now)
+            self.link.run()
+        elif started == 4:
+            self.link.client.adopt(REV_2026_07_28, DiscoverResult(("2026-07-28",), capabilities))
 
     def attempt(self, connection: Connection, verb: str, *arguments: Any, **options: Any) -> None:
         """Make a call; if it raises, check that the connection's state is unchanged."""
@@ -192,6 +238,23 @@ class Mistakes(RuleBasedStateMachine):
     def open(self, timeout: Any) -> None:
         self.attempt(self.link.client, "send_initialize", now=self.link.now, timeout=timeout)
 
+    @rule(timeout=st.sampled_from(TIMEOUTS))
+    def negotiate(self, timeout: Any) -> None:
+        self.attempt(self.link.client, "negotiate", self.link.now, timeout=timeout)
+
+    @rule(revision=st.sampled_from(REVISIONS_SAID), known=st.booleans())
+    def adopt(self, revision: Any, known: bool) -> None:
+        discovered = DiscoverResult(("2026-07-28",), ServerCapabilities()) if known else None
+        self.attempt(self.link.client, "adopt", revision, discovered)
+
+    @rule(id=ids, honoured=st.sampled_from(FILTERS))
+    def acknowledge(self, id: int, honoured: Any) -> None:
+        self.attempt(self.link.server, "acknowledge", IncomingId(id), honoured)
+
+    @rule(level=st.sampled_from(LEVELS))
+    def choose_level(self, level: Any) -> None:
+        self.attempt(self.link.client, "__setattr__", "log_level", level)
+
     @rule(
         is_client=st.booleans(),
         grace=st.sampled_from([0, 1, -1, math.nan]),
@@ -199,7 +262,7 @@ class Mistakes(RuleBasedStateMachine):
     )
     def close(self, is_client: bool, grace: float, really: bool) -> None:
         if really:
-            self.attempt(self.side(is_client), "close", self.link.now, grace)
+            self.attempt(self.side(is_client), "close", self.link.now, grace=grace)
 
     @invariant()
     def whatever_happened_was_said(self) -> None:
@@ -220,4 +283,6 @@ def _state(connection: Connection) -> Any:
 
 
 TestMistakes = Mistakes.TestCase
-TestMistakes.settings = settings(max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestMistakes.settings = settings(
+    max_examples=examples(30), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+)

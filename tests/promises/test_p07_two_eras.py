@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -186,4 +187,6 @@ class TwoEras(RuleBasedStateMachine):
 
 
 TestTwoEras = TwoEras.TestCase
-TestTwoEras.settings = settings(max_examples=80, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestTwoEras.settings = settings(
+    max_examples=examples(80), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from talks import engines, plain, talk, talks
@@ -16,7 +17,7 @@ from mcpio.testing import Pair, pair
 Side = TypeVar("Side", bound=Connection)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(drawn=talks, moves=st.sets(st.tuples(st.integers(0, 25), st.sampled_from(Role))))
 def test_talk_restored_at_any_point_continues_byte_for_byte(drawn: Any, moves: set[tuple[int, Role]]) -> None:
     stayed, moved = _link(drawn), _link(drawn)
@@ -35,7 +36,7 @@ def test_talk_restored_at_any_point_continues_byte_for_byte(drawn: Any, moves: s
     assert moved.next_deadline() == stayed.next_deadline()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(drawn=talks, data=st.data(), origin=st.integers(-1000, 1000))
 def test_server_restored_mid_line_on_another_clock_continues(drawn: Any, data: st.DataObject, origin: int) -> None:
     link = _link(drawn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from talks import engines, plain, talk, talks
@@ -16,7 +17,7 @@ from mcpio.observe.tap import add_tap
 from mcpio.testing import Pair, at_random, pair
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(drawn=talks, seed=st.integers(0, 99))
 def test_replayed_talk_gives_same_events_and_bytes(drawn: Any, seed: int) -> None:
     alone = pair(*engines(drawn[1]), chunk=at_random(seed))
@@ -36,7 +37,7 @@ def test_replayed_talk_gives_same_events_and_bytes(drawn: Any, seed: int) -> Non
         )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(drawn=talks, seed=st.integers(0, 99))
 def test_replayed_redacted_talk_gives_same_events(drawn: Any, seed: int) -> None:
     link, recordings = _recorded(drawn, seed, Redactor())

@@ -1,4 +1,4 @@
-"""Talks of the stateless era, drawn by hypothesis: an opening, and then what both sides do, with a session beside it."""
+"""Talks of the stateless era, drawn by hypothesis: an opening, then what both sides do, with a session beside it."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ def engines(server_speaks: Any = REVISIONS) -> tuple[ClientConnection, ServerCon
     return client, ServerConnection(Implementation("s", "1"), OFFERS, instructions="hint", options=options)
 
 
-def talk(
-    link: Pair, drawn: tuple[str, Any, list[Any]], *, before: Callable[[int], None] = lambda number: None
-) -> None:
+def talk(link: Pair, drawn: tuple[str, Any, list[Any]], *, before: Callable[[int], None] = lambda number: None) -> None:
     """Open a conversation and do the steps; ``before`` is called with the number of each, from 0 for the opening."""
     opening, _, todo = drawn
     before(0)
@@ -149,42 +147,58 @@ def talk(
 
 
 def _do(link: Pair, number: int, what: str, first: Any, second: Any) -> None:
-    client, server = link.client, link.server
+    match what:
+        case "ask" | "cancel" | "level":
+            _do_as_client(link.client, number, link.now, what, first, second)
+        case "answer" | "acknowledge" | "notify" | "progress":
+            _do_as_server(link.server, what, IncomingId(first), second)
+        case _:
+            _happen(link, what, first, second)
+
+
+def _do_as_client(client: ClientConnection, number: int, now: float, what: str, first: Any, second: Any) -> None:
     match what:
         case "ask":
             timeout = Timeout(None) if second is None else Timeout(*second)
-            client.send_request(REQUESTS[first], link.now, timeout=timeout, cookie=number, progress=True)
-        case "answer":
-            _answer(server, IncomingId(first), second)
-        case "acknowledge":
-            server.acknowledge(IncomingId(first), FILTER if second else SubscriptionFilter(tools_list_changed=True))
-        case "notify":
-            server.send_notification(NOTIFICATIONS[second], related_to=IncomingId(first))
-        case "progress":
-            server.send_progress(IncomingId(first), second, None, "on the way")
+            client.send_request(REQUESTS[first], now, timeout=timeout, cookie=number, progress=True)
         case "cancel":
             client.cancel_request(OutgoingId(first), second)
-        case "level":
+        case _:
             client.log_level = first
-        case "declare" if first is Role.CLIENT:
-            client.capabilities = ClientCapabilities()
+
+
+def _do_as_server(server: ServerConnection, what: str, id: IncomingId, second: Any) -> None:
+    match what:
+        case "answer":
+            _answer(server, id, second)
+        case "acknowledge":
+            server.acknowledge(id, FILTER if second else SubscriptionFilter(tools_list_changed=True))
+        case "notify":
+            server.send_notification(NOTIFICATIONS[second], related_to=id)
+        case _:
+            server.send_progress(id, second, None, "on the way")
+
+
+def _happen(link: Pair, what: str, first: Any, second: Any) -> None:
+    side = link.client if first is Role.CLIENT else link.server
+    match what:
         case "declare":
-            server.capabilities = ServerCapabilities(tools=ToolsCapability(True))
+            mine = ClientCapabilities() if first is Role.CLIENT else ServerCapabilities(tools=ToolsCapability(True))
+            side.capabilities = mine
         case "session":
-            server.receive_data(first, link.now)
+            link.server.receive_data(first, link.now)
         case "noise":
-            (client if first is Role.CLIENT else server).receive_data(second, link.now)
+            side.receive_data(second, link.now)
         case "flow":
             (link.stall if second else link.resume)(first)
         case "wait":
             link.advance(first)
-        case "end" if second == "lose":
+        case _ if second == "lose":
             link.lose(OSError("gone"))
-        case "end" if second:
-            side = client if first is Role.CLIENT else server
-            side.abort() if second == "abort" else side.close(link.now, grace=2.0)
-        case _:
-            pass
+        case _ if second == "close":
+            side.close(link.now, grace=2.0)
+        case _ if second == "abort":
+            side.abort()
 
 
 def _answer(server: ServerConnection, id: IncomingId, how: str) -> None:

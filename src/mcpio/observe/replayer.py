@@ -263,6 +263,13 @@ def _adopt(connection: Connection, entry: Mapping[str, Any], now: float) -> _Out
     return _NOTHING
 
 
+def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client sets the level of its log messages")
+    connection.log_level = entry["level"]
+    return _NOTHING
+
+
 def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     connection.send_request(
         RawRequest(entry["method"], entry["params"]),
@@ -304,13 +311,6 @@ def _fail(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outc
 def _declare(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     kind = type(connection.capabilities)
     connection.capabilities = codec(LATEST_HANDSHAKE).decode(entry["capabilities"], kind)
-    return _NOTHING
-
-
-def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client has a log level")
-    connection.log_level = entry["level"]
     return _NOTHING
 
 
