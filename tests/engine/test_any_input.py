@@ -122,8 +122,10 @@ STEP = st.one_of(
     st.tuples(st.just("send"), st.none()),
 )
 KINDS = st.sampled_from(
-    ["new server", "server", "old server", "stateless server", "small server"]
-    + ["new client", "opening client", "client", "asking client", "stateless client", "reopening client"]
+    [
+        *("new server", "server", "old server", "stateless server", "small server"),
+        *("new client", "opening client", "client", "asking client", "stateless client", "reopening client"),
+    ]
 )
 
 

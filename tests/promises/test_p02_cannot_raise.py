@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +29,7 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.revisions import REV_2026_07_28
 from mcpio.testing import Pair, at_random, pair
 from mcpio.types import (
     CallToolRequest,
@@ -39,6 +42,10 @@ from mcpio.types import (
     ServerCapabilities,
     ToolsCapability,
 )
+from mcpio.types.discovery import DiscoverResult
+from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
+
+TOOLS = SubscriptionFilter(tools_list_changed=True)
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -50,6 +57,7 @@ def _flip(chance: random.Random, data: bytes) -> bytes:
 
 def _swap_words(chance: random.Random, data: bytes) -> bytes:
     words = [b'"id"', b'"method"', b'"result"', b'"params"', b"1", b"2", b"{}", b"null", b"[]", b'"tools/call"', b"\n"]
+    words += [b'"_meta"', b'"resultType"', b"2026-07-28", b'"complete"', b"subscriptionId"]
     return data.replace(chance.choice(words), chance.choice(words))
 
 
@@ -65,13 +73,24 @@ DAMAGES: list[Damage] = [
 ]
 
 
-@settings(max_examples=60)
-@given(seed=st.integers(0, 2**32), often=st.sampled_from([0.05, 0.3, 1.0]), small=st.booleans())
-def test_damaged_bytes_never_raise_and_give_each_request_one_outcome(seed: int, often: float, small: bool) -> None:
+@settings(max_examples=examples(50))
+@given(
+    seed=st.integers(0, 2**32),
+    often=st.sampled_from([0.05, 0.3, 1.0]),
+    small=st.booleans(),
+    opening=st.sampled_from(["send_initialize", "negotiate", "adopt"]),
+)
+def test_damaged_bytes_never_raise_and_give_each_request_one_outcome(
+    seed: int, often: float, small: bool, opening: str
+) -> None:
     chance = random.Random(seed)
     link, asked = _damaged_pair(chance, often, small=small)
-    link.client.send_initialize(now=0.0, cookie="initialize")
-    asked["initialize"] = link.client
+    if opening == "adopt":
+        offers = ServerCapabilities(tools=ToolsCapability(True))
+        link.client.adopt(REV_2026_07_28, DiscoverResult(("2026-07-28",), offers))
+    else:
+        getattr(link.client, opening)(0.0, cookie="opening")
+        asked["opening"] = link.client
     for number in range(12):
         link.run()
         _ask(link, f"{number}", asked)
@@ -90,9 +109,10 @@ _OUTCOMES = (Negotiated, ResponseReceived, RequestFailed)
 
 
 def _ask(link: Pair, cookie: str, asked: dict[str, Connection]) -> None:
-    requests = [(link.client, CallToolRequest("t")), (link.server, ListRootsRequest())]
+    requests: list[tuple[Connection, Any]] = [(link.client, CallToolRequest("t")), (link.server, ListRootsRequest())]
+    requests.append((link.client, SubscriptionsListenRequest(TOOLS)))
     for connection, request in requests:
-        name = f"{connection.role.value} {cookie}"
+        name = f"{connection.role.value} {cookie} {type(request).__name__}"
         try:
             connection.send_request(request, now=link.now, timeout=5, cookie=name, progress=True)
         except (LocalProtocolError, NoBackChannel):
@@ -117,7 +137,10 @@ def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[
         return chance.choice(DAMAGES)(chance, data) if data and chance.random() < often else data
 
     def answer(connection: Connection, event: Event) -> None:
-        if isinstance(event, RequestReceived) and connection.phase is not Phase.CLOSED:
+        if isinstance(event, RequestReceived) and isinstance(event.request, SubscriptionsListenRequest):
+            link.server.acknowledge(event.id, SubscriptionFilter())
+            connection.send_result(event.id, SubscriptionsListenResult())
+        elif isinstance(event, RequestReceived) and connection.phase is not Phase.CLOSED:
             connection.send_progress(event.id, 1)
             is_server = connection.role is Role.SERVER
             connection.send_result(event.id, CallToolResult(()) if is_server else ListRootsResult(()))
@@ -125,8 +148,9 @@ def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[
             connection.send_result(event.id, CallToolResult(()))
 
     client = Client(Implementation("c", "1"), ClientCapabilities(RootsCapability()), options=options)
-    server = Server(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability()), options=options)
-    return pair(client, server, chunk=at_random(chance.randrange(1000)), on_event=answer), {}
+    server = Server(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability(True)), options=options)
+    link = pair(client, server, chunk=at_random(chance.randrange(1000)), on_event=answer)
+    return link, {}
 
 
 @settings(max_examples=50)
