@@ -167,7 +167,7 @@ def test_change_of_a_returned_result_does_not_reach_the_cache() -> None:
     assert layers.ask("tools/list", ListToolsRequest()).tools[0].input_schema == {"type": "object"}
 
 
-@pytest.mark.req("CACHE-07")
+@pytest.mark.req("CACHE-07", "MRTR-14")
 def test_result_of_a_request_with_answers_or_state_is_not_kept() -> None:
     layers = Layers()
     layers.answer = contents("a")

@@ -22,6 +22,7 @@ def test_name_is_the_server_and_the_tool() -> None:
     assert names.server_of("my-notes__anything") == "my notes!"
 
 
+@pytest.mark.req("GONE-08")
 def test_servers_that_look_alike_keep_apart() -> None:
     names = PublicNames(["a b", "a-b", "a b!", "a-b-2", "a__b", "a_b"])
     prefixes = [

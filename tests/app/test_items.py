@@ -70,7 +70,7 @@ def test_pages_are_requested_on_demand() -> None:
     assert book.take() == ["d"]
 
 
-@pytest.mark.req("PAGE-03")
+@pytest.mark.req("PAGE-03", "GONE-05")
 def test_an_empty_cursor_is_not_the_end() -> None:
     book = Book({None: Page(["a"], ""), "": Page(["b"], None)})
     assert book.take() == ["a", "b"]

@@ -292,6 +292,7 @@ def test_child_that_ignores_the_end_of_its_input_is_terminated_then_killed() -> 
     run_in_real_time(main)
 
 
+@pytest.mark.req("SSTD-04")
 def test_client_outlives_its_child_with_a_restart_policy() -> None:
     async def main() -> None:
         lost = asyncio.Event()

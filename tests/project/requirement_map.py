@@ -46,6 +46,20 @@ FAMILIES = {
     "XPORT": 5,
     "AUTH": 58,
     "SEC": 12,
+    "ENV": 16,
+    "VER": 8,
+    "PAT": 8,
+    "MRTR": 19,
+    "SUB": 13,
+    "CACHE": 10,
+    "SSTD": 6,
+    "SHTTP": 9,
+    "HDR": 12,
+    "XERR": 7,
+    "EXT": 6,
+    "XTASK": 18,
+    "GONE": 10,
+    "ERA": 16,
 }
 """How many rules each family has; they are numbered from 1."""
 

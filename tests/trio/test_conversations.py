@@ -15,7 +15,7 @@ from mcpio.testing import Script
 FAMILIES = {"tcp": socket.AF_INET} | ({"unix": socket.AF_UNIX} if hasattr(socket, "AF_UNIX") else {})
 
 
-@pytest.mark.req("XPORT-02", "XPORT-03")
+@pytest.mark.req("XPORT-02", "XPORT-03", "SSTD-05")
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 @pytest.mark.parametrize(("script", "engines", "revision"), newest_cases())
 def test_a_conversation_holds_over_sockets(

@@ -37,7 +37,7 @@ USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
 RETURNED = {"type": "tool_result", "toolUseId": "1", "content": [TEXT], "isError": True}
 
 
-@pytest.mark.req("SAMP-02", "SAMP-13", "SAMP-14")
+@pytest.mark.req("SAMP-02", "SAMP-13", "SAMP-14", "MRTR-19")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_question_to_the_model(revision: Revision) -> None:
     conversion = codec(revision)

@@ -125,6 +125,7 @@ def test_structured_content_must_be_an_object_before_2026_07_28(revision: Revisi
             conversion.encode(CallToolResult((), wrong))
 
 
+@pytest.mark.req("GONE-07")
 @pytest.mark.parametrize("value", [None, [], "x", 5, {}, False])
 def test_structured_content_may_be_any_value_since_2026_07_28(value: Any) -> None:
     conversion = codec(REV_2026_07_28)
@@ -151,6 +152,7 @@ def test_absent_structured_content_is_none(cls: Any) -> None:
     assert "structuredContent" not in codec(REV_2026_07_28).encode(result)
 
 
+@pytest.mark.req("GONE-07")
 def test_has_structured_content_tells_null_from_absence() -> None:
     result = codec(REV_2026_07_28).decode({"content": []}, CallToolResult)
     assert result.structured_content is None

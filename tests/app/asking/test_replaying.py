@@ -157,6 +157,7 @@ def test_one_question(world: World) -> None:
         assert "requestState" not in world.rounds[0]  # one round carries nothing
 
 
+@pytest.mark.req("MRTR-17")
 def test_refusal_is_an_answer(world: World) -> None:
     @world.server.tool
     async def work(ctx: Context) -> str:
@@ -519,7 +520,7 @@ def test_handler_that_asks_something_else_each_time_is_reported(stateless: World
 BAD: list[Any] = [12345, None, {}, {"action": "odd"}, accept(), accept(name=5), {"action": "accept"}, [], "Ada"]
 
 
-@pytest.mark.req("MRTR-12")
+@pytest.mark.req("MRTR-12", "MRTR-11")
 @pytest.mark.parametrize("bad", BAD)
 def test_malformed_answer_is_asked_for_again(bad: Any) -> None:
     world = World("stateless", "manual")
@@ -535,7 +536,7 @@ def test_malformed_answer_is_asked_for_again(bad: Any) -> None:
     assert "requestState" not in world.rounds[1]
 
 
-@pytest.mark.req("MRTR-09", "MRTR-12")
+@pytest.mark.req("MRTR-09", "MRTR-12", "MRTR-11")
 def test_answers_without_a_question_or_state_count(stateless: World) -> None:
     @stateless.server.tool
     async def work(ctx: Context) -> str:

@@ -129,7 +129,7 @@ def test_call_cancelled_before_it_becomes_a_task_creates_no_task() -> None:
     assert found == []
 
 
-@pytest.mark.req("XTASK-02", "XTASK-12")
+@pytest.mark.req("XTASK-02", "XTASK-12", "EXT-02")
 def test_client_that_takes_no_tasks_gets_a_plain_result_or_the_missing_capability() -> None:
     world = World()
     assert world.run(world.plain.call("slow"), 1.0)["resultType"] == "complete"

@@ -243,7 +243,7 @@ async def test_status_of_a_handlers_error_is_200_but_for_a_missing_capability(se
             assert answer.is_over
 
 
-@pytest.mark.req("SHTTP-05", "GONE-04")
+@pytest.mark.req("SHTTP-05", "GONE-04", "SUB-10")
 @everywhere
 async def test_message_before_the_answer_makes_a_stream(serve: Serve) -> None:
     async with serve(server_of(), HttpOptions()) as wire:
@@ -339,7 +339,7 @@ async def test_two_eras_share_an_endpoint(serve: Serve) -> None:
         assert (await client.end()).status == 204
 
 
-@pytest.mark.req("ERA-12", "HTTP-32", "SESS-05")
+@pytest.mark.req("ERA-12", "HTTP-32", "SESS-05", "HDR-04")
 @everywhere
 async def test_session_is_found_without_a_version_in_the_header(serve: Serve) -> None:
     async with serve(server_of(), HttpOptions()) as wire:
@@ -363,6 +363,18 @@ async def test_server_of_one_era_has_no_sessions(serve: Serve) -> None:
         hello = await client.initialize()
         assert said(hello) == (400, -32602)
         assert (await relayed().to(client)).status == 200
+
+
+@pytest.mark.req("SHTTP-02")
+@everywhere
+async def test_page_of_another_origin_is_refused(serve: Serve) -> None:
+    async with serve(server_of(), HttpOptions()) as wire:
+        client = RawClient(wire)
+        post = relayed()
+        post.fields["origin"] = "https://evil.example"
+        assert (await post.to(client)).status == 403
+        del post.fields["origin"]
+        assert (await post.to(client)).status == 200
 
 
 @pytest.mark.req("HDR-05")

@@ -42,6 +42,7 @@ def _key(script: Script, engines: Any) -> tuple[str, str]:
     return script.name.removesuffix(".txt"), "-".join(sorted(role.value for role in engines))
 
 
+@pytest.mark.req("SSTD-06")
 @pytest.mark.parametrize("bits", [None, 15], ids=["plain", "deflate"])
 @pytest.mark.parametrize(("script", "engines", "revision"), list(_cases()))
 def test_a_conversation_holds_over_websocket(
