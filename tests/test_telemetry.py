@@ -92,6 +92,7 @@ class Bench:
         return found
 
 
+@pytest.mark.req("ENV-08")
 def test_call_is_one_trace_on_both_sides() -> None:
     bench = Bench(attributes={"network.transport": "pipe"})
 

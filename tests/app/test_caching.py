@@ -118,7 +118,7 @@ def test_time_is_capped_at_a_day() -> None:
     assert len(layers.sent) == 2
 
 
-@pytest.mark.req("CACHE-04")
+@pytest.mark.req("CACHE-04", "CACHE-08")
 def test_other_params_are_another_result() -> None:
     layers = Layers()
     layers.answer = contents("one")

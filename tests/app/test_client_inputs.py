@@ -124,6 +124,33 @@ def test_retry_repeats_the_params_with_answers_and_state(request_: Any) -> None:
     assert all(getattr(second, name) == getattr(request_, name) for name in same)
 
 
+@pytest.mark.req("MRTR-08")
+def test_parallel_calls_have_each_their_own_state_and_answers() -> None:
+    asked = Asked(elicitation=accepted)
+    held = {name: asked.runtime.one_shot() for name in ("a", "b")}
+
+    async def send(request: Any) -> Any:
+        asked.sent.append(request)
+        if request.request_state is not None:
+            return DONE
+        await held[request.name].wait()
+        return InputRequiredResult({f"who {request.name}": WHO}, f"state {request.name}")
+
+    calls = [
+        Wait(asked.runtime, send_in_rounds(asked, CallToolRequest(name), send, 10), asked.runtime.run)
+        for name in ("a", "b")
+    ]
+    for name in ("b", "a"):
+        held[name].set(None)
+        asked.runtime.run()
+    assert [call.result for call in calls] == [DONE, DONE]
+    retries = {request.name: request for request in asked.sent if request.request_state is not None}
+    for name, retry in retries.items():
+        assert retry.request_state == f"state {name}"
+        assert list(retry.input_responses) == [f"who {name}"]
+    assert sorted(retries) == ["a", "b"]
+
+
 @pytest.mark.req("MRTR-06")
 def test_retry_has_no_state_if_none_was_given() -> None:
     asked = Asked(InputRequiredResult({"a": WHO}, "one"), InputRequiredResult({"b": WHO}), DONE, elicitation=accepted)

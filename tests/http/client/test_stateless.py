@@ -10,7 +10,7 @@ from webtalk import WebTalk
 
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
-from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestCancelled
+from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestCancelled, RequestError, UnexpectedResponse
 from mcpio.events import ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
 from mcpio.http.client.mirrored import mirrored
 from mcpio.http.client.options import HttpClientOptions
@@ -134,6 +134,22 @@ def test_json_error_leads_to_initialize(status: int, code: int, id: Any) -> None
     (initialized,) = talk.end(initialize)
     assert initialized.headers["mcp-session-id"] == "s1"
     assert talk.connection.era is Era.HANDSHAKE
+
+
+@pytest.mark.req("ERA-06")
+def test_status_404_is_of_the_method_with_a_json_error_and_of_the_path_without() -> None:
+    talk = Talk.operating()
+    talk.refused(talk.asked(ListToolsRequest(), cookie="method"), 404, -32601)
+    asked = talk.asked(ListToolsRequest(), cookie="path")
+    talk.head(asked, 404, "text/html")
+    talk.end(asked)
+    talk.step()
+    method, path = (event for event in talk.events if isinstance(event, RequestFailed))
+    assert isinstance(method.error, RequestError)
+    assert (method.cookie, method.error.code) == ("method", -32601)
+    assert isinstance(path.error, UnexpectedResponse)
+    assert (path.cookie, path.error.status) == ("path", 404)
+    assert talk.connection.phase is Phase.OPERATING
 
 
 @pytest.mark.req("ERA-05")
