@@ -105,5 +105,5 @@ def test_conversations_are_checked() -> None:
     case = next(case for case in CASES if case.id == "stateless-input-client-server-2026-07-28")
     script, engines, revision = case.values
     player = Checking(script, revision)  # type: ignore[arg-type]  # as they are made
-    player.play(engines)  # type: ignore[arg-type]
+    player.play(engines)  # type: ignore[arg-type]  # likewise
     assert player.checked == 6
