@@ -29,7 +29,6 @@ from mcpio._drivers.sockets.sessions import ActiveSet, SessionHandler
 from mcpio._drivers.task_host import TaskHost, hosted_tasks, store_tasks
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
-from mcpio.app.server_session import ServerSession
 from mcpio.app.session import Session
 from mcpio.asyncio._actor import Alarm, AsyncioActor
 from mcpio.asyncio._event_loop import AsyncioEventLoop
@@ -40,6 +39,7 @@ from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
+    from mcpio.app.server_session import ServerSession
 
 __all__ = [
     "AsyncioClientContext",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from inspect import isawaitable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from mcpio._drivers import TapSource, report
 from mcpio._drivers.actor import Deadlines, TransportAdapter
@@ -12,11 +12,13 @@ from mcpio._drivers.event_loop import EventLoop, close_forcefully
 from mcpio._drivers.setup import ServerSetupOptions, SessionSetup, prepare_server
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketPeer
 from mcpio.app.runtime import Driver
-from mcpio.app.server import Server
-from mcpio.app.server_session import ServerSession
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
 from mcpio.engine.table import Phase
+
+if TYPE_CHECKING:  # clients do not pay for loading the server
+    from mcpio.app.server import Server
+    from mcpio.app.server_session import ServerSession
 
 __all__ = ["LAST_WRITES", "ActiveSet", "ServingContext", "SessionHandler", "StreamHandler"]
 
