@@ -62,7 +62,7 @@ def test_quoted_server_command_split_like_a_shell(serving: list[str], capfd: pyt
     quoted = " ".join(f"'{word}'" for word in serving)
     assert main(["list", quoted, "-v"]) is Exit.DONE
     ran = capfd.readouterr()
-    assert ran.out.startswith("process 1, speaking 2025-11-25\n\nTools\n  wait\n")
+    assert ran.out.startswith("process 1, speaking 2026-07-28\n\nTools\n  wait\n")
     assert ran.err == ""
 
 
