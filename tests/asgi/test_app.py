@@ -67,7 +67,7 @@ def test_websocket_scope_is_closed(loop: EventLoop) -> None:
 
 def test_unknown_scope_raises_value_error(loop: EventLoop) -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="serves http, not telegraph"):
+        with pytest.raises(ValueError, match="serves http and websocket, not telegraph"):
             await said(AsgiWire(app(small_server()), loop), type="telegraph")
 
     loop.run(main)

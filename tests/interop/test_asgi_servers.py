@@ -16,7 +16,7 @@ from listening import serving
 from mcp import Client
 
 import mcpio
-from mcpio.trio import open_http
+from mcpio.trio import open_http, open_websocket
 
 PROGRAM = Path(__file__).parents[1] / "support" / "webapps.py"
 ENDPOINTS = ["auto", "sse", "alone"]
@@ -45,6 +45,18 @@ def test_our_client_through_each_server(url: str, endpoint: str) -> None:
         with trio.fail_after(20):
             async with open_http(f"{url}/{endpoint}/") as client:
                 await converse(client)
+
+    trio.run(main)
+
+
+def test_our_client_over_websocket_through_each_server(url: str) -> None:
+    async def main() -> None:
+        with trio.fail_after(20):
+            async with open_websocket(f"{url.replace('http', 'ws', 1)}/auto/mcp") as client:
+                await converse(client)
+            with pytest.raises(mcpio.ConnectFailed, match=r"40[34]"):
+                async with open_websocket(f"{url.replace('http', 'ws', 1)}/auto/elsewhere"):
+                    pass
 
     trio.run(main)
 

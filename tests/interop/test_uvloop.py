@@ -38,7 +38,7 @@ def test_conversation_timeout_and_vanished_client() -> None:
                 assert {len(each.text) for each in await asyncio.gather(*texts)} == {size}
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
-                    await client.ping()
-            await client.ping()
+                    await client.call_tool("large", {"text": "x", "size": 1})
+            await client.discover()
 
     uvloop.run(main())

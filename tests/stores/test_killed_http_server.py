@@ -69,7 +69,7 @@ def test_client_continues_with_the_next_process(
         options = HttpClientOptions(reconnect_after=0.2, reconnect_tries=30, reconnect_at_most=0.5)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(change_servers)
-            async with open_http(f"http://127.0.0.1:{first.port}/mcp", http=options) as client:
+            async with open_http(f"http://127.0.0.1:{first.port}/mcp", http=options, era="handshake") as client:
                 outcome = ""
                 try:
                     result = await client.call_tool("dig", on_progress=lambda *_: under_way.set(), timeout=40)

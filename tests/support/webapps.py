@@ -13,6 +13,7 @@ from typing import Any
 from mcpio import Context, Server
 from mcpio.asgi import AsgiApp, app
 from mcpio.http.options import HttpOptions
+from mcpio.websocket import WebSocketOptions
 
 server = Server("webapps", "1")
 
@@ -42,7 +43,7 @@ async def wait(seconds: float, ctx: Context) -> str:
 def endpoints() -> dict[str, AsgiApp]:
     """Return the ways in which the server is served, by path."""
     return {
-        "/auto": app(server),
+        "/auto": app(server, websocket=WebSocketOptions()),
         "/sse": app(server, options=HttpOptions(answers="sse")),
         "/alone": app(server, options=HttpOptions(sessions=False)),
     }
@@ -110,7 +111,7 @@ def quart(mounts: dict[str, AsgiApp]) -> Any:
     own = application.asgi_app
 
     async def dispatch(scope: Any, receive: Any, send: Any) -> None:
-        root = "/" + scope.get("path", "").split("/")[1] if scope["type"] == "http" else ""
+        root = "/" + scope.get("path", "").split("/")[1] if scope["type"] in ("http", "websocket") else ""
         if root in mounts:
             await mounts[root](scope | {"root_path": root, "path": scope["path"].removeprefix(root)}, receive, send)
         else:

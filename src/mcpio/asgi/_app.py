@@ -16,7 +16,7 @@ from mcpio._drivers.preloading import preload
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.runtime import checked_grace
 from mcpio.asgi._event_loop import running_event_loop
-from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send
+from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send, headers_of
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcpio.app.session_store import SessionStore
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.http.model import Denied
+    from mcpio.websocket.options import WebSocketOptions
 
 __all__ = ["AsgiApp", "Identify", "app"]
 
@@ -44,6 +45,7 @@ def app(
     tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
+    websocket: WebSocketOptions | None = None,
 ) -> AsgiApp:
     """Return an ASGI application that serves ``server``.
 
@@ -59,15 +61,23 @@ def app(
 
     ``tap`` is attached to each session: see ``mcpio.observe.Tap``. With a ``store``, such as
     ``mcpio.stores.SqliteStore``, sessions outlive the process, and ``unanswered`` decides whether requests that died
-    with it fail or run again. Raises TypeError if ``server`` is not a Server or ``options`` are not HttpOptions,
-    ValueError for options that a store excludes, for ``auth`` beside ``principal``, and for a server with scopes that
-    has neither.
+    with it fail or run again.
+
+    With ``websocket`` the endpoint serves WebSocket too, under the same host policy and authentication: a session for
+    each. Of the options, the subprotocols and ``first_message_timeout`` apply; pings, compression and closing are the
+    ASGI server's. A handshake is rejected by a response with the reason where the ASGI server has the extension
+    ``websocket.http.response``, and otherwise by its plain 403.
+
+    Raises TypeError if ``server`` is not a Server or ``options`` are not HttpOptions, ValueError for options that a
+    store excludes, for ``auth`` beside ``principal``, and for a server with scopes that has neither.
     """
     if checked_auth(auth, principal) is not None and auth is not None and auth.metadata_url is None:
         # An application may be mounted where it cannot serve the root of its host.
         auth = attrs.evolve(auth, metadata_url=auth.metadata_url_below)
     check_authorization(server, is_authorized=principal is not None or auth is not None)
-    config = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered, auth)
+    config = AsgiConfig(
+        chosen("options", options, HttpOptions), tap, store, unanswered, auth, _websocket_options(websocket)
+    )
     preload()
     return AsgiApp(server, config, principal)
 
@@ -88,7 +98,7 @@ class AsgiApp:
         self._asgi_server = self._new_server()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan protocol. WebSockets are rejected.
+        """Serve one request, one WebSocket, or the lifespan protocol.
 
         Returns when the response is complete, or its client has disconnected, and all handlers of the request are done.
         Raises RuntimeError if the server's lifespan was not entered, or another event loop serves the application;
@@ -99,10 +109,9 @@ class AsgiApp:
         elif scope["type"] == "lifespan":
             await self._serve_lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1000})
+            await self._serve_websocket(scope, receive, send)
         else:
-            raise ValueError(f"this application serves http, not {scope['type']}")
+            raise ValueError(f"this application serves http and websocket, not {scope['type']}")
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:
@@ -166,19 +175,35 @@ class AsgiApp:
             await self._serve(scope, receive, send, "/.well-known/oauth-protected-resource")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, target: str | None = None) -> None:
-        server = self._asgi_server
-        if server is None:
-            raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
-        principal: Any = None
+        server = self._entered()
         target = target or self._target(scope)
-        if self._guard is not None:
-            headers = [(name.lower(), value) for name, value in scope["headers"]]
-            principal = self._guard.admit(scope["method"], target, headers)
-        elif self._principal is not None:
-            principal = self._principal(scope)
+        principal = self._admit(scope, scope["method"], target)
         if is_awaitable(principal):
             principal = await principal
         await server.serve(scope, target, principal, self._policy(scope), receive, send)
+
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._config.websocket is None:
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        server = self._entered()
+        target = self._target(scope)
+        principal = self._admit(scope, "GET", target)
+        if is_awaitable(principal):
+            principal = await principal
+        await server.serve_websocket(scope, target, principal, self._policy(scope), receive, send)
+
+    def _entered(self) -> AsgiServer:
+        if self._asgi_server is None:
+            raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
+        return self._asgi_server
+
+    def _admit(self, scope: Scope, method: str, target: str) -> Any:
+        """Return the principal of a request, or an awaitable of it; ``None`` without authentication."""
+        if self._guard is not None:
+            return self._guard.admit(method, target, headers_of(scope))
+        return None if self._principal is None else self._principal(scope)
 
     def _policy(self, scope: Scope) -> HostPolicy | None:
         """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""
@@ -200,3 +225,11 @@ class AsgiApp:
 
 # Bounded: some ASGI servers take the address from the client's Host header.
 _policy_for = lru_cache(maxsize=64)(HostPolicy.for_address)
+
+
+def _websocket_options(websocket: WebSocketOptions | None) -> WebSocketOptions | None:
+    if websocket is None:
+        return None
+    from mcpio.websocket.options import WebSocketOptions  # only applications with WebSocket pay for it
+
+    return chosen("websocket", websocket, WebSocketOptions)

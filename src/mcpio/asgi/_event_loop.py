@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -11,7 +11,7 @@ import attrs
 from mcpio._drivers import event_loop as drivers
 from mcpio.app.runtime import Runtime
 
-__all__ = ["EventLoop", "loop_identity", "running_event_loop", "running_loop"]
+__all__ = ["EventLoop", "loop_identity", "running_event_loop", "running_loop", "session_carrier"]
 
 
 @attrs.frozen
@@ -54,6 +54,17 @@ def running_event_loop() -> drivers.EventLoop:
     from mcpio.asyncio._event_loop import AsyncioEventLoop
 
     return AsyncioEventLoop()
+
+
+def session_carrier() -> Callable[..., Awaitable[None]]:
+    """Return the function that runs one session on the running event loop: ``carry`` of its driver."""
+    if _is_in_trio():
+        from mcpio.trio._drivers import carry as carry_on_trio
+
+        return carry_on_trio
+    from mcpio.asyncio._drivers import carry as carry_on_asyncio
+
+    return carry_on_asyncio
 
 
 def _is_in_trio() -> bool:

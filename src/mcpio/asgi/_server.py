@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, MutableMapping
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import attrs
@@ -17,18 +18,20 @@ from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
 from mcpio.asgi._requests import AsgiRequest, DeadlineWatch, RequestTask, current_request
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, End, Headers, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.http.server.lifecycle import Action, Input, State
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
+    from mcpio.asgi._websockets import WebSockets
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
     from mcpio.http.options import HostPolicy, HttpOptions
+    from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["AsgiConfig", "AsgiServer", "Receive", "Scope", "Send"]
+__all__ = ["AsgiConfig", "AsgiServer", "Receive", "Scope", "Send", "headers_of"]
 
 T = TypeVar("T")
 
@@ -47,6 +50,7 @@ class AsgiConfig:
     store: SessionStore | None
     unanswered: UnansweredPolicy
     auth: ResourceServer | None = None
+    websocket: WebSocketOptions | None = None
 
 
 class AsgiServer:
@@ -83,6 +87,7 @@ class AsgiServer:
             unanswered=config.unanswered,
             protected=config.auth,
         )
+        self._websockets = None if config.websocket is None else _websockets(server, config, config.websocket, state)
 
     # Requests
 
@@ -103,8 +108,8 @@ class AsgiServer:
         try:
             request.queue, self._queue = self._queue, []
             self._watch.check()
-            headers = tuple((name.lower(), value) for name, value in scope["headers"])
-            self._host.receive(RequestHead(request.exchange, scope["method"], target, headers, principal, policy))
+            head = RequestHead(request.exchange, scope["method"], target, headers_of(scope), principal, policy)
+            self._host.receive(head)
             await self._read(request, receive)
             if request.life.state is State.ANSWER and not request.queue:
                 # Answered at once, as by plain functions: a task group would cost more than the request.
@@ -120,6 +125,21 @@ class AsgiServer:
             current_request.reset(token)
             self._requests.pop(request.exchange, None)
             self._queue += request.queue
+
+    async def serve_websocket(
+        self,
+        scope: Scope,
+        target: str,
+        principal: Hashable,
+        policy: HostPolicy | None,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve one WebSocket until its session has ended."""
+        self._enter_loop()
+        assert self._websockets is not None
+        head = RequestHead(None, "GET", target, headers_of(scope), principal, policy)
+        await self._websockets.serve(head, scope, receive, send)
 
     async def _read(self, request: AsgiRequest, receive: Receive) -> None:
         """Read the request until a task wants to run, or until it is answered before its end."""
@@ -204,9 +224,14 @@ class AsgiServer:
     def close(self, grace: float | None) -> None:
         """End all sessions gracefully, at the loop's next turn."""
         if self._loop is None:
-            self._host.close(grace)
+            self._close_all(grace)
         else:
-            self._loop.runtime.call_soon(lambda: self._host.close(grace))
+            self._loop.runtime.call_soon(lambda: self._close_all(grace))
+
+    def _close_all(self, grace: float | None) -> None:
+        self._host.close(grace)
+        if self._websockets is not None:
+            self._websockets.close(inf if grace is None else grace)
 
     # The lifespan
 
@@ -223,7 +248,7 @@ class AsgiServer:
                     try:
                         yield
                     finally:
-                        self._host.close(0)
+                        self._close_all(0)
             finally:
                 async with self.loop.last_moment(STORE_TIMEOUT):
                     while lifespan.running:
@@ -258,7 +283,7 @@ class AsgiServer:
         """Use the running event loop. Raises RuntimeError if requests are open in another one."""
         if self._loop is not None and self._loop.identity is loop_identity():
             return
-        if self._requests or self._lifespan is not None:
+        if self._requests or self._lifespan is not None or self._websockets:
             raise RuntimeError("this application is being served in another event loop")
         self._loop = running_loop()
         self._offset = self._now - self._loop.clock()
@@ -348,3 +373,15 @@ async def _send(items: list[ResponseItem], send: Send, *, is_head: bool) -> None
     if data or is_last:
         body = b"" if is_head else b"".join(data)
         await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+
+def _websockets(server: Server, config: AsgiConfig, options: WebSocketOptions, state: Any) -> WebSockets:
+    from mcpio.asgi._websockets import WebSockets  # only applications with WebSocket pay for it
+
+    ends_with_token = config.auth is not None and not config.auth.outlive_token
+    return WebSockets(server, state, config.http, options, config.tap, ends_with_token=ends_with_token)
+
+
+def headers_of(scope: Scope) -> Headers:
+    """Return the header fields of a scope, with names in lower case."""
+    return tuple((name.lower(), value) for name, value in scope["headers"])

@@ -28,7 +28,7 @@ _BY_NAME: Final = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
 class Handshake:
     """One handshake session, from one side. A connection makes it when its first message needs it."""
 
-    __slots__ = ("_offered", "_role", "_sendable", "codec", "context", "encoder", "instructions", "phase")
+    __slots__ = ("_offered", "_role", "codec", "context", "encoder", "instructions", "phase")
 
     listening: Final = None
     """Subscriptions of this era are no requests that run on."""
@@ -46,7 +46,6 @@ class Handshake:
     def __init__(self, role: Role, encoder: DialectEncoder | None) -> None:
         self._role = role
         self._offered: frozenset[str] = frozenset()
-        self._sendable: set[str] = set()  # by the revision and the capabilities of now
         self.encoder = encoder
         self.phase = Phase.NEW
         self.context = self.instructions = None
@@ -69,7 +68,6 @@ class Handshake:
     def declare(self, own: Capabilities) -> None:
         """Set the capabilities of this side."""
         self._offered = offered(self._role, self.codec.revision, own)
-        self._sendable.clear()
 
     @property
     def peer_capabilities(self) -> Any:
@@ -84,12 +82,9 @@ class Handshake:
 
     def check_sent(self, method: Method, own: Capabilities) -> None:
         """Raise ``LocalProtocolError`` if the revision or the capabilities forbid an outgoing message."""
-        if method.name in self._sendable:
-            return
         fault = why_not_sent(method, self._role, self.codec.revision, own, self.peer_capabilities)
         if fault is not None:
             raise LocalProtocolError(fault)
-        self._sendable.add(method.name)
 
     def check_params(self, method: Method, params: Mapping[str, Any]) -> None:
         """Raise ``LocalProtocolError`` if the peer's capabilities forbid a request with these params."""

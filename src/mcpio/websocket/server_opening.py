@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -16,7 +16,14 @@ from mcpio.http.options import HttpOptions
 from mcpio.websocket.deflate import accept_offer
 from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["AcceptedHandshake", "answer_opening", "asks_for_websocket", "tokens"]
+__all__ = [
+    "AcceptedHandshake",
+    "access_failure",
+    "answer_opening",
+    "asks_for_websocket",
+    "choose_subprotocol",
+    "tokens",
+]
 
 VERSION: Final = b"13"
 
@@ -48,7 +55,7 @@ def answer_opening(
     Access is checked as for every other HTTP request: by ``Host``, ``Origin`` and the principal, which may be
     ``Denied`` (XPORT-04, HTTP-02, HTTP-04). The caller checks the path. ``subprotocols`` are in order of preference.
     """
-    rejection = first_failure(ParsedRequest(head), Checks(UPGRADE_CHECKS, ("GET",), http, 0))
+    rejection = access_failure(head, http)
     if rejection is not None:
         return rejection
     fields = _gathered(head)
@@ -61,10 +68,24 @@ def answer_opening(
     if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
         return Rejection(400, "Bad request: a handshake has no body")
     offered = [name.strip() for name in fields.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")]
-    subprotocol = next((name for name in subprotocols if name in offered), None)
-    if subprotocol is None and subprotocols:
-        return Rejection(400, f"Bad request: Sec-WebSocket-Protocol must offer {' or '.join(subprotocols)}")
+    subprotocol = choose_subprotocol(offered, subprotocols)
+    if isinstance(subprotocol, Rejection):
+        return subprotocol
     return _accepted(key, subprotocol, fields.get(b"sec-websocket-extensions") if options.compression else None)
+
+
+def access_failure(head: RequestHead, http: HttpOptions) -> Rejection | None:
+    """Return why a client must not open a WebSocket: its ``Host``, ``Origin`` or principal; ``None`` if it may."""
+    return first_failure(ParsedRequest(head), Checks(UPGRADE_CHECKS, ("GET",), http, 0))
+
+
+def choose_subprotocol(offered: Iterable[str], subprotocols: Sequence[str]) -> str | Rejection | None:
+    """Return the preferred one of the offered subprotocols, ``None`` if the server has none, or the rejection."""
+    names = frozenset(offered)
+    chosen = next((name for name in subprotocols if name in names), None)
+    if chosen is None and subprotocols:
+        return Rejection(400, f"Bad request: Sec-WebSocket-Protocol must offer {' or '.join(subprotocols)}")
+    return chosen
 
 
 def tokens(value: bytes) -> set[bytes]:
