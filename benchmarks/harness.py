@@ -113,6 +113,13 @@ def _short(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
+def pinned() -> int:
+    """Keep this process on one processor and return another one."""
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[-1]})
+    return cpus[0]
+
+
 def run_program(argv: Sequence[str], limit: float = 120.0) -> dict[str, Any]:
     """Run Python with these arguments in a fresh process, and return the JSON object that it prints at its end."""
     done = subprocess.run([sys.executable, *argv], stdout=subprocess.PIPE, check=True, timeout=limit, env=ENVIRONMENT)

@@ -22,6 +22,13 @@ from harness import ENVIRONMENT, HERE, call_of_echo, free_port, resident_mib
 READ: Final = 1 << 18
 TEXT: Final = "hello"
 REVISION: Final = "2025-11-25"
+STATELESS: Final = "2026-07-28"
+META: Final = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
+}
+"""What each stateless request says of its client."""
 ENDING: Final = 24
 """So many bytes at the end of an answer to the call are the same in each, and tell that it is whole."""
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -87,7 +94,7 @@ class HttpServer:
 
 
 def _interpreter(program: str) -> str:
-    if not program.endswith(".cjs"):
+    if not program.endswith((".cjs", ".mjs")):
         return sys.executable
     found = node()
     if found is None:
@@ -103,9 +110,10 @@ def node() -> str | None:
 
 
 class HttpClient:
-    """A client with a connection and a session of its own."""
+    """A client with a connection of its own, and with a session unless it is stateless."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, *, is_stateless: bool = False) -> None:
+        self._is_stateless = is_stateless
         self._host = f"127.0.0.1:{server.port}"
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -123,7 +131,9 @@ class HttpClient:
         self.socket.close()
 
     def initialize(self) -> None:
-        """Shake hands, in a new session."""
+        """Shake hands, in a new session. Does nothing for a stateless client."""
+        if self._is_stateless:
+            return
         self._session = b""
         info = {"name": "benchmark", "version": "1"}
         params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": info}
@@ -138,7 +148,8 @@ class HttpClient:
 
     def call(self) -> None:
         """Call ``echo`` and check what comes of it. From then on ``request`` calls again, and ``ending`` is known."""
-        self.request = self._request({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call_of_echo(TEXT)})
+        params = call_of_echo(TEXT) | ({"_meta": META} if self._is_stateless else {})
+        self.request = self._request({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         self.socket.sendall(self.request)
         response = self._receive()
         check(response)
@@ -159,11 +170,13 @@ class HttpClient:
 
     def _request(self, message: dict[str, Any]) -> bytes:
         body = json.dumps(message, separators=(",", ":")).encode()
-        session = b"" if not self._session else b"mcp-session-id: %b\r\n" % self._session
+        revision, more = REVISION, b"" if not self._session else b"mcp-session-id: %b\r\n" % self._session
+        if self._is_stateless:
+            revision, more = STATELESS, b"mcp-method: tools/call\r\nmcp-name: echo\r\n"
         return (
             b"POST /mcp HTTP/1.1\r\nhost: %b\r\naccept: application/json, text/event-stream\r\n"
             b"content-type: application/json\r\nmcp-protocol-version: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
-        ) % (self._host.encode(), REVISION.encode(), self._fields, session, len(body), body)
+        ) % (self._host.encode(), revision.encode(), self._fields, more, len(body), body)
 
 
 def is_complete(data: bytes) -> bool:
@@ -197,9 +210,9 @@ class Run:
     p99_us: float
 
 
-def drive(server: HttpServer, count: int, seconds: float) -> Run:
+def drive(server: HttpServer, count: int, seconds: float, *, is_stateless: bool = False) -> Run:
     """Keep ``count`` clients asking, each as soon as it is answered."""
-    clients = [HttpClient(server) for _ in range(count)]
+    clients = [HttpClient(server, is_stateless=is_stateless) for _ in range(count)]
     selector = selectors.DefaultSelector()
     try:
         for client in clients:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from echo_server import ISSUER, RESOURCE
-from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments
+from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
 from http_load import HttpClient, HttpServer, drive, node
 
 from mcpio.auth import load_signer, signed_jwt
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--durable", action="store_true", help="measure our server with sessions in a file, too")
     parser.add_argument("--sessions", type=int, default=max(SESSIONS[OURS]), help="the most idle sessions to measure")
     options = parser.parse_args()
-    cpu = _pin() if options.pin else None
+    cpu = pinned() if options.pin else None
     servers = _servers(is_durable=options.durable)
     rounds = Rounds()
     for _ in range(options.rounds):
@@ -167,13 +167,6 @@ def _sessions(cpu: int | None, most: int) -> Rounds:
     rounds.show("KiB an idle session", {"at 1,000": "1000 sessions"})
     print(f"{OURS} at 10,000: {rounds.median(OURS, '10000 sessions'):.2f} KiB\n")
     return rounds
-
-
-def _pin() -> int:
-    """Keep this process on one processor and return another one."""
-    cpus = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpus[-1]})
-    return cpus[0]
 
 
 if __name__ == "__main__":

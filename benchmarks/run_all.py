@@ -19,6 +19,7 @@ BENCHMARKS = (
     "stdio_client",
     "in_memory",
     "http_server",
+    "http_stateless",
     "http_client",
     "socket_server",
 )

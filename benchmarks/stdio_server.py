@@ -8,11 +8,10 @@ their own: less noise, but one call at a time then mostly measures how long it t
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
-from harness import LOW_LEVEL, ON_ASYNCIO, SERVERS, Figures, Rounds, StdioServer, arguments, call_of_echo
+from harness import LOW_LEVEL, ON_ASYNCIO, SERVERS, Figures, Rounds, StdioServer, arguments, call_of_echo, pinned
 
 TOOLS = 100
 ALONE, MANY, LIST = "one at a time", "64 in flight", f"list of {TOOLS}"
@@ -27,7 +26,7 @@ def main() -> int:
     parser = arguments(__doc__, rounds=5, seconds=0.7)
     parser.add_argument("--pin", action="store_true", help="run the server and this process on a processor each")
     options = parser.parse_args()
-    cpu = _pin() if options.pin else None
+    cpu = pinned() if options.pin else None
     rounds = Rounds()
     for _ in range(options.rounds):
         for name, argv in SERVERS.items():
@@ -63,13 +62,6 @@ def drive(server: StdioServer, load: str, seconds: float) -> tuple[float, float]
 
 def _lists_all(result: dict[str, Any]) -> bool:
     return len(result["tools"]) == TOOLS and result.get("nextCursor") is None
-
-
-def _pin() -> int:
-    """Keep this process on one processor and return another one."""
-    cpus = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpus[-1]})
-    return cpus[0]
 
 
 if __name__ == "__main__":

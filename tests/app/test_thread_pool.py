@@ -110,7 +110,7 @@ def test_call_cancelled_before_its_start_never_runs() -> None:
     calls.start("a2")
     calls.waits["a1"].cancel()
     assert calls.taken == 2
-    with pytest.raises(RuntimeError, match="nobody waits"):
+    with pytest.raises(RuntimeError, match="no task waits"):
         calls.runtime.work()
     assert calls.finish() == ["a2"]
 

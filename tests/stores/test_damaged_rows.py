@@ -208,7 +208,7 @@ def test_mistyped_task_row_loses_one_task(tmp_path: Path) -> None:
     def served(store: SqliteStore, drawn: int) -> tuple[Link, Wire]:
         server = Server("s", tasks=TaskOptions(store=store))
         server.tool(lambda: "gold", name="dig", task_support="optional")
-        link = Link(server, principal="ada")
+        link = Link(server, principal="ada", era="handshake")
         link.runtime._drawn = drawn  # no two processes draw the same ids
         assert server.tasks is not None
         server.tasks.attach(Host(link))
