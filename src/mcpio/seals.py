@@ -9,15 +9,14 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
+from mcpio._extras import extra
 from mcpio.app.request_state import StateRejected, check_keys, decode64, encode64, key_id
 
-try:
+with extra("seal", "mcpio.seals"):
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-except ImportError as error:  # pragma: no cover - shown by a test in a process without the package
-    raise ImportError("mcpio.seals needs the package cryptography: pip install 'mcpio[seal]'") from error
 
 __all__ = ["AeadSealer"]
 

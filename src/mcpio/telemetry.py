@@ -18,10 +18,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from opentelemetry import context as contexts
-from opentelemetry import metrics, propagate, trace
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
+from mcpio._extras import extra
 from mcpio.app.client import OutgoingCall
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
@@ -29,6 +27,11 @@ from mcpio.errors import RequestError
 from mcpio.events import ConnectionClosed, Event
 from mcpio.observe.tap import Tap
 from mcpio.types.custom import CustomRequest, RawRequest
+
+with extra("opentelemetry", "mcpio.telemetry"):
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from mcpio._extras import extra
 from mcpio.auth.effects import Stored
 from mcpio.auth.secret import Secret
 from mcpio.framing.json import JsonError, dumps, loads
@@ -196,8 +197,9 @@ class KeyringCredentials(FileCredentials):
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__(state_directory() / "keyring" if path is None else path)
-        import keyring  # type: ignore[import-not-found, unused-ignore]  # an extra
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        with extra("keyring", "KeyringCredentials"):
+            import keyring  # type: ignore[import-not-found, unused-ignore]  # not in the test environment
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._keyring: Any = keyring
         self._cipher: Any = AESGCM

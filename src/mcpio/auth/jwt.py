@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mcpio._extras import extra
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.documents import read_document, text
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
@@ -69,7 +70,8 @@ class JwtVerifier:
         tenants: Callable[[str], bool] | None = None,
         only_audience: bool = False,
     ) -> None:
-        from joserfc.jws import JWSRegistry
+        with extra("auth", "JwtVerifier"):
+            from joserfc.jws import JWSRegistry
 
         self.issuer = issuer
         self._audience = audience

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from mcpio._extras import extra
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.secret import Secret
 from mcpio.framing.json import dumps
@@ -59,9 +60,10 @@ def load_signer(pem: str | bytes, *, key_id: str | None = None) -> LocalSigner:
     Needs the package ``cryptography``. The same data always gives the same signature: ES256 signs as RFC 6979 has it.
     Raises ValueError for another key or a text that is not PEM, and ImportError without the package.
     """
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+    with extra("auth", "load_signer"):
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+        from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
     key = serialization.load_pem_private_key(pem.encode() if isinstance(pem, str) else pem, password=None)
     if isinstance(key, ed25519.Ed25519PrivateKey):

@@ -1,4 +1,4 @@
-"""A store in Redis or Valkey, which the processes of one server share. Needs coredis: ``pip install mcpio[redis]``."""
+"""A store in Redis or Valkey, which the processes of one server share. Needs the extra ``mcpio[redis]``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import anyio
-import coredis
-import coredis.exceptions
 
+from mcpio._extras import extra
 from mcpio.app.changes import Changed
 from mcpio.engine.task_records import Owner, StoredTask, StorePut
 from mcpio.errors import InvalidMessage
 from mcpio.framing import json
+
+with extra("redis", "mcpio.stores.redis"):
+    import coredis
+    import coredis.exceptions
 
 __all__ = ["RedisChanges", "RedisStore"]
 

@@ -18,6 +18,7 @@ from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_a
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.accepting import Acceptor
 from mcpio._drivers.sockets.sessions import ActiveSet
+from mcpio._extras import extra
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.engine.server import ServerConnection
@@ -359,10 +360,8 @@ def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketConfig | N
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
     """Return the class for HTTP/2 connections, and let TLS offer it. Raises ImportError if h2 is not installed."""
-    try:
+    with extra("http2", "http2=True"):
         from mcpio.trio._http.http2.connection import Http2Connection
-    except ModuleNotFoundError as error:
-        raise ImportError("http2=True needs h2: pip install 'mcpio[http2]'", name=error.name) from error
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(["h2", "http/1.1"])
     return Http2Connection
