@@ -18,13 +18,6 @@ def test_named_path_exists(name: str) -> None:
     assert (SOURCE / name).exists() or (ROOT / name).exists()
 
 
-def test_picture_names_existing_modules_only() -> None:
-    picture = PAGE.partition("```text")[2].partition("```")[0]
-    known = {path.name for path in SOURCE.rglob("*") if path.suffix == ".py" or path.is_dir()}
-    named = set(re.findall(r"\w+\.py", picture)) | {name[:-1] for name in re.findall(r"\w+/", picture)}
-    assert named - known == set()
-
-
 def test_every_package_is_on_the_page() -> None:
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert {name for name in packages if f"{name}/" not in PAGE} == set()
