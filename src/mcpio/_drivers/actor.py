@@ -5,7 +5,7 @@ message, never a torn frame, and closing is a call, not a task.
 
 Whatever happens to the session between two waits only marks it (``wake``). A *turn* then acts on it once: it handles
 the events, writes what finds room, and arms the deadline. Turns are never nested: ``run`` takes one for a mark, and the
-reader one for what it read, which saves a turn of the loop. Both have nothing else on their stacks.
+reader one for its input, which saves a turn of the loop. Both have nothing else on their stacks.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Actor(ABC):
         self._is_marked = True
         if self._is_fresh:
             # The first output after input is written at once, which saves the one answer that a peer waits for a turn
-            # of the loop (about 14 us of 95). What follows before the next input goes out together.
+            # of the loop (about 14 us of 95). Output that follows before the next input goes out together.
             self._is_fresh = False
             self._flush()
         else:
@@ -186,7 +186,7 @@ class Actor(ABC):
 
         Due after everything that may have changed the connection.
         """
-        # A handler that marks the session asks for what this turn does anyway.
+        # A handler that marks the session asks for a turn, and this is one.
         self._is_marked = True
         self._has_more = handle_events(self._driving, self.connection, self.now)
         self._flush()

@@ -121,7 +121,7 @@ class HttpActor(ABC):
     """The ``Driver`` of one client: it runs until its connection has ended and the server was notified.
 
     ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
-    connection takes one for what it read, which saves a turn of the loop. Turns are never nested.
+    connection takes one for its input, which saves a turn of the loop. Turns are never nested.
     """
 
     def __init__(self, setup: HttpSetup, loop: EventLoop, deadlines: Deadlines, runtime: Runtime) -> None:

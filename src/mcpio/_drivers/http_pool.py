@@ -75,8 +75,8 @@ class HttpPool:
             loop: The running event loop.
             start: Starts the task of a connection.
             receive: Takes an item of a response.
-            on_input: Called when everything that one read brought was received. By the end of a response, its
-                connection is free for what the caller sends next.
+            on_input: Called when everything that one read brought was received. When a response has ended, its
+                connection is already free for the caller's next request.
             wants_read: Says whether to read on in an exchange; ``resume`` has it asked again.
             ssl_context: Settings for HTTPS.
             timeouts: How long the server may take.

@@ -373,7 +373,7 @@ class LoginDriver:
 class AuthorizedOpening:
     """Authorizes the opening requests of one client, one at a time: a session over WebSocket has no other request.
 
-    Only the first session is worth a login by a person: nobody watches those that replace a lost one.
+    Only the first session may ask a person to log in: a session that replaces a lost one starts unattended.
     """
 
     def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
@@ -389,7 +389,7 @@ class AuthorizedOpening:
         attempt: Callable[[Headers], Awaitable[tuple[T, str | None]]],
         start: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> T:
-        """Return what ``attempt`` returns, which is made with the header fields of a token until none is refused.
+        """Call ``attempt`` with the header fields of a token until none is refused, and return its result.
 
         ``attempt`` also returns the nonce for the next proof. It raises ConnectFailed, caused by an
         AuthorizationRequired where a token is refused. ``start`` starts a task; those that still run when this method

@@ -61,7 +61,7 @@ class RedirectReceiver:
             # The port of a login a minute ago is free, though its connection is in TIME_WAIT.
             self._allow_reuse(True)
             self._listener.bind(("127.0.0.1", port or 0))
-            # Until this socket listens, nobody else may bind the port.
+            # Until this socket listens, no other process may bind the port.
             self._allow_reuse(False)
         except BaseException:
             self._close()

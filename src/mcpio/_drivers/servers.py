@@ -267,7 +267,7 @@ class Servers:
         except ConnectFailed as error:
             return error
         except Exception as error:
-            # A faulty entry or option, or a source that raises errors of its own.
+            # A faulty entry or option, or a source that raises other errors.
             failure = ConnectFailed(
                 f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
             )

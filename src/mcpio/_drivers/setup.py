@@ -124,7 +124,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 async def open_in_either_era(start: Callable[[dict[str, Any]], Awaitable[T]], options: Mapping[str, Any]) -> T:
-    """Return what ``start`` makes of the options: a client with a connection of its own.
+    """Return the client that ``start`` opens with the options, on a new connection.
 
     Some servers of the handshake era end at the first message that is not ``initialize``. Where the connection ends
     while the server is asked for its era, ``start`` is called again for a connection that begins with the handshake.

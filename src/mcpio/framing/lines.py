@@ -62,7 +62,7 @@ class LineFramer:
         self._skipping = skipping
         self._eof = self._cut = False
         self._finished = False
-        # Whole lines: one block, read from _pos on, then the queue of what came since. Blocks (bytearray) end in a
+        # Whole lines: one block, read from _pos on, then the queue of later lines. Blocks (bytearray) end in a
         # newline. Queued bytes are a single long line without its newline: cutting that off would copy the line again.
         self._ready = b""
         self._pos = 0

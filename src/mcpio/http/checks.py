@@ -179,7 +179,7 @@ def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
 def preflight_headers(checks: Checks, requested: Headers = ()) -> Headers:
     """Return the header fields of the answer to a preflight request, in addition to ``cors_headers``.
 
-    ``requested`` are its fields. There is no wildcard for the names of ``Mcp-Param-*``, so those that it asks for are
+    ``requested`` are its fields. The names of ``Mcp-Param-*`` have no wildcard, so those that it asks for are
     allowed by name.
     """
     options = checks.options

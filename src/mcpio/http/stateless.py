@@ -57,7 +57,7 @@ def era_of(message: jsonrpc.Message, version: str | None, served: Collection[Era
 
 
 def mirrored_name(method: str, params: Mapping[str, Any]) -> str | None:
-    """Return what ``Mcp-Name`` repeats of a request, ``None`` for requests without it (HDR-02)."""
+    """Return the value of ``Mcp-Name`` for a request, ``None`` for requests without it (HDR-02)."""
     member = _NAMED_BY.get(method)
     name = None if member is None else params.get(member)
     return name if isinstance(name, str) else None

@@ -110,7 +110,7 @@ class SocketConnector(Generic[D]):
 async def open_in_time(
     open_stream: Callable[[], Awaitable[D]], where: str, timeout: float | None, loop: EventLoop
 ) -> D:
-    """Return what ``open_stream`` returns, within a timeout in seconds. Raises ConnectFailed."""
+    """Await ``open_stream`` with a timeout in seconds, and return its stream. Raises ConnectFailed."""
     unopenable: tuple[type[Exception], ...] = (*loop.broken, UnicodeError)  # UnicodeError: an invalid host name
     with loop.scope(timeout):
         try:

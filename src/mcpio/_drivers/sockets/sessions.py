@@ -50,7 +50,7 @@ class ServingContext(Protocol):
         """The event loop."""
 
     def deadlines(self) -> Deadlines:
-        """Return what calls one timer at its deadline."""
+        """Return ``Deadlines`` for one timer."""
 
     async def carry(
         self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]

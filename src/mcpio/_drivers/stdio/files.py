@@ -7,15 +7,15 @@ of an inherited file is ever changed, not even for a while, and no kind of exit 
 ============================ =====================================================================================
 descriptor                   what is done
 ============================ =====================================================================================
-pipe (Linux)                 opened again through ``/proc/self/fd``: an open file of our own over the same pipe
+pipe (Linux)                 opened again through ``/proc/self/fd``: a separate open file over the same pipe
 terminal                     opened again, through ``/proc/self/fd`` or as the terminal's device
 socket                       used as it is, with ``MSG_DONTWAIT`` in every call
 regular file, ``/dev/null``  used as it is: it is always ready
 anything else                blocking calls in a thread
 ============================ =====================================================================================
 
-On Windows everything is "anything else". That includes a pipe or terminal that cannot be opened again: there
-is no such ``/proc``, or the file belongs to another user (after ``sudo -u``, say).
+On Windows everything is "anything else". That includes a pipe or terminal that cannot be opened again: for want
+of ``/proc``, or because the file belongs to another user (after ``sudo -u``, say).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _kind(fd: int) -> _Kind:
 
 
 def _reopen(fd: int, access: int, kind: _Kind) -> int | None:
-    """Open the file of ``fd`` again, as an open file of our own; ``None`` if that is refused."""
+    """Open the file of ``fd`` again, as a separate open file; ``None`` if that is refused."""
     # Not /dev/fd: outside Linux, opening it duplicates the descriptor, with shared flags.
     if sys.platform == "linux":
         path = f"/proc/self/fd/{fd}"

@@ -42,7 +42,7 @@ TEXT_OF_REFUSAL: Final = 0.5
 class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
     """The keyword arguments of ``open_websocket`` and ``connect_websocket``: of the connection, and of all clients.
 
-    ``auth`` and the options beside it are those of ``open_http``. What is authorized is the opening of a connection;
+    ``auth`` and the options beside it are those of ``open_http``. They authorize the opening of a connection;
     ``connect_timeout`` does not count the time for that.
     """
 
@@ -59,7 +59,7 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
 def websocket_connector(
     url: str, given: dict[str, Any], quickened: Callable[[Any], ByteStream], loop: EventLoop, runtime: Runtime
 ) -> SocketConnector[OpenedWebSocket]:
-    """Return the connector of a server at a URL. See ``connect_websocket`` for what it raises.
+    """Return the connector of a server at a URL. It raises as ``connect_websocket`` does.
 
     Takes ``WebSocketConnectOptions`` out of ``given``, but for those of the client. ``quickened`` returns the stream to
     use once the handshake is done.

@@ -395,7 +395,7 @@ class HttpClient:
         if opens and head.status == 200 and not self._take_session_id(call, head):
             return
         if call is self._telling and 200 <= head.status < 300:
-            # The message has arrived. What follows of the response must not hold up the next one.
+            # The message has arrived. The rest of the response must not hold up the next one.
             self._telling = None
             self._exchanges.timers.set(call.number, self._exchanges.now + STRAGGLE)
         elif head.status == 200 and encoding.strip().lower() != "identity":

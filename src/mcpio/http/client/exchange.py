@@ -347,7 +347,7 @@ class ClientExchanges:
         """Queue the request of an exchange: for the first time, or again for a redirect or with another token.
 
         Returns whether it was queued. Otherwise it rests, without a timer, until the authorizer names it. An exchange
-        that nobody waits for is in the ``background``. ``url`` is that of its target.
+        without a waiting caller is in the ``background``. ``url`` is that of its target.
         """
         self._open[exchange.number] = exchange
         self._resting.discard(exchange.number)
@@ -368,7 +368,7 @@ class ClientExchanges:
             headers += [(name.encode(), value.encode()) for name, value in fields]
         if revision is not None:
             headers.append((b"mcp-protocol-version", revision.encode()))
-        # What opens a conversation has no effect that a second one would double, but for a session that expires.
+        # A repeated opening does no harm: at most it leaves a session that expires.
         method, may_repeat = exchange.purpose.method, exchange.is_handshake or exchange.purpose.method in _SAFE
         self._items.append(RequestHead(exchange.number, method, exchange.target, headers, may_repeat=may_repeat))
         if exchange.text:

@@ -100,7 +100,7 @@ class StoreQueue:
         Args:
             hooks: How sessions become values and back.
             options: Choices of the server.
-            limits: Bounds of what waits.
+            limits: Limits on waiting exchanges and effects.
             release: Called when the store has more of a session.
             refuse: Called when a session could not be stored.
             loaded: Called when a session was looked up.

@@ -88,8 +88,8 @@ class DurableSessions:
     def admit_next(self) -> bool:
         """Admit the next request whose session the store has answered for; return whether there was one.
 
-        It comes when the caller has seen that the session is there: what was asked of the process before this one is
-        told from what is asked of this one.
+        Call it after the events of the restored session: so the caller can tell the requests that an earlier process
+        received from new ones.
         """
         if not self._found:
             return False

@@ -1,14 +1,14 @@
 """The states of an HTTP connection as a table: the next state, and the adapter's action, for each input.
 
-An adapter reports what it read, what it wrote and that a deadline passed, by ``Lifecycle.step``; the ``Action`` that
-comes back is all that it has to decide with. HTTP/1.1 has one ``Lifecycle`` for a connection, which begins in ``NEW``
-and returns to ``IDLE`` after each response. HTTP/2 has one for a stream, ASGI one for a call: those begin in ``BODY``,
-when the head is there, with ``is_last``, since they carry one exchange.
+An adapter reports its reads, its writes and passed deadlines to ``Lifecycle.step``, and does what the returned
+``Action`` says. HTTP/1.1 has one ``Lifecycle`` for a connection, which begins in ``NEW`` and returns to ``IDLE`` after
+each response. HTTP/2 has one for a stream, ASGI one for a call: those begin in ``BODY``, when the head is there, with
+``is_last``, since they carry one exchange.
 
-What the states leave to the adapter, and why it is safe:
+The states leave this to the adapter:
 
-* **Back-pressure.** Pull ``responses_to_send`` only when the piece before it is written. What is not pulled waits in
-  the machine, is counted there, and holds back further requests of that client (P14).
+* **Back-pressure.** Pull ``responses_to_send`` only when the piece before it is written. The rest waits in the machine,
+  is counted there, and holds back further requests of that client (P14).
 * **Who writes.** One writer at a time. ``on_ready`` names an exchange once until it is pulled, so that a writer that is
   at work need not be told again: it pulls until it gets an empty list.
 * **Whole requests.** A request that came in one read goes to the machine in one call, and takes one step:

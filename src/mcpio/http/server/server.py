@@ -230,15 +230,15 @@ class HttpServer:
             connect: Makes the engine for a client.
             entropy: Gives unguessable bytes.
             options: Choices of the server.
-            limits: Bounds of what is held for clients.
-            ledger: Counts what is held for all clients, and may be shared with other transports. By default there is
+            limits: Limits on a client, memory included.
+            ledger: Counts the memory held for all clients, and may be shared with other transports. By default there is
                 one for this server, of ``Limits.total_bytes``.
             on_given_up: Called when the ledger had something of this server's freed: drain the events.
             on_room: Takes a session whose output may have become less, for callers that hold answers back while
                 ``connection.has_room`` is false.
             durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
-            protected: What its clients have to be authorized by. Its metadata is served, and its challenges are sent;
-                who sends a request is decided before, and said in its head.
+            protected: The authorization of its clients. Its metadata is served, and its challenges are sent; the
+                adapter authenticates each request, and puts the principal into its head.
             revisions: Those that the engines of ``connect`` speak. One endpoint serves both eras.
             param_headers: Returns which arguments of a tool header fields have to repeat.
 
@@ -771,7 +771,7 @@ class HttpServer:
         connection.receive_message(body, streams.now, via=stream.via, principal=exchange.principal, parsed=message)
         event = connection.next_event()
         if isinstance(event, RequestReceived) and body.startswith(b"{") and event.context.via == stream.via:
-            # The usual case: one request. What follows depends on its answer, so the caller acts first.
+            # The usual case: one request. The next step depends on its answer, so the caller acts first.
             stream.requests.add(event.id)
             self.events.append((session, event))
             if exchange.answers == "sse":
@@ -853,7 +853,7 @@ class HttpServer:
         return None
 
     def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request, fields: Headers) -> None:
-        """Pass a request to an engine of its own, which ends with the request."""
+        """Pass a request to a new engine, which ends with the request."""
         connection = self._connect(exchange.principal)
         connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
         events = []
@@ -979,7 +979,7 @@ class HttpServer:
         """Whether a session is not over."""
         return session.key in self._sessions
 
-    # Sessions: what follows from what their engines did
+    # Sessions: the consequences of their engines' events
 
     def _flush(self, session: HttpSession) -> None:
         """Process changes of a session's connection."""
