@@ -239,34 +239,41 @@ def _buffer(connection: Connection, entry: Mapping[str, Any], now: float) -> _Ou
     return _NOTHING
 
 
-def _initialize(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+def _client(connection: Connection, does: str) -> ClientConnection:
     if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client initializes")
-    connection.send_initialize(now=now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
+        raise TypeError(f"only a client {does}")
+    return connection
+
+
+def _server(connection: Connection, does: str) -> ServerConnection:
+    if not isinstance(connection, ServerConnection):
+        raise TypeError(f"only a server {does}")
+    return connection
+
+
+def _initialize(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    client = _client(connection, "initializes")
+    client.send_initialize(now=now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
     return _NOTHING
 
 
 def _negotiate(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client negotiates")
-    connection.over_http = entry["over_http"]
-    connection.negotiate(now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
+    client = _client(connection, "negotiates")
+    client.over_http = entry["over_http"]
+    client.negotiate(now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
     return _NOTHING
 
 
 def _adopt(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client adopts a revision")
+    client = _client(connection, "adopts a revision")
     (revision,) = _read_revisions([entry["revision"]])
     discovered = entry["discovered"]
-    connection.adopt(revision, None if discovered is None else codec(revision).decode(discovered, DiscoverResult))
+    client.adopt(revision, None if discovered is None else codec(revision).decode(discovered, DiscoverResult))
     return _NOTHING
 
 
 def _set_log_level(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client sets the level of its log messages")
-    connection.log_level = entry["level"]
+    _client(connection, "sets the level of its log messages").log_level = entry["level"]
     return _NOTHING
 
 
@@ -315,11 +322,10 @@ def _declare(connection: Connection, entry: Mapping[str, Any], now: float) -> _O
 
 
 def _skip_handshake(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ServerConnection):
-        raise TypeError("only a server assumes a handshake")
+    server = _server(connection, "assumes a handshake")
     (revision,) = _read_revisions([entry["revision"]])
     decode, capabilities, info = codec(revision).decode, entry["capabilities"], entry["info"]
-    connection.skip_handshake(
+    server.skip_handshake(
         revision,
         capabilities=None if capabilities is None else decode(capabilities, ClientCapabilities),
         info=None if info is None else decode(info, Implementation),
@@ -328,23 +334,17 @@ def _skip_handshake(connection: Connection, entry: Mapping[str, Any], now: float
 
 
 def _reset_session(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client starts anew")
-    connection.reset_session(now)
+    _client(connection, "starts anew").reset_session(now)
     return _NOTHING
 
 
 def _hold(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client stops the time of its requests")
-    connection.hold(now)
+    _client(connection, "stops the time of its requests").hold(now)
     return _NOTHING
 
 
 def _release(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ClientConnection):
-        raise TypeError("only a client stops the time of its requests")
-    connection.release(now)
+    _client(connection, "stops the time of its requests").release(now)
     return _NOTHING
 
 
@@ -373,10 +373,9 @@ def _report(connection: Connection, entry: Mapping[str, Any], now: float) -> _Ou
 
 
 def _acknowledge(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    if not isinstance(connection, ServerConnection):
-        raise TypeError("only a server acknowledges subscriptions")
+    server = _server(connection, "acknowledges subscriptions")
     honoured = codec(REV_2026_07_28).decode(entry["honoured"], SubscriptionFilter)
-    connection.acknowledge(IncomingId(entry["id"]), honoured)
+    server.acknowledge(IncomingId(entry["id"]), honoured)
     return _NOTHING
 
 
