@@ -13,6 +13,7 @@ from mcpio.engine.options import Options
 from mcpio.errors import McpError
 from mcpio.events import OutgoingId, RequestFailed, RequestReceived, ResponseReceived
 from mcpio.http.client.client import HttpClient
+from mcpio.http.client.mirrored import ParamHeaders
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
@@ -60,10 +61,16 @@ class WebTalk:
         connection: ClientConnection | None = None,
         session_id: str | None = None,
         authorizer: Authorizer | None = None,
+        param_headers: ParamHeaders = lambda _: (),
     ) -> None:
         self.connection = connection or ClientConnection(Implementation("c", "1"), capabilities, options=options)
         self.machine = HttpClient(
-            self.connection, Location.parse(url), options=http, session_id=session_id, authorizer=authorizer
+            self.connection,
+            Location.parse(url),
+            options=http,
+            session_id=session_id,
+            authorizer=authorizer,
+            param_headers=param_headers,
         )
         self.now = 0.0
         self.events: list[Any] = []

@@ -29,6 +29,7 @@ from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
+from mcpio.http.param_headers import ParamHeader
 
 __all__ = ["HttpActor", "HttpConnectOptions", "HttpSetup"]
 
@@ -137,6 +138,7 @@ class HttpActor(ABC):
             options=chosen("http", transport.get("http"), HttpClientOptions),
             session_id=setup.session_id,
             authorizer=authorizer,
+            param_headers=self._param_headers,
         )
         self._login: LoginDriver | None = None
         if authorizer is not None and login is not None:
@@ -163,9 +165,12 @@ class HttpActor(ABC):
         """Set the client that handles events, and what replaces its lost sessions."""
         self._client = client
         self._driving = client.driving
-        self._machine.param_headers = client.driving.param_headers
         self._reconnector = reconnector
         self._driving.reconnect_by(reconnector)
+
+    def _param_headers(self, name: str) -> tuple[ParamHeader, ...]:
+        # The machine is made before the client that knows the tools.
+        return self._driving.param_headers(name)
 
     # The driver of the session
 

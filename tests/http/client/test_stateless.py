@@ -12,7 +12,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestCancelled, RequestError, UnexpectedResponse
 from mcpio.events import ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
-from mcpio.http.client.mirrored import mirrored
+from mcpio.http.client.mirrored import ParamHeaders, mirrored
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.param_headers import ParamHeader
 from mcpio.revisions import REVISIONS, Era
@@ -40,8 +40,9 @@ LISTEN = SubscriptionsListenRequest(SubscriptionFilter(tools_list_changed=True))
 
 
 class Talk(WebTalk):
-    def __init__(self, **http: Any) -> None:
-        super().__init__(options=Options(revisions=REVISIONS), http=HttpClientOptions(**http))
+    def __init__(self, param_headers: ParamHeaders = lambda _: (), **http: Any) -> None:
+        options = Options(revisions=REVISIONS)
+        super().__init__(options=options, http=HttpClientOptions(**http), param_headers=param_headers)
 
     def probe(self) -> Any:
         self.connection.negotiate(self.now)
@@ -112,8 +113,8 @@ def test_header_fields_repeat_the_body(request_: Any, name: str | None) -> None:
 
 @pytest.mark.req("HDR-07")
 def test_known_arguments_are_repeated() -> None:
-    talk = Talk.operating()
-    talk.machine.param_headers = lambda name: (ParamHeader("Region", ("region",), "string"),) if name == "t" else ()
+    region = ParamHeader("Region", ("region",), "string")
+    talk = Talk.operating(param_headers=lambda name: (region,) if name == "t" else ())
     assert talk.asked(CallToolRequest("t", {"region": "eu"})).headers["mcp-param-region"] == "eu"
     assert "mcp-param-region" not in talk.asked(CallToolRequest("u", {"region": "eu"})).headers
     assert "mcp-param-region" not in talk.asked(CallToolRequest("t")).headers

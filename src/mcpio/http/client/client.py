@@ -97,6 +97,7 @@ class HttpClient:
         options: HttpClientOptions | None = None,
         session_id: str | None = None,
         authorizer: Authorizer | None = None,
+        param_headers: ParamHeaders = lambda _: (),
     ) -> None:
         """Make the client of a server.
 
@@ -107,6 +108,7 @@ class HttpClient:
             session_id: The session in which a restored connection goes on: see ``save``.
             authorizer: Authorizes the requests, and is this client's own. Do the effects of ``next_effect``, and answer
                 them to the authorizer; ``next_deadline`` and ``handle_timeout`` are its too.
+            param_headers: Returns which arguments of a tool header fields have to repeat.
 
         Raises ValueError if there is an ``authorizer`` beside an ``Authorization`` field in the options.
 
@@ -114,8 +116,7 @@ class HttpClient:
         self.connection = connection
         self.authorizer = authorizer
         connection.over_http = True
-        self.param_headers: ParamHeaders = lambda _: ()
-        """Returns which arguments of a tool header fields have to repeat."""
+        self._param_headers = param_headers
         self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
         self._location = location
         self._options = options or HttpClientOptions()
@@ -309,7 +310,7 @@ class HttpClient:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
         elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
-            copied = mirrored(message.text, self.param_headers) if self._mirrors else None
+            copied = mirrored(message.text, self._param_headers) if self._mirrors else None
             call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked, mirrored=copied)
             call.is_handshake = self._stage in _UNOPENED
             if call.is_handshake:
