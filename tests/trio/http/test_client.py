@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from carriers import run
 from rawsite import RawRequest, RawSite, Wire, serve_listeners
 
+from mcpio import Server
 from mcpio.errors import (
     ConnectionLost,
     LocalProtocolError,
     NoBackChannel,
 )
 from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.model import RequestHead
 from mcpio.observe import Tap
-from mcpio.trio import connect_http, open_http
+from mcpio.trio import SocketPeer, connect_http, open_http, serve_http
 
 URL = "http://example.com/mcp"
 
@@ -310,3 +314,27 @@ def test_invalid_grace_is_rejected_by_close(monkeypatch: pytest.MonkeyPatch) -> 
             await client.ping()
 
     serve_listeners(monkeypatch, play)
+
+
+@pytest.mark.req("HDR-07")
+def test_arguments_of_listed_tools_are_repeated_in_header_fields() -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    server, fields = Server("s", "1"), []
+
+    @server.tool(input_schema=schema)
+    def buy(**arguments: Any) -> str:
+        return str(arguments["region"])
+
+    def principal(head: RequestHead, _: SocketPeer) -> None:
+        fields.append(dict(head.headers).get(b"mcp-param-region"))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(partial(serve_http, server, port=0, principal=principal))
+            async with open_http(listening.url) as client:
+                assert [tool.name async for tool in client.tools()] == ["buy"]
+                assert (await client.call_tool("buy", {"region": "eu"})).text == "eu"
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert fields[-1] == b"eu"
