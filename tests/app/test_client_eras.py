@@ -63,6 +63,7 @@ def test_client_without_era_follows_its_options() -> None:
     only = Options(revisions=(REV_2025_11_25,))
     assert Link(server_that_asks(), options=only, era="handshake").client.era is Era.HANDSHAKE
     assert Link(server_that_asks(), options=BOTH, era="stateless").client.era is Era.STATELESS
+    assert Link(server_that_asks(), options=only, era="auto").client.era is Era.STATELESS
     with pytest.raises(ValueError, match="era must be"):
         Link(server_that_asks(), era="ancient")  # type: ignore[arg-type]  # the mistake
 

@@ -106,6 +106,14 @@ def test_refused_resource_is_left_out() -> None:
     assert changes.listening.honoured == SubscriptionFilter(resource_subscriptions=("a:1",))
 
 
+def test_resource_refused_in_a_session_is_left_out() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    assert Changes(link, uris=["a:1", "unknown:1"]).listening.honoured.resource_subscriptions == ("a:1",)
+    bare = Link(Server("s"), era="handshake")
+    assert Changes(bare, uris=["a:1"]).listening.honoured == SubscriptionFilter()
+    assert sent(bare, "resources/subscribe") == 0
+
+
 def test_update_of_a_part_of_a_resource_counts() -> None:
     link = Link(server_of_changes(), era="handshake")
     changes = Changes(link, uris=["a:1"])
@@ -226,14 +234,21 @@ def test_renewal_that_fails_is_tried_again() -> None:
     assert waiting.result == Missed()
 
 
-def test_end_of_the_client_ends_a_renewal() -> None:
-    link = Link(server_of_changes())
+@pytest.mark.parametrize("era", ["handshake", "auto"])
+def test_end_of_the_client_ends_a_renewal(era: Any) -> None:
+    link = Link(server_of_changes(), era=era)
     changes = Changes(link, tools=True, keep=True)
     link.client.driving.lose_session()
     link.client.close()
     link.advance(0.1)
     assert changes.is_over
     assert changes.listening.ended == "lost"
+
+
+def test_listening_that_never_began_can_be_ended() -> None:
+    listening = Link(server_of_changes()).client.listen(tools=True)
+    listening.end("here")
+    assert listening.ended == "here"
 
 
 def test_leaving_the_block_ends_a_renewal() -> None:

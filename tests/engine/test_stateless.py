@@ -10,6 +10,7 @@ from stateless import BOTH, CLIENT, HELLO, INFO, LEVEL, ME, MODERN, VERSION, met
 from weighing import weight
 from wires import INITIALIZED, feed, note, one, request, result, sent
 
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless import stateless_server
 from mcpio.engine.table import Phase
@@ -558,3 +559,18 @@ def test_snapshot_of_a_request_that_cannot_be_served_is_refused(options: Any, en
     state["incoming"][0]["envelope"] = envelope
     with pytest.raises(LocalProtocolError, match=match):
         ServerConnection.restore(state, 0.0, options=server_of(**options).options)
+
+
+@pytest.mark.parametrize(
+    ("info", "capabilities"),
+    [
+        (Implementation("\ud800", "1"), EVERYTHING),
+        (INFO, ServerCapabilities(experimental={"x": {"y": float("nan")}})),
+    ],
+)
+def test_declaration_that_cannot_be_encoded_is_an_internal_error(
+    info: Implementation, capabilities: ServerCapabilities
+) -> None:
+    connection = ServerConnection(info, capabilities, options=Options(revisions=MODERN))
+    assert code(connection, stateless("server/discover", "a")) == -32603
+    assert connection.phase is Phase.NEW

@@ -19,6 +19,7 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import RequestError
 from mcpio.framing.sse import ServerSentEvent
+from mcpio.http.model import Body
 from mcpio.http.options import HttpOptions
 from mcpio.http.session_records import SessionSave
 from mcpio.testing import ManualRuntime
@@ -434,6 +435,20 @@ def test_stored_session_beyond_the_limit_gets_503() -> None:
     assert site.listen(session).status == 503
     site.answer(event)
     assert site.listen(session).status == 200
+
+
+def test_stored_session_is_not_taken_up_while_too_much_memory_is_held() -> None:
+    site = KeptSite()
+    session = site.open()
+    site = site.next_process(limits=Limits(total_bytes=400 * 1024))
+    site.is_late = True
+    exchange = site.listen(session)
+    half = unfinished(site, "ab" * 16)
+    site.machine.receive(Body(site.name(half), b" " * 360 * 1024), site.now)
+    site.settle()
+    site.answer_store()
+    assert exchange.status == 503
+    assert site.machine.sessions == ()
 
 
 def test_a_session_that_is_found_when_the_server_ends_is_left_alone() -> None:
