@@ -326,7 +326,10 @@ class HttpServer:
         """
         self._set_time(now)
         if isinstance(item, RequestHead):
-            self._begin(item)
+            exchange = self._begin(item)
+            exchange.keep_fields()
+            if exchange.session is None:
+                self._settle_alone(exchange)
             return
         exchange = self._exchanges.get(item.exchange)
         if exchange is None:
@@ -344,14 +347,17 @@ class HttpServer:
             self.streams.now = now
         exchange = self._begin(head)
         if exchange.response is not _UNDECIDED:
-            return
-        if len(body) > self._short or exchange.lookup is _WAITING or head.method == "OPTIONS":
+            pass  # rejected by its head
+        elif len(body) > self._short or exchange.lookup is _WAITING or head.method == "OPTIONS":
+            exchange.keep_fields()
             self._take(exchange, body)
             self._complete(exchange)
         else:
             # Short enough that no limit can be in its way: it need not be counted before it is acted on.
             exchange.is_complete = True
             self._serve(exchange, body)
+        if exchange.session is None:
+            self._settle_alone(exchange)
 
     # Pull
 
@@ -537,6 +543,7 @@ class HttpServer:
             head.exchange,
             admission.request,
             head.principal,
+            fields=head.headers,
             headers=admission.cors,
             answers=admission.answers,
             ready=self._ready,
@@ -544,13 +551,9 @@ class HttpServer:
             last_event_id=last_event_id,
             size=size,
         )
-        if self._serves_stateless or head.method == "OPTIONS":
-            exchange.keep_fields(head.headers)
         rejection = self._admit(exchange, admission)
         if rejection is not None:
             exchange.reject(rejection)
-        if exchange.session is None:
-            self._settle_alone(exchange)
         return exchange
 
     def _admit(self, exchange: Exchange, admission: Admission[Endpoint]) -> Rejection | None:
@@ -611,6 +614,7 @@ class HttpServer:
             exchange.reject(too_large(self._limits.message_bytes))
         else:
             self._endpoints[exchange.request.path].serve(exchange, body)
+        exchange.fields = ()
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
         """Handle a client that disconnected. In a session, its requests continue (HTTP-24, SHTTP-06)."""
@@ -812,7 +816,7 @@ class HttpServer:
 
     def _post_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
         """Handle a message of the stateless era."""
-        version, exchange.fields, fields = exchange.request.version, (), exchange.fields
+        version = exchange.request.version
         headers = () if version is None else (version,)
         if isinstance(message, jsonrpc.Notification):
             # Nothing that it says could be about another exchange (P7), and its fields may be missing (SHTTP-04).
@@ -829,7 +833,7 @@ class HttpServer:
             return
         try:
             self._envelopes.read(message.params, header=headers)
-            check_mirrors(message, fields)
+            check_mirrors(message, exchange.fields)
         except RequestError as fault:
             self._answer_alone(exchange, fault, message.id)
             return
@@ -837,7 +841,7 @@ class HttpServer:
         if rejection is not None:
             exchange.reject(rejection, message.id)
         else:
-            self._run_alone(exchange, body, message, fields)
+            self._run_alone(exchange, body, message)
 
     def _admit_alone(self, exchange: Exchange, request: jsonrpc.Request) -> Rejection | None:
         """Return why a request cannot run now, or ``None``."""
@@ -852,7 +856,7 @@ class HttpServer:
             exchange.answers = "sse"
         return None
 
-    def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request, fields: Headers) -> None:
+    def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request) -> None:
         """Pass a request to a new engine, which ends with the request."""
         connection = self._connect(exchange.principal)
         connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
@@ -860,7 +864,7 @@ class HttpServer:
         while (event := connection.next_event()) is not None:
             events.append(event)
         request = next((event for event in events if isinstance(event, RequestReceived)), None)
-        fault = None if request is None else self._fault_in_params(message, fields)
+        fault = None if request is None else self._fault_in_params(message, exchange.fields)
         if request is None or fault is not None:
             if request is not None and fault is not None:
                 connection.send_error(request.id, fault)
@@ -1003,8 +1007,11 @@ class HttpServer:
             phase = connection.phase
         if phase is _CLOSED:
             self._forget(session)
-        elif session.id is None and session.is_idle:
-            self.end(session)
+        elif session.id is None and (not session.streams if session.is_stateless else session.is_idle):
+            # A stateless request ends with its answer, which belongs to no session until it is written.
+            connection.abort()
+            self._drain(session, connection.next_event())
+            self._forget(session)
         else:
             due = connection.next_deadline()
             if due != session.engine_due:

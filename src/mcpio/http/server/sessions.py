@@ -300,7 +300,7 @@ class Exchange:
     cost: int
     """Bytes that it takes in addition to its bodies."""
     fields: Headers
-    """The header fields that repeat parts of the body, or that a preflight request asks by; only while it is read."""
+    """The header fields of the request; while its body is to come, only those that are read together with it."""
     body: bytes | bytearray
     """The part of the body that has come."""
     session: HttpSession | None
@@ -328,6 +328,7 @@ class Exchange:
         request: ParsedRequest,
         principal: Hashable,
         *,
+        fields: Headers,
         headers: Headers,
         answers: Answers,
         ready: dict[Hashable, None],
@@ -337,7 +338,8 @@ class Exchange:
     ) -> None:
         """Start an exchange whose head has ``size`` bytes.
 
-        ``headers`` are fields of any response to it; ``ready`` takes its name when there is something to send.
+        ``fields`` are its header fields, ``headers`` those of any response to it; ``ready`` takes its name when there
+        is something to send.
         """
         self._headers = headers
         self._ready = ready
@@ -348,7 +350,7 @@ class Exchange:
         self.principal = principal
         self.answers = answers
         self.cost = EXCHANGE_COST + size
-        self.fields = ()
+        self.fields = fields
         self.body = b""
         self.session = None
         self.stream = None
@@ -360,12 +362,14 @@ class Exchange:
 
     # The request
 
-    def keep_fields(self, headers: Headers) -> None:
-        """Keep the header fields that are checked together with the body, and those of a preflight request."""
+    def keep_fields(self) -> None:
+        """Keep only the header fields that matter when the body is there, as the rest of the request is to come."""
         if self.request.method == "OPTIONS":
-            self.fields = tuple([field for field in headers if field[0] == REQUESTED_HEADERS])
+            self.fields = tuple([field for field in self.fields if field[0] == REQUESTED_HEADERS])
         elif self.version_is_open:
-            self.fields = tuple([field for field in headers if field[0].startswith(b"mcp-")])
+            self.fields = tuple([field for field in self.fields if field[0].startswith(b"mcp-")])
+        else:
+            self.fields = ()
         self.cost += sum(len(value) for _, value in self.fields)
 
     @property
