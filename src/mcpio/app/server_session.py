@@ -293,11 +293,13 @@ class ServerSession(Session):
 
     def _begin_round(self, scope: Any, request: Any) -> Flow:
         """Give a context the answers that came with its request, and the state of earlier rounds."""
-        from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
         from mcpio.app.rounds import Flow
 
-        event, runtime, carried = scope.driving.event, self.driver.runtime, None
+        driving, runtime, carried = scope.driving, self.driver.runtime, None
         if request.request_state is not None:
+            from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
+
+            event = driving.event
             call = call_of(event, self.server.info.name)
             try:
                 carried = self.server.states.open(request.request_state, call, runtime.wall_clock())
@@ -305,7 +307,7 @@ class ServerSession(Session):
                 self._report_request(event, f"the request state of {{}} was rejected: {error}", None, kind="state")
                 raise invalid_request_state() from None
         flow = Flow(runtime, request.input_responses, carried)
-        scope.driving.begin(flow)
+        driving.begin(flow)
         return flow
 
     async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from mcpio.codec import codec
@@ -49,7 +48,17 @@ class StatelessServer:
     Make one by ``stateless_server``.
     """
 
-    __slots__ = ("_custom", "_identity", "_offered", "_revisions", "capabilities", "codec", "envelopes", "form")
+    __slots__ = (
+        "_custom",
+        "_identity",
+        "_info",
+        "_offered",
+        "_revisions",
+        "capabilities",
+        "codec",
+        "envelopes",
+        "form",
+    )
 
     encoder: Final = None
     """Dialects are for the handshake era."""
@@ -63,7 +72,8 @@ class StatelessServer:
             self._custom |= TASK_EXTENSION_METHODS
         revision = options.stateless_revisions[0]
         self.codec = codec(revision)
-        self.capabilities = capabilities
+        # Both stay alive as long as this does: ``stateless_server`` knows them by their ids.
+        self._info, self.capabilities = info, capabilities
         self._offered = offered(Role.SERVER, revision, capabilities)
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, to_json(dumps, self._identity))
@@ -194,32 +204,19 @@ class StatelessServer:
         return members
 
 
+_SHARED: Final[dict[Hashable, StatelessServer]] = {}
+_MOST_SHARED: Final = 64
+
+
 def stateless_server(info: Implementation, capabilities: ServerCapabilities, options: Options) -> StatelessServer:
     """Return the dialogue of a server, the same one for the same objects: most connections live for one request."""
-    return _shared(_Same(info), _Same(capabilities), options.revisions, options.custom_methods, options.identify)
-
-
-class _Same:
-    """A key that is equal for the same object only: payloads do not hash."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-@lru_cache(maxsize=64)
-def _shared(
-    info: _Same, capabilities: _Same, revisions: tuple[Revision, ...], custom: frozenset[str], identify: bool
-) -> StatelessServer:
-    options = Options(revisions=revisions, custom_methods=custom, identify=identify)
-    return StatelessServer(info.value, capabilities.value, options)
+    key = id(info), id(capabilities), options.revisions, options.custom_methods, options.identify
+    found = _SHARED.get(key)
+    if found is None:
+        if len(_SHARED) >= _MOST_SHARED:
+            _SHARED.clear()
+        found = _SHARED[key] = StatelessServer(info, capabilities, options)
+    return found
 
 
 def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, client: Capabilities) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
-from mcpio.framing.headers import decode_field
+from mcpio.framing.headers import decode_field, encode_field
 from mcpio.http.model import Headers
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era
 from mcpio.types.meta import META_PROTOCOL_VERSION
@@ -68,9 +68,12 @@ def check_mirrors(request: jsonrpc.Request, fields: Headers) -> None:
 
     Names of ``fields`` are in lower case.
     """
-    check_field(fields, "Mcp-Method", request.method, encoded=False)
-    name = mirrored_name(request.method, request.params)
-    if name is not None:
+    method, name, said = request.method, mirrored_name(request.method, request.params), dict(fields)
+    # Nearly every client repeats both as it should, each once. Anything else needs a closer look.
+    is_single = len(said) == len(fields)
+    if not is_single or said.get(b"mcp-method") != method.encode():
+        check_field(fields, "Mcp-Method", method, encoded=False)
+    if name is not None and not (is_single and said.get(b"mcp-name") == encode_field(name).encode()):
         check_field(fields, "Mcp-Name", name)
 
 

@@ -860,10 +860,11 @@ class HttpServer:
         """Pass a request to a new engine, which ends with the request."""
         connection = self._connect(exchange.principal)
         connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
-        events = []
+        events, request = [], None
         while (event := connection.next_event()) is not None:
             events.append(event)
-        request = next((event for event in events if isinstance(event, RequestReceived)), None)
+            if isinstance(event, RequestReceived):
+                request = event
         fault = None if request is None else self._fault_in_params(message, exchange.fields)
         if request is None or fault is not None:
             if request is not None and fault is not None:
@@ -950,7 +951,6 @@ class HttpServer:
         self._next_key += 1
         connection.can_reach = partial(self.streams.can_reach, session)
         self._sessions[session.key] = session
-        self._record(session, session.weight)
         if id is not None:
             session.id = id
             self._named[id] = session
@@ -1136,6 +1136,10 @@ class HttpServer:
         del self._sessions[session.key]
         if session.id is not None:
             del self._named[session.id]
+            self._timers.clear((_IDLE, session.key, 0))
+            self._timers.clear((_EXPIRY, session.key, 0))
+        if session.engine_due is not None:
+            self._arm_engine(session, None)
         self._ledger.settle(session, 0, _nothing)
         self._deferring.pop(session, None)
         end = session.connection.end
@@ -1147,8 +1151,6 @@ class HttpServer:
             if exchange.size and not delivers:
                 exchange.cut(self.closed_response(session))
             self._settle_alone(exchange)
-        for kind in (_ENGINE, _IDLE, _EXPIRY):
-            self._timers.clear((kind, session.key, 0))
         session.connection.can_reach = None
         self.events.append((session, SessionClosed()))
         if self._durable is not None:
