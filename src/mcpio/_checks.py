@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def chosen(name: str, value: Any, kind: type[T]) -> T:
     """Return an argument, or ``kind()`` in place of ``None``. Raises TypeError if it is of another kind."""
-    return checked(name, value, kind) or kind()
+    return kind() if value is None else required(name, value, kind)
 
 
 def checked(name: str, value: Any, kind: type[T]) -> T | None:

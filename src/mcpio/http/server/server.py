@@ -326,10 +326,10 @@ class HttpServer:
         """
         self._set_time(now)
         if isinstance(item, RequestHead):
-            exchange = self._begin(item)
-            exchange.keep_fields()
-            if exchange.session is None:
-                self._settle_alone(exchange)
+            begun = self._begin(item)
+            begun.keep_fields()
+            if begun.session is None:
+                self._settle_alone(begun)
             return
         exchange = self._exchanges.get(item.exchange)
         if exchange is None:
