@@ -16,7 +16,9 @@ from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Respons
 
 def exchange(ready: dict[Any, None] | None = None, *headers: tuple[bytes, bytes]) -> Exchange:
     request = ParsedRequest(RequestHead("e", "POST", "/mcp", ()))
-    return Exchange("e", request, None, fields=(), headers=headers, answers="auto", ready={} if ready is None else ready)
+    return Exchange(
+        "e", request, None, fields=(), headers=headers, answers="auto", ready={} if ready is None else ready
+    )
 
 
 def test_json_response_has_its_length_and_the_common_fields() -> None:
