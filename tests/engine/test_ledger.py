@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,21 +14,21 @@ def test_heaviest_holder_gives_up_first() -> None:
     ended: list[str] = []
     ledger = Ledger(100)
     for name, size in (("small", 10), ("large", 60), ("middle", 30)):
-        ledger.settle(name, size, partial(ended.append, name))
+        ledger.settle(name, size, ended.append)
     assert (ledger.total, ended) == (100, [])
-    ledger.settle("small", 11, partial(ended.append, "small"))
+    ledger.settle("small", 11, ended.append)
     assert (ledger.total, ended) == (41, ["large"])
 
 
 def test_holders_give_up_until_the_rest_fits() -> None:
-    ended: list[int] = []
+    ended: list[str | int] = []
     ledger = Ledger(100)
     for number in range(10):
-        ledger.settle(number, 10, partial(ended.append, number))
-    ledger.settle("one", 99, partial(ended.append, 99))
-    assert ended == [99]
-    ledger.settle(0, 31, partial(ended.append, 0))
-    assert (ended, ledger.total) == ([99, 0], 90)
+        ledger.settle(number, 10, ended.append)
+    ledger.settle("one", 99, ended.append)
+    assert ended == ["one"]
+    ledger.settle(0, 31, ended.append)
+    assert (ended, ledger.total) == (["one", 0], 90)
 
 
 def test_holder_of_zero_bytes_is_forgotten() -> None:
@@ -46,8 +45,8 @@ def test_holder_of_zero_bytes_is_forgotten() -> None:
 def test_give_up_may_call_settle() -> None:
     ledger = Ledger(100)
 
-    def shrink() -> None:
-        ledger.settle("it", 20, shrink)
+    def shrink(holder: str) -> None:
+        ledger.settle(holder, 20, shrink)
 
     ledger.settle("it", 101, shrink)
     assert (ledger.total, ledger.is_nearly_full) == (20, False)

@@ -364,7 +364,7 @@ class ServerSession(Session):
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
         self.server.forget(self)
-        self.server.ledger.settle(self, 0, self._end_overloaded)
+        self.server.ledger.settle(self, 0, ServerSession._end_overloaded)
 
     def _end_overloaded(self) -> None:
         self.connection.abort(reason=CloseReason.OVERLOADED)
@@ -385,7 +385,7 @@ class ServerDriving(SessionDriving):
             self.note_room()
         # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
         size = 0 if session.connection.closed else session.connection.held.total
-        session.server.ledger.settle(session, size, session._end_overloaded)
+        session.server.ledger.settle(session, size, ServerSession._end_overloaded)
 
     def has_elicitation(self, id: str) -> bool:
         """Whether this client was sent an elicitation at a web address."""

@@ -64,13 +64,20 @@ def admission(
 
 def offered(role: Role, revision: Revision, own: Capabilities) -> frozenset[str]:
     """Return the requests to ``role`` whose capability ``own`` declares."""
-    return frozenset(
+    names = frozenset(
         name
         for name, method in METHODS.items()
         if _is_received(method, role)
         and method.exists_in(revision)
         and (not (path := method.capability_in(revision)) or declares(own, path))
     )
+    return _one_of_equals(names)
+
+
+@lru_cache(maxsize=256)
+def _one_of_equals(names: frozenset[str]) -> frozenset[str]:
+    """Return the first of equal sets, so that thousands of sessions hold one."""
+    return names
 
 
 def _is_received(method: Method, role: Role) -> bool:

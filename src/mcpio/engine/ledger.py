@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["MESSAGE_COST", "REQUEST_COST", "Held", "Ledger", "parsed_size"]
 
@@ -91,13 +91,13 @@ class Ledger:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.total = 0
-        self._holders: dict[Hashable, tuple[int, Callable[[], None]]] = {}
+        self._holders: dict[Hashable, tuple[int, Callable[[Any], None]]] = {}
 
-    def settle(self, holder: Hashable, size: int, give_up: Callable[[], None]) -> None:
+    def settle(self, holder: Hashable, size: int, give_up: Callable[[Any], None]) -> None:
         """Record that ``holder`` holds ``size`` bytes; 0 forgets it.
 
-        ``give_up`` ends the holder, or frees what it can. It is called at most once for each ``settle``, possibly
-        before this call returns, and may itself call ``settle``.
+        ``give_up`` takes the holder, and ends it or frees what it can. It is called at most once for each ``settle``,
+        possibly before this call returns, and may itself call ``settle``.
         """
         known = self._holders.pop(holder, None)
         if known is not None:
@@ -118,4 +118,4 @@ class Ledger:
             heaviest = max(self._holders, key=lambda holder: self._holders[holder][0])
             size, give_up = self._holders.pop(heaviest)
             self.total -= size
-            give_up()
+            give_up(heaviest)

@@ -397,7 +397,7 @@ def test_shared_ledger_calls_on_given_up() -> None:
     )
     session = site.open()
     stalled_call(site, session, 1, size=200 * KIB)
-    ledger.settle("something else", 199 * KIB, lambda: None)
+    ledger.settle("something else", 199 * KIB, lambda _: None)
     assert told == [1]
     site.settle()
     assert [event.reason for _, event in site.events if isinstance(event, ConnectionClosed)] == [CloseReason.OVERLOADED]

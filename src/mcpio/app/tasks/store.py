@@ -32,8 +32,8 @@ __all__ = ["MemoryTaskStore", "SharedTaskStore", "TaskStorage", "TaskStore", "sh
 T = TypeVar("T")
 Settled: TypeAlias = T | Awaitable[T]
 
-Settle: TypeAlias = "Callable[[int, Callable[[], None]], None]"
-"""Takes how many bytes are held, and a function that frees some."""
+Settle: TypeAlias = "Callable[[int, Callable[[Any], None]], None]"
+"""Takes how many bytes are held, and a function that frees some: see ``Ledger.settle``."""
 
 BATCH: Final = 256
 """How many changes are written at once."""
@@ -274,7 +274,7 @@ class TaskStorage:
             self._settled = held
             self._settle(held, self._give_up)
 
-    def _give_up(self) -> None:
+    def _give_up(self, _: Any) -> None:
         """Free memory for the ledger. Running tasks keep theirs, and stay out of the ledger until a change."""
         self.machine.discard_finished()
         self.pump()

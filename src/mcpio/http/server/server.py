@@ -1092,11 +1092,11 @@ class HttpServer:
         weight = exchange.cost + len(exchange.body) + exchange.size
         if not 0 <= exchange.settled - weight <= 2 * SLACK:
             exchange.settled = weight + SLACK
-            self._ledger.settle(exchange, exchange.settled, partial(self._give_up_alone, exchange))
+            self._ledger.settle(exchange, exchange.settled, self._give_up_alone)
 
     def _record(self, session: HttpSession, weight: int) -> None:
         session.settled = weight + SLACK
-        self._ledger.settle(session, session.settled, partial(self._give_up, session))
+        self._ledger.settle(session, session.settled, self._give_up)
 
     def _give_up(self, session: HttpSession) -> None:
         """Free memory held for a client: first the dispensable part, then all of it."""
@@ -1213,8 +1213,8 @@ _STATUSES: Final[Mapping[int | None, int]] = {
 """By code: the status of an answer that an engine gave to a stateless request. Others have 200."""
 
 
-def _nothing() -> None:
-    """Release an exchange that has ended."""
+def _nothing(_: Any) -> None:
+    """Free nothing: a holder that is being forgotten."""
 
 
 def _metadata(document: bytes, exchange: Exchange, _: bytes) -> None:
