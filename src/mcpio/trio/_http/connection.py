@@ -77,6 +77,7 @@ class HttpConnection:
         self._life = Lifecycle(timeouts, host.clock())
         # Holds the reader, with the deadline of the state that it waits in.
         self._scope = trio.CancelScope()
+        self._armed = self._scope.deadline
         self._requests = 0
         self._is_retired = False
         # The request under way: the machine's name for it while its response has more to pull; its head until the
@@ -280,12 +281,10 @@ class HttpConnection:
 
     def _arm(self) -> None:
         """Set the reader's deadline to that of the state."""
-        deadline = self._life.deadline
-        if deadline != self._scope.deadline:
-            # Between two requests, up to a second early will do: setting a deadline costs more than the comparison.
-            if self._life.state is State.IDLE and 0 <= deadline - self._scope.deadline < 1:
-                return
-            self._scope.deadline = deadline
+        deadline, armed = self._life.deadline, self._armed
+        # Between two requests, up to a second early will do: setting a deadline costs more than the comparison.
+        if deadline != armed and not (self._life.state is State.IDLE and 0 <= deadline - armed < 1):
+            self._scope.deadline = self._armed = deadline
 
     # Writing
 
@@ -301,9 +300,10 @@ class HttpConnection:
         """Write without waiting, where the stream can; start a task for the rest."""
         sent = 0
         if self._send_nowait is not None:
-            # An error is not lost: the task that writes the rest meets it again.
-            with contextlib.suppress(Exception):
+            try:
                 sent = self._send_nowait(data)
+            except Exception:
+                sent = 0  # not lost: the task that writes the rest meets it again
         if sent < len(data):
             self._write_later(data[sent:])
 
