@@ -225,5 +225,4 @@ class Channel:
         self.reason, self.cause = reason, cause
         self.outbox.clear()
         self.inbox.clear()
-        for timer in (CLOSE_TIMER, STALL_TIMER):
-            self.timers.clear(timer)
+        self.timers.clear_all()

@@ -1007,7 +1007,6 @@ class Connection:
         if channel.life is _CLOSED:
             return
         channel.finish(what, reason, cause)
-        channel.timers.clear(KEEP_ALIVE_TIMER)
         self._lose_outgoing(reason, cause)
         self._drop_incoming()
         self._events.append(ConnectionClosed(reason, cause))

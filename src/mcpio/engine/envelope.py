@@ -93,7 +93,8 @@ class EnvelopeReader:
         raw = {key: meta[key] for key in _MEMBERS if key in meta} if meta.__class__ is dict else None
         last = self._last
         if last is not None and last[0] == raw and (header is None or header == (last[1].revision.name,)):
-            check_progress_token(meta)
+            if "progressToken" in meta:
+                check_progress_token(meta)
             return last[1]
         envelope = read_envelope(params, self._revisions, header=header)
         if _may_be_kept(raw):

@@ -51,6 +51,10 @@ class Timers(Generic[K]):
         if deadlines is not None and deadlines.pop(key, None) is not None and not deadlines:
             self._deadlines = self._heap = None
 
+    def clear_all(self) -> None:
+        """Forget all deadlines."""
+        self._deadlines = self._heap = None
+
     def get(self, key: K) -> float | None:
         """Return the deadline of ``key``, or ``None``."""
         return None if self._deadlines is None else self._deadlines.get(key)
