@@ -17,7 +17,7 @@ from mcpio.types.messages import CacheableResult
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext
 
-__all__ = ["CacheKey", "CachingCall", "CachingLayer", "ResultCache", "carries_input", "params_of"]
+__all__ = ["CACHEABLE", "CacheKey", "CachingCall", "CachingLayer", "ResultCache", "carries_input", "params_of"]
 
 CacheKey = tuple[str, bytes]
 """A method, and its params without ``_meta`` as JSON."""
@@ -121,7 +121,7 @@ class CachingCall(Protocol):
 
 
 class CachingLayer:
-    """The innermost layer around a client's requests; answers from a cache what is fresh (CACHE-03 to CACHE-07).
+    """The innermost layer around requests of ``CACHEABLE`` methods; answers what is fresh (CACHE-03 to CACHE-07).
 
     Private results stay in the client's own cache: a client has the credentials of one principal (CACHE-05).
     """
@@ -134,7 +134,7 @@ class CachingLayer:
     async def __call__(self, call: CachingCall, request: Any, call_next: CallNext) -> Any:
         """Return a fresh result, or send the request and keep its result as long as that says."""
         method = call.method
-        if method not in CACHEABLE or not isinstance(request, METHODS[method].params_type) or carries_input(request):
+        if not isinstance(request, METHODS[method].params_type) or carries_input(request):
             return await call_next(request)
         key = method, params_of(request)
         if not call.fresh:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -21,7 +21,7 @@ from mcpio.app.client_handlers import (
     sampling_handler,
 )
 from mcpio.app.context import RequestScope, TaskScope
-from mcpio.app.contracts import Handler, Middleware, ProgressCallback
+from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback
 from mcpio.app.pagination import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session, SessionDriving, Waiter
@@ -303,6 +303,7 @@ class Client(Session):
         self._reconnector: SessionReconnector | None = None
         self._middleware, self._retry, self._handler_middleware = _middleware_of(options)
         self._layers = (*self._middleware, *self._retry)
+        self._layers_of: Mapping[str, tuple[Middleware, ...]] = {}  # of methods that have others
         self._rounds, self._shared_cache = options.get("rounds"), options.get("shared_cache")
         self._cache: CachingLayer | None = None
         self._changes: SessionChanges | None = None
@@ -750,23 +751,25 @@ class Client(Session):
         **options: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Send a request through the layers."""
-        send: Callable[..., Coroutine[Any, Any, Any]] = super().request
-        if not self._layers and self._reconnector is None:
-            return send(request, **options)
-        send = partial(send, **options)
+        send: Callable[[Any], Coroutine[Any, Any, Any]] = partial(super().request, **options)
         if self._reconnector is not None:
             send = partial(self._reconnector.send, send)
         if not self._layers:
             return send(request)
-        return _send_through(self._layers, self, request, (retry, fresh, rounds), send)
+        method = method_to_send(request, Kind.REQUEST)
+        name = request.method if method is None else method.name
+        call = OutgoingCall(name, self, retry, fresh, rounds)
+        for layer in reversed(self._layers_of.get(name, self._layers)):
+            send = partial(_pass_through, layer, call, send)
+        return send(request)
 
     def _settle_layers(self) -> None:
         """Choose the layers around requests by the era that the opening settled."""
         self._settled = revision = self.connection.revision
         if revision is None or revision.era is Era.HANDSHAKE:
-            self._layers, self._cache = (*self._middleware, *self._retry), None
+            self._layers, self._layers_of, self._cache = (*self._middleware, *self._retry), {}, None
             return
-        from mcpio.app.caching import CachingLayer
+        from mcpio.app.caching import CACHEABLE, CachingLayer
         from mcpio.app.client_inputs import ROUNDS, RoundsLayer
 
         self._cache = CachingLayer(self._shared_cache)
@@ -777,7 +780,8 @@ class Client(Session):
 
             self._tool_headers = ToolHeaders()
             headers = (self._tool_headers,)
-        self._layers = (*self._middleware, rounds, *self._retry, *headers, self._cache)
+        self._layers = (*self._middleware, rounds, *self._retry, *headers)
+        self._layers_of = dict.fromkeys(CACHEABLE, (*self._layers, self._cache))
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         if not call:
@@ -949,22 +953,9 @@ class ClientDriving(SessionDriving):
             cache.forget()
 
 
-async def _send_through(
-    layers: Sequence[Middleware],
-    client: Client,
-    request: Any,
-    how: tuple[bool | None, bool | None, int | None],
-    send: Callable[[Any], Coroutine[Any, Any, Any]],
-) -> Any:
-    """Send a request through middleware; ``how`` are ``retry``, ``fresh`` and ``rounds`` of the call.
-
-    Raises LocalProtocolError if it is not a request.
-    """
-    from mcpio.app.middleware import wrapped
-
-    method = method_to_send(request, Kind.REQUEST)
-    call = OutgoingCall(request.method if method is None else method.name, client, *how)
-    return await wrapped(lambda _, changed: send(changed), layers)(call, request)
+def _pass_through(layer: Middleware, call: OutgoingCall, call_next: CallNext, request: Any) -> Any:
+    """Send a request through one layer of middleware."""
+    return layer(call, request, call_next)
 
 
 def _outcome(event: Any) -> Any:

@@ -6,7 +6,7 @@ A stateless server cannot send requests. It answers ``tools/call``, ``prompts/ge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -86,11 +86,9 @@ class RoundsLayer:
     def __init__(self, most: int = ROUNDS) -> None:
         self._most = most
 
-    async def __call__(self, call: RoundsCall, request: Any, call_next: CallNext) -> Any:
+    def __call__(self, call: RoundsCall, request: Any, call_next: CallNext) -> Coroutine[Any, Any, Any]:
         """Send the request until its result is complete. See ``send_in_rounds``."""
-        return await send_in_rounds(
-            call.session, request, call_next, self._most if call.rounds is None else call.rounds
-        )
+        return send_in_rounds(call.session, request, call_next, self._most if call.rounds is None else call.rounds)
 
 
 async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most: int) -> Any:

@@ -130,7 +130,7 @@ class ClientConnection(Connection):
             self.send_initialize(now, timeout=timeout, cookie=cookie)
             return
         is_known = self.era is Era.HANDSHAKE and self._may_initialize
-        self._check_send(Input.SEND_INITIALIZE if is_known else Input.SEND_DISCOVER, None)
+        self._check_phase(Input.SEND_INITIALIZE if is_known else Input.SEND_DISCOVER)
         limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
         self._opening = opening = _Opening(cookie, limit)
         if is_known:
@@ -150,7 +150,7 @@ class ClientConnection(Connection):
         """
         if revision not in self._options.stateless_revisions:
             raise LocalProtocolError(f"not a stateless revision of this client: {revision!r:.60}")
-        self._check_send(Input.SEND_ADOPT, None)
+        self._check_phase(Input.SEND_ADOPT)
         self._handshake = session = self._stateless_session(revision)
         session.discovered(discovered or DiscoverResult((revision.name,), ServerCapabilities()), self.capabilities)
         self._step(Input.SEND_ADOPT)
@@ -163,7 +163,7 @@ class ClientConnection(Connection):
 
     def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
         session = self._handshake
-        return session.stamped(params, self.capabilities) if isinstance(session, StatelessClient) else params
+        return session.stamped(params, self._capabilities) if isinstance(session, StatelessClient) else params
 
     def _probe(self, revision: Revision, opening: _Opening) -> None:
         """Send ``server/discover`` to find out the era."""
@@ -194,7 +194,7 @@ class ClientConnection(Connection):
         Drain the events, write the chunks, re-arm the deadline.
         """
         options = self._options
-        self._check_send(Input.SEND_INITIALIZE, None)
+        self._check_phase(Input.SEND_INITIALIZE)
         if not options.handshake_revisions:
             raise LocalProtocolError("this client speaks no revision with a handshake: negotiate, or adopt a revision")
         limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)

@@ -644,8 +644,8 @@ class Connection:
     @property
     def revision(self) -> Revision | None:
         """The revision of the handshake session, ``None`` before it is settled."""
-        context = self._context
-        return None if context is None else context.revision
+        handshake = self._handshake
+        return None if handshake is None or handshake.context is None else handshake.context.revision
 
     @property
     def peer(self) -> Peer | None:
@@ -721,7 +721,10 @@ class Connection:
     @property
     def has_events(self) -> bool:
         """Whether ``next_event`` has events to give without being fed; requests that were put aside count."""
-        return bool(self._events or self._ready) or self._channel.has_room_for_deferred
+        if self._events or self._ready:
+            return True
+        channel = self._channel
+        return channel.inbox.deferred_bytes > 0 and not channel.is_full()
 
     @property
     def has_room(self) -> bool:
@@ -1627,11 +1630,13 @@ class Connection:
         if name in TASK_EXTENSION_METHODS and isinstance(request, RawRequest):
             stateless = self._dialogue.codec.revision.era is Era.STATELESS
             method = None if stateless else method  # the extension's request of that name is a custom one
-        self._check_send(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST, method)
+        self._check_phase(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST)
+        dialogue = self._dialogue
+        if method is not None:
+            dialogue.check_sent(method, self._capabilities)
         waiting += len(self._outgoing)
         if waiting >= self._channel.limits.outgoing_requests:
             raise LocalProtocolError(f"{waiting} requests wait for an answer already")
-        dialogue = self._dialogue
         if method is None and name in METHODS and METHODS[name].exists_in(dialogue.codec.revision):
             raise LocalProtocolError(f"{name} is a method of the protocol: send its own type")
         params = encode(dialogue.codec, request)
@@ -1643,8 +1648,11 @@ class Connection:
         """Return method, name and params of a notification that may be sent now."""
         method = method_to_send(notification, Kind.NOTIFICATION)
         name: str = notification.method if method is None else method.name
-        self._check_send(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION, method)
-        return method, name, encode(self._dialogue.codec, notification)
+        self._check_phase(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION)
+        dialogue = self._dialogue
+        if method is not None:
+            dialogue.check_sent(method, self._capabilities)
+        return method, name, encode(dialogue.codec, notification)
 
     def _checked_stateless(
         self, notification: Any, parent: IncomingRequest
@@ -1658,17 +1666,15 @@ class Connection:
         key = dialogue.coalescing_key(parent, method, params)
         return method, name, params if marked is None else marked, key, marked is not None
 
-    def _check_send(self, what: Input, method: Method | None) -> None:
+    def _check_phase(self, what: Input) -> None:
         if not self._allows(what):
             phase = self.phase
             if self._channel.life is not _OPEN:
                 raise NoBackChannel(f"cannot {what.value}: the connection is {phase.value}")
             raise LocalProtocolError(f"cannot {what.value} in phase {phase.value} as a {self.role.value}")
-        if method is not None:
-            self._dialogue.check_sent(method, self._capabilities)
 
     def _check_batch(self, size: int) -> None:
-        self._check_send(Input.SEND_PING, None)
+        self._check_phase(Input.SEND_PING)
         revision, most = self.revision, self._channel.limits.batch_items
         if revision is None or not revision.has_batches:
             raise LocalProtocolError("batches are for sessions of 2025-03-26: send the messages one by one")
@@ -1746,10 +1752,10 @@ class Connection:
         progress: bool,
     ) -> tuple[OutgoingRequest, bytes]:
         """Return a request and its text. Changes nothing."""
-        params = self._stamped(with_progress_token(params, id if progress else None))
+        params = with_progress_token(params, id if progress else None)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
-        text = self._json(jsonrpc.encode_request, int(id), name, params or None)
+        text = self._json(jsonrpc.encode_request, int(id), name, self._stamped(params) or None)
         request = OutgoingRequest(id, name, method, cookie, self._dialogue)
         if "_meta" in params:
             request.belongs_to = related_task_of(params)
@@ -1768,9 +1774,11 @@ class Connection:
     # Outgoing messages: changes, after all checks
 
     def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
-        self._advance(now)
-        self._outgoing.add(request, timeout, self._channel.now)
-        self._channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
+        channel = self._channel
+        if now > channel.now:
+            channel.now = now
+        self._outgoing.add(request, timeout, channel.now)
+        channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
         self._check_outbox()
 
     def _cancel(self, id: OutgoingId, reason: str | None) -> bool:

@@ -8,6 +8,7 @@ request that a gateway passes on is judged like one of our own. ``engine.admissi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
@@ -22,7 +23,7 @@ from mcpio.errors import (
     SamplingRejected,
     URLElicitationRequired,
 )
-from mcpio.methods import Direction, Method, declares
+from mcpio.methods import METHODS, Direction, Method, declares
 from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 from mcpio.types.meta import TASKS_EXTENSION
@@ -36,6 +37,7 @@ __all__ = [
     "check_error",
     "decoded_error",
     "in_handshake",
+    "sendable",
     "why_no_task",
     "why_not_asked",
     "why_not_sent",
@@ -57,16 +59,24 @@ def why_not_sent(
     method: Method, role: Role, revision: Revision, own: Capabilities, peer: Capabilities | None
 ) -> str | None:
     """Return the fault in an outgoing message, or ``None``. ``peer`` is ``None`` before the handshake."""
-    if not addressed_to(method, Role.SERVER if role is Role.CLIENT else Role.CLIENT):
-        return f"{method.name} is not for a {role.value} to send"
-    if not method.exists_in(revision):
+    path = sendable(role, revision).get(method.name)
+    if path is None:
+        if not addressed_to(method, Role.SERVER if role is Role.CLIENT else Role.CLIENT):
+            return f"{method.name} is not for a {role.value} to send"
         return f"{method.name} does not exist in revision {revision}"
-    path = method.capability_in(revision)
     if path:
         holder, whose = (own, "this side") if method.holder == "sender" else (peer, "the peer")
         if holder is None or not declares(holder, path):
             return f"{method.name} needs the capability {'.'.join(path)}, which {whose} did not declare"
     return None
+
+
+@lru_cache
+def sendable(role: Role, revision: Revision) -> Mapping[str, tuple[str, ...]]:
+    """Return the methods that a role may send in a revision, each with the capability that it requires."""
+    receiver = Role.SERVER if role is Role.CLIENT else Role.CLIENT
+    rows = [method for method in METHODS.values() if addressed_to(method, receiver) and method.exists_in(revision)]
+    return {method.name: method.capability_in(revision) for method in rows}
 
 
 def in_handshake(capabilities: C) -> C:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import Codec, codec
 from mcpio.engine.admission import Admission, admission, offered
-from mcpio.engine.gates import Capabilities, check_error, decoded_error, why_no_task, why_not_asked, why_not_sent
+from mcpio.engine.gates import RULES, Capabilities, check_error, decoded_error, why_no_task, why_not_asked, why_not_sent
 from mcpio.engine.payloads import check_meta, encode, is_created_task, with_related_task
 from mcpio.engine.pending import IncomingRequest, OutgoingRequest
 from mcpio.engine.table import TABLE, Input, Phase, Role
@@ -82,18 +82,19 @@ class Handshake:
 
     def check_sent(self, method: Method, own: Capabilities) -> None:
         """Raise ``LocalProtocolError`` if the revision or the capabilities forbid an outgoing message."""
-        fault = why_not_sent(method, self._role, self.codec.revision, own, self.peer_capabilities)
+        peer = None if self.context is None else self.context.capabilities
+        fault = why_not_sent(method, self._role, self.codec.revision, own, peer)
         if fault is not None:
             raise LocalProtocolError(fault)
 
     def check_params(self, method: Method, params: Mapping[str, Any]) -> None:
         """Raise ``LocalProtocolError`` if the peer's capabilities forbid a request with these params."""
-        revision, peer = self.codec.revision, self.peer_capabilities
-        fault = why_not_asked(method.name, params, revision, peer)
-        if fault is not None:
-            raise LocalProtocolError(f"{method.name}: {fault}")
+        if method.name in RULES:
+            fault = why_not_asked(method.name, params, self.codec.revision, self.peer_capabilities)
+            if fault is not None:
+                raise LocalProtocolError(f"{method.name}: {fault}")
         if "task" in params and method.task_capability:
-            fault = why_no_task(method, revision, peer)
+            fault = why_no_task(method, self.codec.revision, self.peer_capabilities)
             if fault is not None:
                 raise LocalProtocolError(fault)
 

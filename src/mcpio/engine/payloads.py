@@ -37,6 +37,9 @@ P = TypeVar("P")
 
 def method_to_send(payload: Any, kind: Kind) -> Method | None:
     """Return the method of a payload; ``None`` for a custom one, outside the protocol."""
+    method = _BY_CLASS.get(payload.__class__)
+    if method is not None and method.kind is kind:
+        return method
     if isinstance(payload, CustomRequest if kind is Kind.REQUEST else CustomNotification):
         _check_custom(payload)
         return None
@@ -50,6 +53,8 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         raise LocalProtocolError(f"a {type(payload).__name__} is not a {kind.value}")
     if method.name in _OWN_VERBS and not _is_progress_of_task(payload):
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
+    if method.name not in _OWN_VERBS and payload.__class__ is method.params_type:
+        _BY_CLASS[payload.__class__] = method
     return method
 
 
@@ -164,6 +169,9 @@ def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable
 
 
 _RAW = (RawRequest, RawNotification)
+
+_BY_CLASS: dict[type, Method] = {}
+"""The methods of the payload classes that were sent before, so that each class is looked into once."""
 
 _OWN_VERBS = {
     "initialize": "send_initialize",

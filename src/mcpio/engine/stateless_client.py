@@ -44,7 +44,7 @@ class StatelessClient(Handshake):
     Its phase is ``OPERATING`` as soon as the era is settled; the server never asks, so there is nothing to admit.
     """
 
-    __slots__ = ("_identity", "log_level", "takes_tasks")
+    __slots__ = ("_envelope", "_identity", "log_level", "takes_tasks")
 
     log_level: str | None
     """The least severe log messages to request with each request; ``None`` for none (GONE-04)."""
@@ -57,6 +57,8 @@ class StatelessClient(Handshake):
         self.log_level = None
         self.takes_tasks = False
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
+        # What every request carries, made by the first one that needs it.
+        self._envelope: dict[str, Any] | None = None
 
     def revision_of(self, name: str) -> Revision:
         """Return the revision of a snapshot: the one that is spoken."""
@@ -71,19 +73,24 @@ class StatelessClient(Handshake):
     def declare(self, own: Capabilities) -> None:
         """Set the capabilities of this side."""
         super().declare(own)
+        self._envelope = None
         self.takes_tasks = declares(own, ("extensions", TASKS_EXTENSION))
 
-    def stamped(self, params: Mapping[str, Any], own: ClientCapabilities) -> dict[str, Any]:
+    def stamped(self, params: Mapping[str, Any], own: Capabilities) -> dict[str, Any]:
         """Return params with the envelope (ENV-01, ENV-02, ENV-08)."""
-        meta: dict[str, Any] = {
-            META_PROTOCOL_VERSION: self.codec.revision.name,
-            META_CLIENT_CAPABILITIES: encode(self.codec, own),
-        }
-        if self._identity is not None:
-            meta[META_CLIENT_INFO] = self._identity
+        envelope = self._envelope
+        if envelope is None:
+            envelope = {
+                META_PROTOCOL_VERSION: self.codec.revision.name,
+                META_CLIENT_CAPABILITIES: encode(self.codec, own),
+            }
+            if self._identity is not None:
+                envelope[META_CLIENT_INFO] = self._identity
+            self._envelope = envelope
+        meta = {**(params.get("_meta") or {}), **envelope}
         if self.log_level is not None:
             meta[META_LOG_LEVEL] = self.log_level
-        return {**params, "_meta": {**(params.get("_meta") or {}), **meta}}
+        return {**params, "_meta": meta}
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
         """Return the typed result of a request. Raises and adds to ``odd`` as ``Codec.decode``."""

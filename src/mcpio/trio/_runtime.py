@@ -96,6 +96,9 @@ class TrioRuntime:
 
     __slots__ = ("_limiter", "_nursery", "_token")
 
+    one_shot = TrioOneShot
+    """Return a value to wait for."""
+
     def __init__(self, nursery: trio.Nursery | None) -> None:
         """Without a nursery, no task can be spawned."""
         self._nursery = nursery
@@ -110,10 +113,6 @@ class TrioRuntime:
         task = TrioTask(coroutine)
         self._nursery.start_soon(task.run)
         return task
-
-    def one_shot(self) -> TrioOneShot:
-        """Return a value to wait for."""
-        return TrioOneShot()
 
     async def sleep(self, seconds: float) -> None:
         """Wait for that many seconds."""
