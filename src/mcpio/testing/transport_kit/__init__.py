@@ -1,4 +1,4 @@
-"""Tests for transports: for authors of a ``trio.abc.Stream``, a ``trio.abc.Channel``, or other transports (P16).
+"""Tests for transports, on Trio, asyncio and uvloop: for authors of a stream, a channel, or another transport (P16).
 
 ::
 
@@ -12,12 +12,13 @@ check raises TransportFault, which says what was expected of the transport, and 
 """
 
 from mcpio.testing.transport_kit._check import Check, CheckRun, TransportFault
-from mcpio.testing.transport_kit._harness import Conversation, Ends, Harness, PairHarness
+from mcpio.testing.transport_kit._harness import AsyncioEnds, Conversation, Ends, Harness, PairHarness
 from mcpio.testing.transport_kit._runner import CHECKS, TransportTests, check_transport, run_check
 from mcpio.testing.transport_kit._server import kit_server
 
 __all__ = [
     "CHECKS",
+    "AsyncioEnds",
     "Check",
     "CheckRun",
     "Conversation",

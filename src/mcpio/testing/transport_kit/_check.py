@@ -15,8 +15,8 @@ import trio
 from mcpio.app.server import Server
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 from mcpio.testing.transport_kit._harness import Conversation, Harness
+from mcpio.testing.transport_kit._loops import Group, KitLoop, current_loop
 from mcpio.testing.transport_kit._server import Seen, kit_server
-from mcpio.trio._nurseries import ungrouped
 from mcpio.types import CreateMessageRequest, CreateMessageResult
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ __all__ = [
     "served",
 ]
 
-_FAILURES: Final = (McpError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+_FAILURES: Final = (McpError, OSError, EOFError, trio.BrokenResourceError, trio.ClosedResourceError)
 """Exceptions of calls over a faulty transport."""
 
 
@@ -95,14 +95,15 @@ def check(*needs: str, breaks: bool = False) -> Callable[[Callable[..., Any]], C
 class CheckRun:
     """One run of a check with a harness."""
 
-    def __init__(self, check: Check, harness: Harness, reports: list[str], nursery: trio.Nursery) -> None:
+    def __init__(self, check: Check, harness: Harness, reports: list[str], group: Group) -> None:
         self.harness = harness
+        self.loop: KitLoop = current_loop()
         self.reports = reports
         """Warnings and errors that mcpio logged."""
         self.seen: Seen = Seen()
         self.server: Server = kit_server(self.seen)
         self._check = check
-        self._nursery = nursery
+        self._group = group
 
     @contextlib.asynccontextmanager
     async def join(self, server: Server | None = None, **options: Unpack[ClientOptions]) -> AsyncIterator[Conversation]:
@@ -113,42 +114,43 @@ class CheckRun:
         serving = server or self.server
         patience, entered, failure = self.harness.patience, False, None
         before = set(serving.sessions)
-        with trio.CancelScope(deadline=trio.current_time() + patience) as limit:
+        async with self.loop.limited(self.loop.now() + patience) as limit:
             try:
                 async with self.harness.join(serving, **options) as conversation:
-                    entered, limit.deadline = True, inf
+                    entered = True
+                    limit.move(inf)
                     sessions = set(serving.sessions) - before
-                    self._nursery.start_soon(self._release_after, conversation)
+                    self._group.start_soon(self._release_after, conversation)
                     try:
                         yield conversation
                     except BaseException as error:
                         failure = error
                         raise
                     finally:
-                        limit.deadline = trio.current_time() + 2 * patience
+                        limit.move(self.loop.now() + 2 * patience)
             except _FAILURES as error:
                 expected = "both ends to close" if entered else "a connection, with a handshake"
                 raise failure or self.fault(expected, f"{type(error).__name__}: {error}") from error
         if failure is not None:
             raise failure
-        if limit.cancelled_caught:
+        if limit.has_expired:
             expected = "both ends to end when the client is closed" if entered else "a connection, with a handshake"
             raise self.fault(expected, f"nothing, for {patience:g} s")
         if self.harness.in_process:
             expected = "the server's session to end when the client has closed"
             await self.until(lambda: sessions.isdisjoint(serving.sessions), expected)
 
-    @contextlib.contextmanager
-    def expecting(self, expected: str) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def expecting(self, expected: str) -> AsyncIterator[None]:
         """Fail if the block raises, or takes longer than the harness's patience."""
         patience = self.harness.patience
         try:
-            with trio.fail_after(patience), ungrouped():
+            async with self.loop.limited(self.loop.now() + patience) as limit:
                 yield
-        except trio.TooSlowError:
-            raise self.fault(expected, f"nothing, for {patience:g} s") from None
         except _FAILURES as error:
             raise self.fault(expected, f"{type(error).__name__}: {error}") from error
+        if limit.has_expired:
+            raise self.fault(expected, f"nothing, for {patience:g} s")
 
     def hold(self, condition: bool, expected: str, happened: str) -> None:
         """Fail unless the condition holds."""
@@ -172,11 +174,11 @@ class CheckRun:
 
     async def until(self, condition: Callable[[], object], expected: str) -> None:
         """Wait until the condition holds."""
-        with self.expecting(expected):
+        async with self.expecting(expected):
             for pause in pauses():
                 if condition():
                     return
-                await trio.sleep(pause)
+                await self.loop.sleep(pause)
 
     async def settled(self, count: Callable[[], int]) -> int:
         """Wait until a count stops changing, and return it."""
@@ -184,7 +186,7 @@ class CheckRun:
         while again < 5:
             before, now = count(), before
             again = again + 1 if before == now else 0
-            await trio.sleep(0.02)
+            await self.loop.sleep(0.02)
         return before
 
     async def together(self, *calls: Awaitable[Any]) -> list[Any]:
@@ -197,15 +199,14 @@ class CheckRun:
             except McpError as error:
                 outcomes[number] = error
 
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                for number, call in enumerate(calls):
-                    nursery.start_soon(wait, number, call)
+        async with self.loop.group() as group:
+            for number, call in enumerate(calls):
+                group.start_soon(wait, number, call)
         return outcomes
 
     async def check_works(self, conversation: Conversation, when: str) -> None:
         """Fail unless a call is answered."""
-        with self.expecting(f"a call to be answered {when}"):
+        async with self.expecting(f"a call to be answered {when}"):
             self.equal(await echoed(conversation, when), when, f"a call to be answered {when}")
 
     def all_lost(self, outcomes: list[Any], what: str) -> None:
@@ -239,7 +240,7 @@ async def reported(conversation: Conversation, name: str, least: int) -> None:
     for pause in pauses():
         if (await report(conversation))[name] >= least:
             return
-        await trio.sleep(pause)
+        await current_loop().sleep(pause)
 
 
 def pauses() -> Iterator[float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import trio
-
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
@@ -46,7 +44,7 @@ async def awkward_texts(run: CheckRun) -> None:
     async with run.join() as conversation:
         for text in AWKWARD:
             expected = f"a text to come back as it was sent: {text!r:.60}"
-            with run.expecting(expected):
+            async with run.expecting(expected):
                 run.equal(await echoed(conversation, text), text, expected)
 
 
@@ -55,10 +53,9 @@ async def large_messages(run: CheckRun) -> None:
     """Send messages of a mebibyte in both directions at once: they arrive whole (P1)."""
     text = counted(LARGE)
     expected = f"messages of {LARGE} bytes to arrive whole, both ways at once"
-    async with run.join() as conversation:
-        with run.expecting(expected):
-            for come_back in await run.together(*(echoed(conversation, text) for _ in range(2))):
-                run.equal(come_back, text, expected)
+    async with run.join() as conversation, run.expecting(expected):
+        for come_back in await run.together(*(echoed(conversation, text) for _ in range(2))):
+            run.equal(come_back, text, expected)
 
 
 @check()
@@ -72,7 +69,7 @@ async def many_small_messages(run: CheckRun) -> None:
                 text = f"number {left.pop()}"
                 run.equal(await echoed(conversation, text), text, "each call to get its own answer")
 
-        with run.expecting(f"{MANY} calls, {AT_ONCE} at once, each to get an answer"):
+        async with run.expecting(f"{MANY} calls, {AT_ONCE} at once, each to get an answer"):
             await run.together(*(ask() for _ in range(AT_ONCE)))
             calls = (await report(conversation))["calls"]
         wanted = sorted(f"number {number}" for number in range(MANY))
@@ -85,7 +82,7 @@ async def answers_out_of_order(run: CheckRun) -> None:
     """Answer calls in reverse order: each gets its own answer (P7)."""
     async with run.join() as conversation:
         expected = f"{AT_ONCE} calls, answered in the opposite order, each to get its own answer"
-        with run.expecting(expected):
+        async with run.expecting(expected):
             calls = [served(conversation, "meet", number=number, of=AT_ONCE) for number in range(AT_ONCE)]
             run.equal(await run.together(*calls), [*range(AT_ONCE)], expected)
 
@@ -96,7 +93,7 @@ async def notifications_in_order(run: CheckRun) -> None:
     count, heard = 100, []
     async with run.join(on_log=lambda message: heard.append(message.data)) as conversation:
         expected = f"the {count} log messages of a tool, in order, once, and before its answer"
-        with run.expecting(expected):
+        async with run.expecting(expected):
             progress: list[float] = []
             await conversation.client.call_tool(
                 "talk", {"count": count}, on_progress=lambda done, total, message: progress.append(done)
@@ -113,10 +110,10 @@ async def notifications_to_the_server(run: CheckRun) -> None:
     async with run.join() as conversation:
         for number in range(count):
             conversation.client.notify(CustomNotification(NOTE, {"number": number}))
-        with run.expecting(expected):
+        async with run.expecting(expected):
             notes = (await report(conversation))["notes"]
             while not run.harness.ordered and len(notes) < count:
-                await trio.sleep(0.001)
+                await run.loop.sleep(0.001)
                 notes = (await report(conversation))["notes"]
         run.equal(notes if run.harness.ordered else sorted(notes), [*range(count)], expected)
 
@@ -127,7 +124,7 @@ async def requests_of_the_server(run: CheckRun) -> None:
     async with run.join() as conversation:
         questions = [[f"question {n} of {m}" for n in range(5)] for m in range(5)]
         expected = "the server's questions, asked while it serves calls, each to get its own answer"
-        with run.expecting(expected):
+        async with run.expecting(expected):
             calls = [served(conversation, "ask", questions=each) for each in questions]
             run.equal(await run.together(*calls), questions, expected)
 
@@ -136,12 +133,12 @@ async def requests_of_the_server(run: CheckRun) -> None:
 async def cancellation(run: CheckRun) -> None:
     """Cancel a call: it is cancelled at the server, and the connection continues (P4)."""
     async with run.join() as conversation:
-        with trio.CancelScope() as scope, run.expecting("a call to reach the server and run there"):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(served, conversation, "wait")
-                await reported(conversation, "waiting", 1)
-                scope.cancel()
-        with run.expecting("the server to cancel a call that its caller gave up"):
+        expected = "a call to reach the server and run there"
+        async with run.loop.limited() as limit, run.expecting(expected), run.loop.group() as group:
+            group.start_soon(served, conversation, "wait")
+            await reported(conversation, "waiting", 1)
+            limit.move(run.loop.now())
+        async with run.expecting("the server to cancel a call that its caller gave up"):
             await reported(conversation, "ended", 1)
         await run.check_works(conversation, "after another was cancelled")
 
@@ -156,7 +153,7 @@ async def unknown_members(run: CheckRun) -> None:
     }
     async with run.join() as conversation:
         expected = "unknown members to arrive unchanged"
-        with run.expecting(expected):
+        async with run.expecting(expected):
             run.equal(await conversation.client.request(CustomRequest(ECHO, strange)), strange, expected)
             meta = {"example.org/unknown": strange}
             result = await conversation.client.call_tool("meta", meta=meta)
@@ -169,7 +166,7 @@ async def conversations_apart(run: CheckRun) -> None:
     async with run.join() as first, run.join() as second:
         expected = "two connections at once, each with its own answers"
         texts = [f"{who} {number}" for number in range(10) for who in ("first", "second")]
-        with run.expecting(expected):
+        async with run.expecting(expected):
             calls = [echoed(first if text.startswith("first") else second, text) for text in texts]
             run.equal(await run.together(*calls), texts, expected)
 
@@ -182,7 +179,7 @@ async def a_message_over_the_servers_limit(run: CheckRun) -> None:
     async with run.join(server) as other:
         async with run.join(server) as conversation:
             expected = f"a call of {4 * limit} bytes, to a server that takes {limit}, to fail"
-            with run.expecting(expected):
+            async with run.expecting(expected):
                 (outcome,) = await run.together(echoed(conversation, counted(4 * limit)))
             run.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
             conversation.client.close()
@@ -195,7 +192,7 @@ async def a_message_over_the_clients_limit(run: CheckRun) -> None:
     limit = 65536
     async with run.join(options=Options(limits=Limits(message_bytes=limit))) as conversation:
         expected = f"an answer of {4 * limit} bytes, to a client that takes {limit}, to fail the call"
-        with run.expecting(expected):
+        async with run.expecting(expected):
             (outcome,) = await run.together(served(conversation, "large", size=4 * limit))
         run.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
 
@@ -211,11 +208,11 @@ async def a_stalled_server(run: CheckRun) -> None:
         health = conversation.client.health
         conversation.stall()
         before = health().sent_bytes
-        async with trio.open_nursery() as nursery:
+        async with run.loop.group() as group:
             answers: list[Any] = []
             for _ in range(PIECES):
-                nursery.start_soon(_collect, run, answers, served(conversation, "measure", text="x" * size))
-            with run.expecting("the transport to come to rest while the server does not read"):
+                group.start_soon(_collect, run, answers, served(conversation, "measure", text="x" * size))
+            async with run.expecting("the transport to come to rest while the server does not read"):
                 taken = await run.settled(lambda: health().sent_bytes) - before
             conversation.resume()
             expected = "calls to be answered when the server reads again"
@@ -233,12 +230,12 @@ async def a_stalled_client(run: CheckRun) -> None:
     async with (
         run.join(server, on_log=lambda message: heard.append(message.data[0])) as conversation,
         run.join(server) as other,
-        trio.open_nursery() as nursery,
+        run.loop.group() as group,
     ):
         assert conversation.stall is not None
         assert conversation.resume is not None
         answers: list[Any] = []
-        nursery.start_soon(_collect, run, answers, served(conversation, "flood", count=PIECES, size=size))
+        group.start_soon(_collect, run, answers, served(conversation, "flood", count=PIECES, size=size))
         await run.until(lambda: server.sessions[0].health().serving, "a call to reach the server and run there")
         conversation.stall()
         await run.until(lambda: run.seen.flooded, "the server to go on while a client does not read")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
-import trio
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
+from mcpio.testing.transport_kit._loops import current_loop
 from mcpio.types import CreateMessageRequest, SamplingMessage, TextContent
 from mcpio.types.custom import CustomRequest
 
@@ -36,13 +36,20 @@ class Seen:
     """The number of them that ended."""
     flooded: bool = False
     """Whether a call of ``flood`` has sent everything."""
-    released: trio.Event = attrs.field(factory=trio.Event)
-    """Set to make ``wait`` return."""
+    released: Any = None
+    """The event that the calls of ``wait`` wait for, if there are any."""
 
     def release(self) -> None:
         """Release every call of ``wait``."""
-        self.released.set()
-        self.released = trio.Event()
+        if self.released is not None:
+            self.released.set()
+            self.released = None
+
+    async def wait_released(self) -> None:
+        """Wait for the next ``release``."""
+        if self.released is None:
+            self.released = current_loop().event()
+        await self.released.wait()
 
 
 def kit_server(seen: Seen | None = None, limits: Limits | None = None) -> Server:
@@ -87,11 +94,11 @@ def _add_quick_tools(server: Server, seen: Seen) -> None:
 
 
 def _add_slow_tools(server: Server, seen: Seen) -> None:
-    arrived: dict[int, trio.Event] = {}
+    arrived: dict[int, Any] = {}
 
     @server.tool
     async def meet(number: int, of: int) -> int:
-        arrived[number] = trio.Event()
+        arrived[number] = current_loop().event()
         if len(arrived) == of:
             arrived[max(arrived)].set()
         await arrived[number].wait()
@@ -104,7 +111,7 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
     async def wait() -> None:
         seen.waiting += 1
         try:
-            await seen.released.wait()
+            await seen.wait_released()
         finally:
             seen.ended += 1
 
@@ -112,7 +119,7 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
     async def flood(ctx: Context, count: int, size: int) -> int:
         for number in range(count):
             ctx.info([number, "x" * size])
-            await trio.sleep(0.001)
+            await current_loop().sleep(0.001)
         seen.flooded = True
         return count
 
@@ -124,9 +131,9 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
             asked = CreateMessageRequest((SamplingMessage("user", TextContent(question)),), max_tokens=10)
             answers[question] = str((await ctx.sample(asked)).content.text)  # type: ignore[union-attr]  # the parrot's
 
-        async with trio.open_nursery() as nursery:
+        async with current_loop().group() as group:
             for question in questions:
-                nursery.start_soon(put, question)
+                group.start_soon(put, question)
         return [answers[question] for question in questions]
 
 
