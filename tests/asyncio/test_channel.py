@@ -129,3 +129,23 @@ def test_a_message_of_another_kind_ends_the_conversation(caplog: pytest.LogCaptu
 
     run(main)
     assert "a channel's messages are str or bytes, not int" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [OSError("closed"), None])
+def test_cancellation_that_a_channel_answers_otherwise_ends_the_session(answer: OSError | None) -> None:
+    async def main() -> None:
+        async with served() as (near, far):
+
+            async def receive() -> str | None:
+                try:
+                    return await near.receive()
+                except asyncio.CancelledError:
+                    if answer is not None:
+                        raise answer from None
+                    return '{"jsonrpc": "2.0", "method": "notifications/late"}'
+
+            async with asyncio.timeout(10), open_channel(receive, near.send, close=near.close) as client:
+                assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+            await far.close()
+
+    run(main)

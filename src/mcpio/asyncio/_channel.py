@@ -97,7 +97,7 @@ class _Adapter:
 
     async def receive(self, connection: Connection) -> None:
         """Wait for the next message, and feed it or the end."""
-        text: object = await self._receive()
+        text: object = await _heeded(self._receive())
         if text is not None and not isinstance(text, str | bytes):
             raise TypeError(f"a channel's messages are str or bytes, not {type(text).__name__}")
         connection.receive_message(text, self._clock())
@@ -109,7 +109,7 @@ class _Adapter:
         """Send every message that the engine has."""
         while (message := connection.next_message()) is not None:
             connection.set_unwritten(len(message.text))
-            await self._send(message.text.decode())
+            await _heeded(self._send(message.text.decode()))
             connection.set_unwritten(0)
 
     def session_lost(self) -> None:
@@ -120,3 +120,16 @@ class _Adapter:
         if self._close is not None:
             close, self._close = self._close, None
             await close()
+
+
+async def _heeded(call: Awaitable[Any]) -> Any:
+    """Await a call of the program, and then heed a cancellation that it swallowed or answered with another error.
+
+    asyncio cancels once: a session that went on would never end.
+    """
+    try:
+        return await call
+    finally:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any, Final
 
 __all__ = ["SocketStream"]
 
 READ_AHEAD: Final = 131_072
 """Bytes in the buffer beyond which the socket is not read."""
+
+
+WRITE_AHEAD: Final = 16384
+"""Bytes that the system takes beyond what it has sent, of a TCP connection. By default it would take megabytes, and a
+message written later, such as a cancellation, would wait behind them. Trio sets the same."""
+
+_NOT_SENT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
 class SocketStream(asyncio.Protocol):
@@ -73,6 +82,7 @@ class SocketStream(asyncio.Protocol):
     async def send_eof(self) -> None:
         """End the output, when the system has taken all of it. Under TLS, only wait: the input would end too."""
         await self._drain()
+        self._check_open()  # uvloop takes a transport that was aborted for a bug of ours
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
@@ -135,6 +145,9 @@ class SocketStream(asyncio.Protocol):
         """Store the transport."""
         self._transport = transport
         self._limit_buffer()
+        if _NOT_SENT is not None:
+            with suppress(OSError):  # a Unix socket has no such option
+                self.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _NOT_SENT, WRITE_AHEAD)
 
     def data_received(self, data: bytes) -> None:
         """Store received bytes."""

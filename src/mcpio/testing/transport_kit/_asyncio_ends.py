@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
+from mcpio._drivers import report
 from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.asyncio import open_channel, open_streams, serve, serve_channel
@@ -93,7 +94,7 @@ class _Gate:
         """Resume readers."""
         self._opened.set()
 
-    async def through(self, call: Awaitable[T]) -> T:
+    async def through(self, call: Coroutine[Any, Any, T]) -> T:
         """Await a call that reads, before and after which the gate must be open."""
         await self._opened.wait()
         found = await watched(call)
@@ -103,8 +104,8 @@ class _Gate:
 
 
 @types.coroutine
-def watched(call: Awaitable[T]) -> Generator[Any, Any, T]:
-    """Await a call of the transport. Raises RuntimeError if the call ignores repeated cancellation."""
+def watched(call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await a call of the transport. A call that ignores repeated cancellation is given up, and reported."""
     steps: Any = call.__await__()
     task, cancelled, again = asyncio.current_task(), 0, None
     try:
@@ -115,9 +116,9 @@ def watched(call: Awaitable[T]) -> Generator[Any, Any, T]:
             except asyncio.CancelledError as error:
                 cancelled += 1
                 if cancelled > MOST_CANCELLATIONS:
-                    raise RuntimeError(
-                        "the transport ignores cancellation: let asyncio.CancelledError propagate"
-                    ) from error
+                    report("the transport failed: it ignores cancellation: let asyncio.CancelledError propagate", None)
+                    call.close()
+                    raise
                 if task is not None:
                     # asyncio cancels once. A transport that is still there after a while is asked again.
                     again = asyncio.get_running_loop().call_later(PERSISTENCE, task.cancel)
@@ -130,6 +131,10 @@ def watched(call: Awaitable[T]) -> Generator[Any, Any, T]:
     finally:
         if again is not None:
             again.cancel()
+
+
+async def _awaited(call: Awaitable[T]) -> T:
+    return await call
 
 
 class _GatedReader(asyncio.StreamReader):
@@ -164,8 +169,8 @@ class GatedChannel(_Gate):
 
     async def receive(self) -> str | bytes | None:
         """Receive when the gate is open."""
-        return await self.through(self._receive())
+        return await self.through(_awaited(self._receive()))
 
     async def send(self, text: str) -> None:
         """Send a message."""
-        await watched(self._send(text))
+        await watched(_awaited(self._send(text)))

@@ -45,6 +45,9 @@ class KitLoop(Protocol):
     def manners(self) -> str:
         """What a transport raises there when it does not work, and when it is cancelled."""
 
+    def prepare(self) -> None:
+        """Open what the event loop keeps for the whole process, so that no check takes it for a leak."""
+
     def run(self, main: Main, report: Callable[[str], None], *, virtual_time: bool) -> None:
         """Run a function to its end. ``report`` takes what only the event loop hears of."""
 
@@ -75,6 +78,9 @@ class _OnTrio:
         "trio.BrokenResourceError, trio.ClosedResourceError or OSError when a connection does not work, "
         "trio.Cancelled when it is cancelled"
     )
+
+    def prepare(self) -> None:
+        pass
 
     def run(self, main: Main, report: Callable[[str], None], *, virtual_time: bool) -> None:
         trio.run(main, clock=_jumping_clock() if virtual_time else None)
@@ -124,6 +130,11 @@ class _OnAsyncio:
 
     def __init__(self, find_factory: Callable[[], Callable[[], asyncio.AbstractEventLoop] | None]) -> None:
         self._find_factory = find_factory
+
+    def prepare(self) -> None:
+        factory = self._find_factory()
+        if factory is not None:
+            factory().close()
 
     def run(self, main: Main, report: Callable[[str], None], *, virtual_time: bool) -> None:
         if virtual_time:

@@ -24,6 +24,8 @@ CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
 """All checks, the basic ones first."""
 
 OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
+SOON: Final = 0.2
+"""Seconds for a thread that is about to end, as those are with which asyncio waits for child processes."""
 SLOWNESS: Final = "held up everything else"
 """Part of mcpio's warning about a slow handler, which a busy machine can cause."""
 FAULTS: Final = ("the transport failed", "closing the transport failed", "cleaning up after a session failed")
@@ -49,15 +51,17 @@ def run_check(check: Check, harness: Harness) -> None:
 
     Must not be called within an event loop.
     """
+    loop = LOOPS[harness.loop]
+    loop.prepare()
     files, threads = _open_files(), _threads()
     with _reports() as reports:
         run: list[CheckRun] = []
         main = partial(_run_in_loop, check, harness, reports, run)
-        LOOPS[harness.loop].run(main, reports.append, virtual_time=harness.virtual_time)
+        loop.run(main, reports.append, virtual_time=harness.virtual_time)
     fault = partial(run[0].fault, "nothing to be left behind when everything is closed")
     if left := _left_open(files):
         raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
-    if alive := _threads() - threads:
+    if alive := _left_running(threads):
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
     if held := run[0].server.ledger.total:
         raise fault(f"the server still counts {held} bytes as held for clients")
@@ -154,6 +158,14 @@ def _left_open(before: dict[int, str]) -> list[str]:
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
     return more()
+
+
+def _left_running(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Return the threads that were not running before, and that do not end soon."""
+    more = _threads() - before
+    for thread in more:
+        thread.join(SOON)
+    return [thread for thread in more if thread.is_alive()]
 
 
 def _threads() -> set[threading.Thread]:
