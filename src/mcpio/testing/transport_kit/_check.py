@@ -98,6 +98,7 @@ class CheckRun:
     def __init__(self, check: Check, harness: Harness, reports: list[str], group: Group) -> None:
         self.harness = harness
         self.loop: KitLoop = current_loop()
+        """The event loop that runs the check."""
         self.reports = reports
         """Warnings and errors that mcpio logged."""
         self.seen: Seen = Seen()
