@@ -1,17 +1,36 @@
-"""An HTTP server that a test plays by hand, over memory streams: every byte of what it sends is the test's."""
+"""An HTTP server that a test plays by hand, over memory streams: every byte of what it sends is the test's.
+
+``serve_site`` plays it on each event loop, in virtual time; ``RawSite`` alone is for Trio.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import pytest
 import trio
 import trio.testing
+from eachloop import EachLoop, Here, each_virtual_loop
 
-__all__ = ["RawRequest", "RawSite", "Wire", "json_response", "result_of", "serve_listeners"]
+from mcpio._drivers.event_loop import EventLoop
+from mcpio.asyncio._event_loop import Signal
+from mcpio.trio._event_loop import TrioEventLoop
+
+__all__ = [
+    "RawRequest",
+    "RawSite",
+    "ServeSite",
+    "Site",
+    "Wire",
+    "each_virtual_loop",
+    "json_response",
+    "result_of",
+    "serve_site",
+]
 
 
 @attrs.frozen
@@ -36,14 +55,15 @@ class RawRequest:
 class Wire:
     """The server's end of one connection."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: Any, loop: EventLoop) -> None:
         self.stream = stream
+        self._loop = loop
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
     async def close(self) -> None:
-        await trio.aclose_forcefully(self.stream)
+        await self._loop.abort(self.stream)
 
 
 PLAIN = {
@@ -63,23 +83,34 @@ class RawSite:
         self.wires: list[Wire] = []
         self.session = session
         self.handler = handler or self.answer
+        self.dial: Callable[[str, int], Awaitable[Any]] = self.open
+        """What connects clients to it, where it is installed."""
         self._nursery = nursery
+        self._loop: EventLoop = TrioEventLoop()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> RawSite:
         """Be what every connection leads to."""
-        monkeypatch.setattr(trio, "open_tcp_stream", self.open)
+
+        async def open_stream(_: EventLoop, host: str, port: int, *more: object) -> Any:
+            return await self.dial(host, port)
+
+        monkeypatch.setattr(type(self._loop), "open_stream", open_stream)
         return self
 
-    async def open(self, host: str, port: int) -> trio.abc.Stream:
-        await trio.lowlevel.checkpoint()
+    async def open(self, host: str, port: int) -> Any:
+        await self._loop.checkpoint()
         self.opened.append((host, port))
-        ours, theirs = trio.testing.memory_stream_pair()
+        ours, theirs = self.memory_streams()
         self._nursery.start_soon(self.serve, theirs)
         return ours
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
+    def memory_streams(self) -> tuple[Any, Any]:
+        """Return two ends that are connected."""
+        return trio.testing.memory_stream_pair()
+
+    async def serve(self, stream: Any) -> None:
         """Serve one connection."""
-        wire = Wire(stream)
+        wire = Wire(stream, self._loop)
         self.wires.append(wire)
         number = len(self.wires)
         buffer = b""
@@ -101,7 +132,7 @@ class RawSite:
                 request = RawRequest(number, method, target, headers, body)
                 self.requests.append(request)
                 await self.handler(request, wire)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+            except self._loop.broken:
                 return
 
     async def answer(self, request: RawRequest, wire: Wire) -> None:
@@ -126,27 +157,99 @@ class RawSite:
         return [request.rpc_method or request.method for request in self.requests]
 
 
-def serve_listeners(
-    monkeypatch: pytest.MonkeyPatch,
-    play: Callable[[RawSite], Awaitable[None]],
-    handler: Callable[[RawSite, RawRequest, Wire], Awaitable[None]] | None = None,
-    session: str | None = None,
-) -> RawSite:
-    """Play a server until ``play`` returns. Time passes by itself where nothing else happens."""
-    sites: list[RawSite] = []
+class Site(RawSite, Here):
+    """The same on any event loop, with what a test needs of that loop."""
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            site = RawSite(nursery, session=session).install(monkeypatch)
+    def __init__(self, here: Here, session: str | None) -> None:
+        vars(self).update(vars(here))
+        super().__init__(self, session=session)  # type: ignore[arg-type]  # it starts tasks as a nursery does
+        self._loop = here.loop
+
+    def start_soon(self, call: Callable[..., Any], *args: Any) -> None:
+        self.runtime.spawn(call(*args))
+
+    def memory_streams(self) -> tuple[Any, Any]:
+        if self.is_trio:
+            return super().memory_streams()
+        there, back = _Pipe(), _Pipe()
+        return _MemoryStream(there, back), _MemoryStream(back, there)
+
+
+class _Pipe:
+    """One direction between two ends on asyncio."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_ended = self.is_closed = False
+        self.moved = Signal()
+
+
+class _MemoryStream:
+    """One end of two that are connected, on asyncio."""
+
+    is_readable = False
+
+    def __init__(self, out: _Pipe, back: _Pipe) -> None:
+        self._out, self._back = out, back
+        self._is_closed = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await asyncio.sleep(0)
+        while not (self._back.data or self._back.is_ended or self._is_closed):
+            await self._back.moved.wait()
+        if self._is_closed:
+            raise ConnectionAbortedError("this end is closed")
+        data = bytes(self._back.data[:max_bytes])
+        del self._back.data[:max_bytes]
+        return data
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        await asyncio.sleep(0)
+        if self._is_closed or self._out.is_closed:
+            raise BrokenPipeError("an end is closed")
+        self._out.data += data
+        self._out.moved.set()
+
+    async def send_eof(self) -> None:
+        self._out.is_ended = True
+        self._out.moved.set()
+
+    async def aclose(self) -> None:
+        self._is_closed = self._out.is_ended = self._back.is_closed = True
+        self._out.moved.set()
+        self._back.moved.set()
+        await asyncio.sleep(0)
+
+    abort = aclose
+
+
+class ServeSite(Protocol):
+    def __call__(
+        self,
+        play: Callable[[Site], Awaitable[None]],
+        handler: Callable[[Site, RawRequest, Wire], Awaitable[None]] | None = None,
+        session: str | None = None,
+    ) -> Site:
+        """Play a server until ``play`` returns. Time passes by itself where nothing else happens."""
+
+
+@pytest.fixture
+def serve_site(each_virtual_loop: EachLoop, monkeypatch: pytest.MonkeyPatch) -> ServeSite:
+    def serve(play: Any, handler: Any = None, session: str | None = None) -> Site:
+        sites: list[Site] = []
+
+        async def main(here: Here) -> None:
+            site = Site(here, session)
             sites.append(site)
+            site.install(monkeypatch)
             if handler is not None:
                 site.handler = lambda request, wire: handler(site, request, wire)
-            with trio.fail_after(1000):
-                await play(site)
-            nursery.cancel_scope.cancel()
+            await play(site)
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0), strict_exception_groups=True)
-    return sites[0]
+        each_virtual_loop.run(main, virtual=True)
+        return sites[0]
+
+    return serve
 
 
 def result_of(request: RawRequest, result: Any) -> Any:

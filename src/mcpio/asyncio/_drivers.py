@@ -211,8 +211,11 @@ class AsyncioClientContext(ClientContext, Generic[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client, and wait until all its tasks have ended."""
+        """Close the client, and wait until all its tasks have ended. In a cancelled block, they are cancelled too."""
         self._client.close()
+        if isinstance(error, asyncio.CancelledError):
+            # As in a cancelled nursery: a server that has vanished is not waited for.
+            self._task.cancel()
         await settled(self._task)
         self._is_open = False
         if error is None and not self._task.cancelled():

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import trio
-import trio.testing
-from rawsite import RawRequest, RawSite, Wire, json_response, serve_listeners
+from rawsite import RawRequest, ServeSite, Site, Wire, json_response
 
 from mcpio.backoff import Backoff
 from mcpio.errors import (
@@ -15,7 +13,6 @@ from mcpio.errors import (
     NoBackChannel,
 )
 from mcpio.http.client.options import HttpClientOptions
-from mcpio.trio import open_http
 from mcpio.types import SubscribeRequest, UnsubscribeRequest
 
 URL = "http://example.com/mcp"
@@ -28,13 +25,13 @@ def forgetful(times: int) -> Any:
     """Return a handler that does not know the session of the first calls of a tool."""
     left = [times]
 
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call" and left[0]:
             left[0] -= 1
             site.session = f"s-{left[0]}"
             await wire.send(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
         elif request.rpc_method == "initialize" and "mcp-session-id" not in request.headers and len(site.requests) > 1:
-            await trio.sleep(5)
+            await site.sleep(5)
             await site.answer(request, wire)
         else:
             await site.answer(request, wire)
@@ -43,28 +40,26 @@ def forgetful(times: int) -> Any:
 
 
 @pytest.mark.req("SESS-06")
-def test_lost_session_is_reopened_in_the_same_client(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lost_session_is_reopened_in_the_same_client(serve_site: ServeSite, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[float] = []
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL, on_session_lost=lambda: lost.append(trio.current_time()), era="handshake") as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, on_session_lost=lambda: lost.append(site.now()), era="handshake") as client:
             await client.subscribe_resource("a://b")
             await client.subscribe_resource("c://d")
             await client.unsubscribe_resource("c://d")
             await client.set_log_level("error")
             await client.tool("x")
-            began = trio.current_time()
+            began = site.now()
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             # It waits for the new session.
             assert (await client.call_tool("x")).text == "done"
-            assert trio.current_time() - began == pytest.approx(5)
+            assert site.now() - began == pytest.approx(5)
             await client.tool("x")
             assert client.server.info.name == "s"
 
-    site = serve_listeners(monkeypatch, play, forgetful(1), "old")
+    site = serve_site(play, forgetful(1), "old")
     assert len(lost) == 1
     second = site.methods().index("initialize", 1)
     assert sorted(site.methods()[second + 1 :]) == sorted(
@@ -83,58 +78,58 @@ def test_lost_session_is_reopened_in_the_same_client(
 
 
 @pytest.mark.req("SESS-06")
-def test_safe_requests_are_repeated_in_the_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(site: RawSite) -> None:
-        async with open_http(URL, retry=Backoff(also=(ConnectionLost,))) as client:
+def test_safe_requests_are_repeated_in_the_new_session(serve_site: ServeSite) -> None:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, retry=Backoff(also=(ConnectionLost,))) as client:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             assert (await client.call_tool("x", retry=True)).text == "done"
 
-    assert serve_listeners(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
+    assert serve_site(play, forgetful(2), "old").methods().count("initialize") == 3
 
 
-def test_unreopened_session_is_only_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreopened_session_is_only_reported(serve_site: ServeSite, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[int] = []
 
-    async def play(site: RawSite) -> None:
+    async def play(site: Site) -> None:
         options = HttpClientOptions(reinitialize=False)
-        async with open_http(URL, http=options, on_session_lost=lambda: lost.append(1)) as client:
+        async with site.open_http(URL, http=options, on_session_lost=lambda: lost.append(1)) as client:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             with pytest.raises(NoBackChannel):
                 await client.call_tool("x")
 
-    serve_listeners(monkeypatch, play, forgetful(1), "old")
+    serve_site(play, forgetful(1), "old")
     assert lost == [1]
 
 
-def test_refused_new_session_ends_the_client(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_refused_new_session_ends_the_client(serve_site: ServeSite, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await wire.send(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
         elif request.rpc_method == "initialize" and len(site.requests) > 1:
-            await trio.sleep(1)
+            await site.sleep(1)
             await wire.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
         else:
             await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL, era="handshake") as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             with pytest.raises(NoBackChannel):
                 await client.call_tool("x")
 
-    serve_listeners(monkeypatch, play, handler, "old")
+    serve_site(play, handler, "old")
     assert "cannot be opened anew" in caplog.text
 
 
 def test_failing_callback_and_refused_session_are_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve_site: ServeSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     forget = forgetful(1)
 
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "resources/subscribe" and request.headers["mcp-session-id"] != "old":
             error = {"jsonrpc": "2.0", "id": request.json["id"], "error": {"code": -5, "message": "no more"}}
             await wire.send(json_response(error))
@@ -144,15 +139,15 @@ def test_failing_callback_and_refused_session_are_reported(
     def fail() -> None:
         raise ZeroDivisionError
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL, on_session_lost=fail) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, on_session_lost=fail) as client:
             await client.request(SubscribeRequest("a://b"))
             await client.request(UnsubscribeRequest("never"))
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             await client.ping()
-            await trio.sleep(1)
+            await site.sleep(1)
 
-    serve_listeners(monkeypatch, play, handler, "old")
+    serve_site(play, handler, "old")
     assert "the callback for a lost session failed" in caplog.text
     assert "what it was asked for" in caplog.text

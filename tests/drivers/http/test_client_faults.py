@@ -6,11 +6,11 @@ import socket
 from typing import Any
 
 import pytest
-import trio
-import trio.testing
-from rawsite import RawRequest, RawSite, Wire, json_response, result_of, serve_listeners
+from eachloop import EachLoop, Here
+from rawsite import RawRequest, ServeSite, Site, Wire, json_response, result_of
 
 from mcpio import Client
+from mcpio.asyncio import HttpClientTimeouts
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
@@ -19,7 +19,6 @@ from mcpio.errors import (
     RequestTimeout,
     UnexpectedResponse,
 )
-from mcpio.trio import HttpClientTimeouts, open_http
 
 URL = "http://example.com/mcp"
 
@@ -30,7 +29,7 @@ URL = "http://example.com/mcp"
 def answering(method: str, data: bytes) -> Any:
     """Return a handler that answers a method with bytes, and closes."""
 
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == method:
             if data:
                 await wire.send(data)
@@ -64,43 +63,43 @@ FAULTS = [
 
 @pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
 def test_each_server_fault_is_one_typed_error(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
+    serve_site: ServeSite, data: bytes, kind: type[Exception], said: str
 ) -> None:
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             with pytest.raises(kind, match=said):
                 await client.call_tool("x")
             # It costs that request alone.
             await client.ping()
 
-    serve_listeners(monkeypatch, play, answering("tools/call", data))
+    serve_site(play, answering("tools/call", data))
 
 
 @pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
 def test_each_fault_in_the_handshake_is_connect_failed(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
+    serve_site: ServeSite, data: bytes, kind: type[Exception], said: str
 ) -> None:
-    async def play(site: RawSite) -> None:
+    async def play(site: Site) -> None:
         with pytest.raises(ConnectFailed, match=said) as caught:
-            async with open_http(URL):
+            async with site.open_http(URL):
                 pass
         assert type(caught.value.__cause__) is kind
 
-    serve_listeners(monkeypatch, play, answering("initialize", data))
+    serve_site(play, answering("initialize", data))
 
 
-def test_closed_port_is_connect_failed() -> None:
-    async def main() -> None:
+def test_closed_port_is_connect_failed(each_loop: EachLoop) -> None:
+    async def main(site: Here) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
             with pytest.raises(ConnectFailed, match=f"cannot connect to 127.0.0.1:{port}: .*refused") as caught:
-                async with open_http(f"http://127.0.0.1:{port}/mcp"):
+                async with site.open_http(f"http://127.0.0.1:{port}/mcp"):
                     pass
         assert isinstance(caught.value.__cause__, ConnectFailed)
         assert isinstance(caught.value.__cause__.__cause__, OSError)
 
-    trio.run(main)
+    each_loop.run(main)
 
 
 @pytest.mark.parametrize(
@@ -108,121 +107,122 @@ def test_closed_port_is_connect_failed() -> None:
     [
         (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (UnicodeError("label too long"), "label too long"),
-        (trio.BrokenResourceError(), "BrokenResourceError"),
+        (ConnectionResetError(), "ConnectionResetError"),
     ],
 )
-def test_unknown_host_is_connect_failed(monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str) -> None:
+def test_unknown_host_is_connect_failed(serve_site: ServeSite, fault: Exception, said: str) -> None:
     async def fail(*_: object) -> None:
         raise fault
 
-    async def main() -> None:
-        monkeypatch.setattr(trio, "open_tcp_stream", fail)
+    async def play(site: Site) -> None:
+        site.dial = fail
         with pytest.raises(ConnectFailed, match=f"cannot connect to example.com: .*{said}"):
-            async with open_http(URL):
+            async with site.open_http(URL):
                 pass
 
-    trio.run(main)
+    serve_site(play)
 
 
 def test_unexpected_failure_of_one_exchange_spares_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve_site: ServeSite, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client, trio.open_nursery() as nursery:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client, site.tasks() as tasks:
 
             async def fail(*_: object) -> None:
                 raise ZeroDivisionError("a bug of a library")
 
-            nursery.start_soon(client.call_tool, "x")
-            await trio.testing.wait_all_tasks_blocked()
-            monkeypatch.setattr(trio, "open_tcp_stream", fail)
-            async with trio.open_nursery() as others:
+            tasks.spawn(client.call_tool("x"))
+            await site.settle()
+            site.dial = fail
+            async with site.tasks() as others:
                 for _ in range(3):
-                    others.start_soon(failing, client)
-            monkeypatch.setattr(trio, "open_tcp_stream", site.open)
+                    others.spawn(failing(client))
+            site.dial = site.open
             await client.ping()
-            released.set()
+            released.append(True)
 
     async def failing(client: Client) -> None:
         with pytest.raises(ConnectionLost, match="a bug of a library"):
             await client.call_tool("y")
 
-    released = trio.Event()
+    released: list[bool] = []
 
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
-            await released.wait()
+            while not released:
+                await site.sleep(1)
         await site.answer(request, wire)
 
-    serve_listeners(monkeypatch, play, handler)
+    serve_site(play, handler)
     assert {record.getMessage() for record in caplog.records} == {"an HTTP exchange failed"}
 
 
-def test_several_failed_addresses_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_failed_addresses_are_named_in_one_line(serve_site: ServeSite) -> None:
     async def fail(*_: object) -> None:
         raise OSError("all attempts failed") from ExceptionGroup("x", [OSError("refused"), OSError("unreachable")])
 
-    async def main() -> None:
-        monkeypatch.setattr(trio, "open_tcp_stream", fail)
+    async def play(site: Site) -> None:
+        site.dial = fail
         with pytest.raises(ConnectFailed, match="refused; unreachable"):
-            async with open_http(URL):
+            async with site.open_http(URL):
                 pass
 
-    trio.run(main)
+    serve_site(play)
 
 
-def test_silent_host_times_out_while_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(*_: object) -> None:
-        await trio.sleep_forever()
+def test_silent_host_times_out_while_connecting(serve_site: ServeSite) -> None:
+    async def play(site: Site) -> None:
+        async def hang(*_: object) -> None:
+            await site.forever()
 
-    async def main() -> None:
-        monkeypatch.setattr(trio, "open_tcp_stream", hang)
+        site.dial = hang
         with pytest.raises(ConnectFailed, match=r"cannot connect to example\.com within 10 s"):
-            async with open_http(URL):
+            async with site.open_http(URL):
                 pass
         timeouts = HttpClientTimeouts(connect=None)
         with pytest.raises(ConnectFailed, match="no answer within 30 s"):
-            async with open_http(URL, timeouts=timeouts):
+            async with site.open_http(URL, timeouts=timeouts):
                 pass
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    serve_site(play)
 
 
 @pytest.mark.parametrize("where", ["head", "idle"])
-def test_head_timeout_may_precede_the_request_timeout(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_head_timeout_may_precede_the_request_timeout(serve_site: ServeSite, where: str) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             if where == "idle":
                 await wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-            await trio.sleep_forever()
+            await site.forever()
         await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL, timeouts=HttpClientTimeouts(head=3, idle=7)) as client:
-            began = trio.current_time()
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, timeouts=HttpClientTimeouts(head=3, idle=7)) as client:
+            began = site.now()
             with pytest.raises(ConnectionLost, match="the server sent nothing for"):
                 await client.call_tool("x")
-            assert trio.current_time() - began == pytest.approx(3 if where == "head" else 7)
+            assert site.now() - began == pytest.approx(3 if where == "head" else 7)
             with pytest.raises(RequestTimeout):
                 await client.call_tool("x", timeout=1)
 
-    serve_listeners(monkeypatch, play, handler)
+    serve_site(play, handler)
 
 
-def test_informational_responses_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_informational_responses_are_skipped(serve_site: ServeSite) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
         await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             await client.ping()
 
-    serve_listeners(monkeypatch, play, handler)
+    serve_site(play, handler)
 
 
-def test_bodies_of_any_framing_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_bodies_of_any_framing_are_read(serve_site: ServeSite) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method != "tools/call":
             await site.answer(request, wire)
             return
@@ -237,47 +237,47 @@ def test_bodies_of_any_framing_are_read(monkeypatch: pytest.MonkeyPatch) -> None
         if not chunked:
             await wire.close()
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             for _ in range(3):
                 assert (await client.call_tool("x")).text == "bit by bit"
 
-    serve_listeners(monkeypatch, play, handler)
+    serve_site(play, handler)
 
 
 # Connections that end on their own
 
 
-def test_connection_closed_by_the_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+def test_connection_closed_by_the_server_is_replaced(serve_site: ServeSite) -> None:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             for _ in range(3):
                 for wire in site.wires:
                     await wire.close()
                 assert (await client.call_tool("x")).text == "done"
 
-    assert len(serve_listeners(monkeypatch, play).opened) == 4
+    assert len(serve_site(play).opened) == 4
 
 
-def test_safe_request_is_repeated_after_its_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_safe_request_is_repeated_after_its_connection_ends(serve_site: ServeSite) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if (request.method == "DELETE" and site.methods().count("DELETE") == 1) or request.rpc_method == "tools/call":
             await wire.close()
         else:
             await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             # It may have been done: nobody knows.
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
             await client.ping()
 
-    assert serve_listeners(monkeypatch, play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
+    assert serve_site(play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
 
 
-def test_connection_close_opens_a_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_connection_close_opens_a_second_connection(serve_site: ServeSite) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             done = result_of(request, {"content": []})
             await wire.send(json_response(done, "Connection: close"))
@@ -285,16 +285,16 @@ def test_connection_close_opens_a_second_connection(monkeypatch: pytest.MonkeyPa
         else:
             await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             for _ in range(3):
                 await client.call_tool("x")
 
-    assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
+    assert len(serve_site(play, handler).opened) == 3
 
 
-def test_bytes_after_a_response_do_not_answer_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+def test_bytes_after_a_response_do_not_answer_the_next_request(serve_site: ServeSite) -> None:
+    async def handler(site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             answer = result_of(request, {"content": []})
             guessed = result_of(request, {"content": [{"type": "text", "text": "no"}]}) | {"id": answer["id"] + 1}
@@ -302,42 +302,40 @@ def test_bytes_after_a_response_do_not_answer_the_next_request(monkeypatch: pyte
         else:
             await site.answer(request, wire)
 
-    async def play(site: RawSite) -> None:
-        async with open_http(URL) as client:
+    async def play(site: Site) -> None:
+        async with site.open_http(URL) as client:
             for _ in range(3):
                 assert (await client.call_tool("x")).content == ()
 
-    assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
+    assert len(serve_site(play, handler).opened) == 3
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_early_answer_to_a_long_request_is_read(monkeypatch: pytest.MonkeyPatch, is_used: bool) -> None:
+def test_early_answer_to_a_long_request_is_read(serve_site: ServeSite, is_used: bool) -> None:
     """It may close while a long body is still on its way; what it said before is there to be read."""
     answers = [b"HTTP/1.1 413 Too Large\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nbig"]
 
-    async def play(site: RawSite) -> None:
-        async def open_deaf(host: str, port: int) -> trio.abc.Stream:
+    async def play(site: Site) -> None:
+        async def open_deaf(host: str, port: int) -> Any:
             stream = await site.open(host, port)
-            assert isinstance(stream, trio.StapledStream)
-            send_all = stream.send_stream.send_all
+            send_all = stream.send_all
 
             async def refuse(data: bytes | bytearray | memoryview) -> None:
                 if b"tools/call" not in bytes(data):
                     await send_all(data)
                     return
-                await trio.testing.wait_all_tasks_blocked()
+                await site.settle()
                 theirs = site.wires[-1].stream
-                assert isinstance(theirs, trio.StapledStream)
                 if answers:
                     await theirs.send_all(answers.pop())
                 await theirs.send_eof()
-                raise trio.BrokenResourceError("the server is gone")
+                raise site.loop.broken[0]("the server is gone")
 
-            monkeypatch.setattr(stream.send_stream, "send_all", refuse)
+            stream.send_all = refuse
             return stream
 
-        monkeypatch.setattr(trio, "open_tcp_stream", open_deaf)
-        async with open_http(URL) as client:
+        site.dial = open_deaf
+        async with site.open_http(URL) as client:
             if not is_used:
                 for wire in site.wires:
                     await wire.close()
@@ -346,4 +344,4 @@ def test_early_answer_to_a_long_request_is_read(monkeypatch: pytest.MonkeyPatch,
             with pytest.raises(ConnectionLost, match="the server is gone"):
                 await client.call_tool("x")
 
-    serve_listeners(monkeypatch, play)
+    serve_site(play)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import trio
-from rawsite import RawRequest, RawSite, Wire, result_of, serve_listeners
+from rawsite import RawRequest, ServeSite, Site, Wire, result_of
 
 from mcpio import Client, Limits, Options, RequestTimeout
 from mcpio._drivers import http_pool
-from mcpio.trio import open_http
 
 URL = "http://example.com/mcp"
 PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'
@@ -21,9 +19,9 @@ class Flooding:
     """Sends pings on the stream of each call, and then the result; takes the answers when it may."""
 
     def __init__(self) -> None:
-        self.takes = trio.Event()
+        self.takes = False
 
-    async def __call__(self, site: RawSite, request: RawRequest, wire: Wire) -> None:
+    async def __call__(self, site: Site, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
             for _ in range(PINGS // 50):
@@ -32,7 +30,8 @@ class Flooding:
             await wire.close()
             return
         if request.body and "method" not in request.json:
-            await self.takes.wait()
+            while not self.takes:
+                await site.sleep(1)
         await site.answer(request, wire)
 
 
@@ -40,22 +39,22 @@ def _heard(client: Client) -> int:
     return client.connection.stats.received_bytes
 
 
-def test_paused_stream_resumes_when_answers_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_stream_resumes_when_answers_are_taken(serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_pool, "RECEIVE_SIZE", 1000)
     flooding = Flooding()
 
-    async def play(site: RawSite) -> None:
+    async def play(site: Site) -> None:
         options = Options(limits=Limits(high_water=20_000))
-        async with open_http(URL, options=options) as client:
+        async with site.open_http(URL, options=options) as client:
             before = _heard(client)
             with pytest.raises(RequestTimeout):
                 await client.call_tool("x", timeout=5)
             assert 0 < _heard(client) - before < PINGS * 20
             # It costs nothing else.
             await client.ping()
-            flooding.takes.set()
+            flooding.takes = True
             before = _heard(client)
             await client.call_tool("x")
             assert _heard(client) - before > PINGS * 40
 
-    serve_listeners(monkeypatch, play, flooding)
+    serve_site(play, flooding)

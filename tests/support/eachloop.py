@@ -1,0 +1,147 @@
+"""The event loops that a driver runs on, for tests that say once what holds on each.
+
+A test takes the fixture ``each_loop``; it runs on Trio, on asyncio, and on uvloop where that is installed. Where time
+is virtual, there is no uvloop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+import streams
+import trio
+import trio.testing
+
+import mcpio.asyncio
+import mcpio.trio
+from mcpio._drivers.event_loop import CancelScope, EventLoop
+from mcpio.app.runtime import Runtime
+from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.trio._runtime import TrioRuntime
+
+__all__ = ["EachLoop", "Here", "each_loop", "each_virtual_loop"]
+
+
+class Here:
+    """The loop that a test runs on, under the names that both share."""
+
+    def __init__(self, drivers: ModuleType, loop: EventLoop, runtime: Any) -> None:
+        self.drivers: Any = drivers
+        """``mcpio.trio`` or ``mcpio.asyncio``."""
+        self.loop = loop
+        self.runtime: Runtime = runtime
+        self.now = loop.now
+        self.sleep: Callable[[float], Awaitable[None]] = runtime.sleep
+        self.scope: Callable[..., CancelScope] = loop.scope
+        self.event: Callable[[], Any] = loop.event
+        self.checkpoint = loop.checkpoint
+        self.is_trio = drivers is mcpio.trio
+
+    def tasks(self) -> AbstractAsyncContextManager[Any]:
+        """Return a block that waits for the tasks that its value spawns."""
+        return self.loop.group()
+
+    async def forever(self) -> None:
+        """Wait until cancelled."""
+        await self.loop.event().wait()
+
+    async def settle(self) -> None:
+        """Wait until nothing moves any more without time or input; in virtual time only."""
+        if self.is_trio:
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            await streams.settle()
+
+    @property
+    def open_http(self) -> Any:
+        return self.drivers.open_http
+
+    async def connect_http(self, url: str, **options: Any) -> Any:
+        """Connect a client that is tied to no block of the test's."""
+        if self.is_trio:
+            options["nursery"] = self.nursery
+        return await self.drivers.connect_http(url, **options)
+
+    nursery: trio.Nursery
+    """Trio's, for clients that are tied to no block."""
+
+
+Main = Callable[[Here], Awaitable[None]]
+
+
+@attrs.frozen
+class EachLoop:
+    """One of the loops, outside of it."""
+
+    name: str
+
+    @property
+    def drivers(self) -> Any:
+        return mcpio.trio if self.name == "trio" else mcpio.asyncio
+
+    @property
+    def kind(self) -> type[Any]:
+        """The class of the loop's ``Here.loop``."""
+        return TrioEventLoop if self.name == "trio" else AsyncioEventLoop
+
+    def run(self, main: Main, *, virtual: bool = False) -> None:
+        """Run a test, of 20 s at most, or, where the clock jumps, of 1000 s. Nothing of it may be left."""
+        if self.name == "trio":
+            clock = trio.testing.MockClock(autojump_threshold=0) if virtual else None
+            trio.run(self._on_trio, main, 1000 if virtual else 20, clock=clock, strict_exception_groups=True)
+        elif virtual:
+            streams.run(lambda: self._on_asyncio(main, 1000))
+        else:
+            streams.run_in_real_time(lambda: self._on_asyncio(main, 20))
+
+    async def _on_trio(self, main: Main, limit: float) -> None:
+        async with trio.open_nursery() as nursery:
+            here = Here(mcpio.trio, TrioEventLoop(), TrioRuntime(nursery))
+            here.nursery = nursery
+            with trio.fail_after(limit):
+                await main(here)
+            nursery.cancel_scope.cancel()
+
+    async def _on_asyncio(self, main: Main, limit: float) -> None:
+        tasks: list[Any] = []
+        async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
+            runtime = mcpio.asyncio.AsyncioRuntime(_Remembering(group, tasks))  # type: ignore[arg-type]  # it is like one
+            await main(Here(mcpio.asyncio, AsyncioEventLoop(), runtime))
+            for task in tasks:
+                task.cancel()
+
+
+class _Remembering:
+    """A task group that remembers its tasks, to cancel them."""
+
+    def __init__(self, group: asyncio.TaskGroup, tasks: list[Any]) -> None:
+        self._group, self._tasks = group, tasks
+
+    def create_task(self, coroutine: Any) -> Any:
+        self._tasks.append(self._group.create_task(coroutine))
+        return self._tasks[-1]
+
+
+UVLOOP = pytest.param("uvloop", marks=pytest.mark.needs("uvloop"))
+
+
+@pytest.fixture(params=["trio", "asyncio", UVLOOP])
+def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> EachLoop:
+    """Every event loop, for tests over sockets, processes and threads."""
+    if request.param == "uvloop":
+        monkeypatch.setattr(streams, "new_event_loop", importlib.import_module("uvloop").new_event_loop)
+    return EachLoop(request.param)
+
+
+@pytest.fixture(params=["trio", "asyncio"])
+def each_virtual_loop(request: pytest.FixtureRequest) -> EachLoop:
+    """Every event loop whose clock can jump."""
+    return EachLoop(request.param)
