@@ -123,6 +123,7 @@ class Actor(ABC):
         self._over = event()
         self._is_marked = False
         self._is_fresh = True
+        self._is_paused = False
         self._has_more = False
         self._unwritable: Exception | None = None
         self._end_timeout = end_timeout
@@ -204,7 +205,7 @@ class Actor(ABC):
         self._is_marked = self._has_more
         if self._has_more:
             self._due.set()
-        elif connection.wants_read:
+        elif self._is_paused and connection.wants_read:
             self._may_read.set()
         if adapter.unsent or (had_output and connection.wants_write):
             self._may_write.set()
@@ -232,7 +233,9 @@ class Actor(ABC):
         while True:
             # Input is acted on before more is read: what a session holds is bounded by one read.
             while self._has_more or not connection.wants_read:
+                self._is_paused = True
                 await self._may_read.wait()
+            self._is_paused = False
             try:
                 await self._adapter.receive(connection)
             except Exception as error:

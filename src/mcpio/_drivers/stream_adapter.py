@@ -49,7 +49,6 @@ class StreamAdapter:
         """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
         if self._send_nowait is not None and not (self._sending or self._rest or self._ends):
             self._pull(connection)
-            self._try_to_send()
             connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
@@ -58,7 +57,6 @@ class StreamAdapter:
         try:
             if not self.unsent:
                 self._pull(connection)
-                self._try_to_send()
             connection.set_unwritten(len(self._rest))
             if self._rest:
                 await self.stream.send_all(self._rest)
@@ -79,13 +77,12 @@ class StreamAdapter:
         await self.stream.aclose()
 
     def _pull(self, connection: Connection) -> None:
+        """Pull output, and write what finds room."""
         chunks = connection.data_to_send()
         self._ends = bool(chunks) and chunks[-1] is None
-        self._rest = b"".join(filter(None, chunks))
-
-    def _try_to_send(self) -> None:
-        if self._rest and self._send_nowait is not None:
+        self._rest = rest = b"".join(filter(None, chunks))
+        if rest and self._send_nowait is not None:
             try:
-                self._rest = self._rest[self._send_nowait(self._rest) :]
+                self._rest = rest[self._send_nowait(rest) :]
             except Exception:
                 return  # The writer will meet the same error, and reports it.

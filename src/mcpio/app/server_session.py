@@ -384,7 +384,7 @@ class ServerDriving(SessionDriving):
         if session._room is not None:
             self.note_room()
         # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
-        size = 0 if session.connection.closed else session.connection.held.total
+        size = session.connection.held.total if session.ended is None else 0
         session.server.ledger.settle(session, size, ServerSession._end_overloaded)
 
     def has_elicitation(self, id: str) -> bool:

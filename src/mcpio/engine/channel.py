@@ -169,8 +169,8 @@ class Channel:
     def has_room(self) -> bool:
         """Whether more output may be made."""
         held, limits = self.held, self.limits
-        room_for_all = self.outbox.size + held.unwritten + held.own <= limits.peer_bytes // 2
-        return room_for_all and self.waiting_to_ask() <= limits.queued_bytes // 2
+        outbox, rest = self.outbox, held.unwritten + held.own
+        return outbox.size + rest <= limits.peer_bytes // 2 and outbox.own_bytes + rest <= limits.queued_bytes // 2
 
     def is_overflowing(self) -> bool:
         """Return whether too much output waits for the connection to stay open; may start the stall timer.

@@ -216,7 +216,12 @@ class PollReader:
                 if self._ends:
                     await trio.lowlevel.checkpoint()
                     return b""
-                await self._wait_readable()
+                try:
+                    await trio.lowlevel.wait_readable(self._fd)
+                except trio.ClosedResourceError:
+                    # ``end_when_empty`` ends the wait in the same way as ``close``.
+                    if not self._ends:
+                        raise
                 data = self._try_read(size)
             # After a read that was not filled, there is most often nothing more: wait before the next one.
             self._drained = self._pollable and len(data) < size and not self._ends
@@ -239,14 +244,6 @@ class PollReader:
         self._ends, self._drained = True, False
         if self._fd != -1:
             trio.lowlevel.notify_closing(self._fd)
-
-    async def _wait_readable(self) -> None:
-        """Wait until input is waiting, or until ``end_when_empty``."""
-        try:
-            await trio.lowlevel.wait_readable(self._fd)
-        except trio.ClosedResourceError:
-            if not self._ends:
-                raise
 
     def _try_read(self, size: int) -> bytes | None:
         try:
