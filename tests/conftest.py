@@ -41,7 +41,6 @@ class Needs(NamedTuple):
 
 
 LONG = (
-    "asyncio/test_stdio.py",
     "cli/demo/test_demo.py",
     "cli/test_addresses.py",
     "cli/test_answers.py",
@@ -50,6 +49,7 @@ LONG = (
     "cli/test_processes.py",
     "cli/test_reloading.py",
     "cli/test_websocket.py",
+    "drivers/stdio/test_restarting.py",
     "drivers/test_preloading.py",
     "engine/test_size.py",
     "framing/test_json_backends.py",
@@ -64,7 +64,6 @@ LONG = (
     "trio/http/test_server_processes.py",
     "trio/net/test_failing_connections.py",
     "trio/stdio/test_process.py",
-    "trio/stdio/test_restarting.py",
     "trio/test_signals.py",
 )
 """Files that take seconds: many processes, real signals, large numbers. A run leaves them out unless

@@ -27,7 +27,7 @@ from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import TrioRuntime
 
-__all__ = ["EachLoop", "Here", "each_loop", "each_virtual_loop"]
+__all__ = ["UVLOOP", "EachLoop", "Here", "each_loop", "each_virtual_loop"]
 
 
 class Here:
@@ -69,6 +69,12 @@ class Here:
         if self.is_trio:
             options["nursery"] = self.nursery
         return await self.drivers.connect_http(url, **options)
+
+    async def connect_stdio(self, argv: Any, **options: Any) -> Any:
+        """The same, for a child process."""
+        if self.is_trio:
+            options["nursery"] = self.nursery
+        return await self.drivers.connect_stdio(argv, **options)
 
     nursery: trio.Nursery
     """Trio's, for clients that are tied to no block."""

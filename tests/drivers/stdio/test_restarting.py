@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
-from carriers import run
+from eachloop import EachLoop, Here
 
 from mcpio import ClientConnection, CloseReason, ConnectFailed, ConnectionLost, Implementation, NoBackChannel
 from mcpio.backoff import Backoff
 from mcpio.restarts import RestartPolicy
-from mcpio.trio import connect_stdio, open_stdio
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 
@@ -62,11 +60,11 @@ def pids(path: Path) -> list[int]:
 
 
 def test_dead_child_is_restarted_and_its_calls_fail_with_its_exit_status(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, each_loop: EachLoop
 ) -> None:
     losses: list[tuple[int | None, str]] = []
 
-    async def main() -> None:
+    async def main(here: Here) -> None:
         def on_lost() -> None:
             losses.append((client.child.returncode, client.child.stderr_tail))
 
@@ -77,10 +75,12 @@ def test_dead_child_is_restarted_and_its_calls_fail_with_its_exit_status(
                 await client.call_tool(name)
             caught.append(str(error.value))
 
-        async with open_stdio(program(tmp_path), restart=POLICY, on_session_lost=on_lost, stderr="capture") as client:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask, "waits")
-                nursery.start_soon(ask, "dies")
+        async with here.drivers.open_stdio(
+            program(tmp_path), restart=POLICY, on_session_lost=on_lost, stderr="capture"
+        ) as client:
+            async with here.tasks() as tasks:
+                tasks.spawn(ask("waits"))
+                tasks.spawn(ask("dies"))
             said = f"{sys.executable!r} exited with status 7; the end of its standard error:\nalas"
             assert all(text.startswith("tools/call: ") and text.endswith(said) for text in caught), caught
             found = await client.call_tool("who")
@@ -88,16 +88,16 @@ def test_dead_child_is_restarted_and_its_calls_fail_with_its_exit_status(
             assert pids(tmp_path)[1:] == [client.child.pid]
             assert client.child.returncode is None
 
-    run(main)
+    each_loop.run(main)
     assert losses == [(7, "alas\n")]
     assert "trying again" not in caplog.text
 
 
 def test_client_ends_with_the_reason_when_restarts_are_exhausted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, each_loop: EachLoop
 ) -> None:
-    async def main() -> None:
-        async with open_stdio(
+    async def main(here: Here) -> None:
+        async with here.drivers.open_stdio(
             program(tmp_path), restart=Backoff(base=0.01, tries=2), stderr="capture", era="handshake"
         ) as client:
             for _ in range(2):
@@ -114,20 +114,20 @@ def test_client_ends_with_the_reason_when_restarts_are_exhausted(
             with pytest.raises(NoBackChannel, match="exited with status 1; the end of its standard error:\nno more"):
                 await client.call_tool("who")
 
-    run(main)
+    each_loop.run(main)
     assert "exited with status 7; the end of its standard error:\nalas: trying again" in caplog.text
     assert len(pids(tmp_path)) == 3
 
 
-def test_a_limit_within_a_time_holds_though_each_child_worked(tmp_path: Path) -> None:
+def test_a_limit_within_a_time_holds_though_each_child_worked(tmp_path: Path, each_loop: EachLoop) -> None:
     policy = RestartPolicy(backoff=Backoff(base=0, tries=9), settled_after=0, most=0)
 
-    async def main() -> None:
-        async with open_stdio(program(tmp_path), restart=policy) as client:
+    async def main(here: Here) -> None:
+        async with here.drivers.open_stdio(program(tmp_path), restart=policy) as client:
             os.kill(client.child.pid, signal.SIGKILL)
             await client.driver.wait_closed()
 
-    run(main)
+    each_loop.run(main)
     assert len(pids(tmp_path)) == 1
 
 
@@ -159,59 +159,65 @@ def successors(path: Path, *lives: str) -> list[str]:
     return [sys.executable, "-c", SUCCESSORS, str(path / "lives"), *lives]
 
 
-def test_failure_of_the_first_child_is_not_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_of_the_first_child_is_not_retried(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, each_loop: EachLoop
+) -> None:
     losses: list[int] = []
 
-    async def main() -> None:
+    async def main(here: Here) -> None:
         argv = successors(tmp_path, "fails", "fails")
         for hears in (None, lambda: losses.append(1)):
             with pytest.raises(ConnectFailed, match="status 9"):
-                async with open_stdio(argv, restart=POLICY, on_session_lost=hears, stderr="discard", era="handshake"):
+                async with here.drivers.open_stdio(
+                    argv, restart=POLICY, on_session_lost=hears, stderr="discard", era="handshake"
+                ):
                     pass
 
-    run(main)
+    each_loop.run(main)
     assert (losses, caplog.text) == ([], "")
     assert len(pids(tmp_path)) == 2
 
 
-def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_path: Path) -> None:
-    async def main() -> None:
+def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_path: Path, each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
         argv = successors(tmp_path, "works", "refuses")
-        async with open_stdio(argv, restart=POLICY, stderr="discard", era="handshake") as client:
+        async with here.drivers.open_stdio(argv, restart=POLICY, stderr="discard", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             for _ in range(2):
                 with pytest.raises(NoBackChannel, match="could not be had: the handshake failed: not today"):
                     await client.ping()
 
-    run(main)
+    each_loop.run(main)
 
 
-def test_child_without_a_handshake_counts_as_a_failure(tmp_path: Path) -> None:
+def test_child_without_a_handshake_counts_as_a_failure(tmp_path: Path, each_loop: EachLoop) -> None:
     policy = RestartPolicy(backoff=Backoff(base=0, tries=2), settled_after=0)
 
-    async def main() -> None:
+    async def main(here: Here) -> None:
         argv = successors(tmp_path, "works", *["fails"] * 9)
-        async with open_stdio(argv, restart=policy, stderr="discard", era="handshake") as client:
+        async with here.drivers.open_stdio(argv, restart=policy, stderr="discard", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             with pytest.raises(NoBackChannel, match="status 9"):
                 await client.ping()
 
-    run(main)
+    each_loop.run(main)
     assert len(pids(tmp_path)) == 3
 
 
-def test_noise_of_one_child_is_not_attributed_to_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+def test_noise_of_one_child_is_not_attributed_to_the_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, each_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
         argv = successors(tmp_path, "works", "noise", "fails", "fails")
-        async with open_stdio(argv, restart=POLICY, stderr="capture", era="handshake") as client:
+        async with here.drivers.open_stdio(argv, restart=POLICY, stderr="capture", era="handshake") as client:
             with pytest.raises(ConnectionLost):
                 await client.ping()
             with pytest.raises(NoBackChannel):
                 await client.ping()
 
-    run(main)
+    each_loop.run(main)
     failures = [each.getMessage() for each in caplog.records if "no session" in each.getMessage()]
     assert [("begins with 'noise'" in each, each.endswith("fails")) for each in failures] == [
         (True, False),
@@ -220,49 +226,50 @@ def test_noise_of_one_child_is_not_attributed_to_the_next(tmp_path: Path, caplog
     ]
 
 
-def test_block_left_between_two_children_ends_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        lost = trio.Event()
-        async with open_stdio(
+def test_block_left_between_two_children_ends_at_once(tmp_path: Path, each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        lost = here.event()
+        async with here.drivers.open_stdio(
             program(tmp_path), restart=Backoff(base=60, cap=60), on_session_lost=lost.set, stderr="discard"
         ) as client:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("dies")
             await lost.wait()
 
-    run(main)
+    each_loop.run(main)
     (pid,) = pids(tmp_path)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_a_client_that_is_tied_to_no_block_is_ended_from_a_thread_in_the_middle_of_a_restart(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            client = await connect_stdio(program(tmp_path), nursery=nursery, restart=POLICY, stderr="discard")
-            os.kill(client.child.pid, signal.SIGKILL)
-            await client.child.wait()
-            await trio.to_thread.run_sync(client.close)
-            await client.driver.wait_closed()
+def test_a_client_that_is_tied_to_no_block_is_ended_from_a_thread_in_the_middle_of_a_restart(
+    tmp_path: Path, each_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
+        client = await here.connect_stdio(program(tmp_path), restart=POLICY, stderr="discard")
+        os.kill(client.child.pid, signal.SIGKILL)
+        await client.child.wait()
+        await here.runtime.to_thread(client.close)
+        await client.driver.wait_closed()
 
-    run(main)
+    each_loop.run(main)
     for pid in pids(tmp_path):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
-def test_first_child_is_started_once_and_invalid_options_raise() -> None:
-    async def main() -> None:
+def test_first_child_is_started_once_and_invalid_options_raise(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
         with pytest.raises(ConnectFailed, match="no such program"):
-            async with open_stdio(["/nowhere/server"], restart=POLICY):
+            async with here.drivers.open_stdio(["/nowhere/server"], restart=POLICY):
                 pass
         wrong: Any = 5
         with pytest.raises(TypeError, match="a policy is"):
-            async with open_stdio(["/nowhere/server"], restart=wrong):
+            async with here.drivers.open_stdio(["/nowhere/server"], restart=wrong):
                 pass
         connection = ClientConnection(Implementation("test", "1"))
         with pytest.raises(TypeError, match="leave connection= out"):
-            async with open_stdio(["/nowhere/server"], restart=POLICY, connection=connection):
+            async with here.drivers.open_stdio(["/nowhere/server"], restart=POLICY, connection=connection):
                 pass
 
-    run(main)
+    each_loop.run(main)
