@@ -56,6 +56,15 @@ class Scope:
         self.cancelled = True
 
 
+class Call:
+    """What the layer knows of the call: its client; the caller did not say how many rounds it allows."""
+
+    rounds = None
+
+    def __init__(self, session: Asked) -> None:
+        self.session = session
+
+
 class Asked:
     """A client of a server that gives ``results`` in turn; ``sent`` are the requests that it got, ``at`` when."""
 
@@ -85,10 +94,10 @@ class Asked:
         return self.scopes[-1]
 
     def start(self, request: Any = CALL, most: int = 10) -> Wait[Any]:
-        return Wait(self.runtime, send_in_rounds(self, request, self._send, most), self.runtime.run)
+        return Wait(self.runtime, send_in_rounds(most, Call(self), request, self._send), self.runtime.run)
 
     def do(self, request: Any = CALL, most: int = 10) -> Any:
-        return self.runtime.complete(send_in_rounds(self, request, self._send, most))
+        return self.runtime.complete(send_in_rounds(most, Call(self), request, self._send))
 
     async def _send(self, request: Any) -> Any:
         self.sent.append(request)
@@ -137,7 +146,7 @@ def test_parallel_calls_have_each_their_own_state_and_answers() -> None:
         return InputRequiredResult({f"who {request.name}": WHO}, f"state {request.name}")
 
     calls = [
-        Wait(asked.runtime, send_in_rounds(asked, CallToolRequest(name), send, 10), asked.runtime.run)
+        Wait(asked.runtime, send_in_rounds(10, Call(asked), CallToolRequest(name), send), asked.runtime.run)
         for name in ("a", "b")
     ]
     for name in ("b", "a"):

@@ -770,10 +770,10 @@ class Client(Session):
             self._layers, self._layers_of, self._cache = (*self._middleware, *self._retry), {}, None
             return
         from mcpio.app.caching import CACHEABLE, CachingLayer
-        from mcpio.app.client_inputs import ROUNDS, RoundsLayer
+        from mcpio.app.client_inputs import ROUNDS, send_in_rounds
 
         self._cache = CachingLayer(self._shared_cache)
-        rounds = RoundsLayer(ROUNDS if self._rounds is None else self._rounds)
+        rounds = partial(send_in_rounds, ROUNDS if self._rounds is None else self._rounds)
         headers: tuple[Middleware, ...] = ()
         if self.connection.over_http:
             from mcpio.app.tool_headers import ToolHeaders

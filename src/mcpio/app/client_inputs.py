@@ -6,7 +6,7 @@ A stateless server cannot send requests. It answers ``tools/call``, ``prompts/ge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcpio.engine.client import ClientConnection
     from mcpio.events import Peer
 
-__all__ = ["ROUNDS", "AskedClient", "RoundsLayer", "answers_to", "send_in_rounds"]
+__all__ = ["ROUNDS", "AskedClient", "answers_to", "send_in_rounds"]
 
 ROUNDS: Final = 10
 """Default for how often one request is sent again with answers (MRTR-05)."""
@@ -80,22 +80,12 @@ class RoundsCall(Protocol):
         """How many rounds the caller allows; ``None`` if it did not say."""
 
 
-class RoundsLayer:
-    """The layer around a client's requests that answers the questions of a stateless server."""
-
-    def __init__(self, most: int = ROUNDS) -> None:
-        self._most = most
-
-    def __call__(self, call: RoundsCall, request: Any, call_next: CallNext) -> Coroutine[Any, Any, Any]:
-        """Send the request until its result is complete. See ``send_in_rounds``."""
-        return send_in_rounds(call.session, request, call_next, self._most if call.rounds is None else call.rounds)
-
-
-async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most: int) -> Any:
+async def send_in_rounds(usual: int, call: RoundsCall, request: Any, call_next: CallNext) -> Any:
     """Send a request, answer the server's questions, and send it again until the result is complete.
 
-    With ``most`` of 0 an ``InputRequiredResult`` is returned as it is. Each round repeats the method and the params,
-    with the answers under the keys of the questions, and the server's state unchanged (MRTR-06).
+    A client's layer, for at most ``usual`` rounds unless the caller said how many. With 0 an ``InputRequiredResult`` is
+    returned as it is. Each round repeats the method and the params, with the answers under the keys of the questions,
+    and the server's state unchanged (MRTR-06).
 
     Raises:
         TooManyRounds: The server asked again after ``most`` rounds.
@@ -104,7 +94,8 @@ async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most
         Exception: What a callback raised, such as SamplingRejected. Nothing is sent then (MRTR-13).
 
     """
-    result = await send(request)
+    client, most = call.session, usual if call.rounds is None else call.rounds
+    result = await call_next(request)
     pauses = 0
     for _ in range(most):
         if not isinstance(result, InputRequiredResult):
@@ -118,7 +109,7 @@ async def send_in_rounds(client: AskedClient, request: Any, send: CallNext, most
             # Only state: the server sheds load, or is not ready (MRTR-05).
             await client.driver.runtime.sleep(min(LATEST, SOONEST * 2.0**pauses))
             pauses += 1
-        result = await send(attrs.evolve(request, input_responses=answers, request_state=result.request_state))
+        result = await call_next(attrs.evolve(request, input_responses=answers, request_state=result.request_state))
     if most and isinstance(result, InputRequiredResult):
         raise TooManyRounds(_name_of(request), most)
     return result

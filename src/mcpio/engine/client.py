@@ -161,10 +161,6 @@ class ClientConnection(Connection):
     def _stateless_session(self, revision: Revision) -> StatelessClient:
         return StatelessClient(self.info, revision, identify=self._options.identify)
 
-    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
-        session = self._handshake
-        return session.stamped(params, self._capabilities) if isinstance(session, StatelessClient) else params
-
     def _probe(self, revision: Revision, opening: _Opening) -> None:
         """Send ``server/discover`` to find out the era."""
         options = self._options
@@ -469,7 +465,7 @@ class ClientConnection(Connection):
 
     def _initialize_of(self, id: int | str | None) -> OutgoingRequest | None:
         """Return our ``initialize`` if ``id`` names it."""
-        if self.phase is not Phase.INITIALIZING or not isinstance(id, int):
+        if not isinstance(id, int) or self._handshake is None or self._handshake.phase is not Phase.INITIALIZING:
             return None
         request = self._outgoing.get(id)
         return request if request is not None and request.name == "initialize" else None

@@ -1755,8 +1755,11 @@ class Connection:
         params = with_progress_token(params, id if progress else None)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
-        text = self._json(jsonrpc.encode_request, int(id), name, self._stamped(params) or None)
-        request = OutgoingRequest(id, name, method, cookie, self._dialogue)
+        # ``initialize`` makes the session, but only once its own text could be written.
+        session = self._handshake
+        carried = params if session is None else session.stamped(params, self._capabilities)
+        text = self._json(jsonrpc.encode_request, int(id), name, carried or None)
+        request = OutgoingRequest(id, name, method, cookie, session or self._dialogue)
         if "_meta" in params:
             request.belongs_to = related_task_of(params)
         if "task" in params and method is not None and method.task_capability:
@@ -1766,10 +1769,6 @@ class Connection:
         if parent is not None:
             request.related, request.via = parent.id, parent.via
         return request, text
-
-    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the params of a request with the context that it carries."""
-        return params
 
     # Outgoing messages: changes, after all checks
 

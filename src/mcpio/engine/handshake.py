@@ -98,6 +98,10 @@ class Handshake:
             if fault is not None:
                 raise LocalProtocolError(fault)
 
+    def stamped(self, params: dict[str, Any], own: Capabilities) -> dict[str, Any]:
+        """Return the params of an outgoing request with the context that it carries: none in this era."""
+        return params
+
     @property
     def form(self) -> Hashable:
         """The revision, which decides the form of results; ``None`` in a dialect, which may change it."""

@@ -76,7 +76,7 @@ class StatelessClient(Handshake):
         self._envelope = None
         self.takes_tasks = declares(own, ("extensions", TASKS_EXTENSION))
 
-    def stamped(self, params: Mapping[str, Any], own: Capabilities) -> dict[str, Any]:
+    def stamped(self, params: dict[str, Any], own: Capabilities) -> dict[str, Any]:
         """Return params with the envelope (ENV-01, ENV-02, ENV-08)."""
         envelope = self._envelope
         if envelope is None:
