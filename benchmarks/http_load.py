@@ -36,7 +36,27 @@ _SESSION = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
 _IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 
 
-class HttpServer:
+class RunningServer:
+    """A server at a port, in a process."""
+
+    def __init__(self, port: int, pid: int, fields: bytes = b"") -> None:
+        """``fields`` are whole lines of header fields that all clients send."""
+        self.port = port
+        self.pid = pid
+        self.fields = fields
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time that it has used, all its threads together."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # how Linux numbers the clock of another process
+
+    @property
+    def resident_mib(self) -> float:
+        """The memory that it holds."""
+        return resident_mib(self.pid)
+
+
+class HttpServer(RunningServer):
     """A server as a child process, which takes ``--http PORT``."""
 
     def __init__(
@@ -46,16 +66,16 @@ class HttpServer:
 
         ``fields`` are whole lines of header fields that all clients send.
         """
-        self.fields = fields
-        self.port = free_port()
+        port = free_port()
         program, *rest = argv
         self._process = subprocess.Popen(
-            [_interpreter(program), str(HERE / program), *rest, "--http", str(self.port)],
+            [_interpreter(program), str(HERE / program), *rest, "--http", str(port)],
             stdin=subprocess.DEVNULL,
             env=ENVIRONMENT,
         )
+        super().__init__(port, self._process.pid, fields)
         if cpu is not None:
-            os.sched_setaffinity(self._process.pid, {cpu})
+            os.sched_setaffinity(self.pid, {cpu})
         self._wait(time.perf_counter() + limit)
 
     def __enter__(self) -> Self:
@@ -68,16 +88,6 @@ class HttpServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    @property
-    def cpu_seconds(self) -> float:
-        """The processor time that it has used, all its threads together."""
-        return time.clock_gettime(~self._process.pid << 3 | 2)  # how Linux numbers the clock of another process
-
-    @property
-    def resident_mib(self) -> float:
-        """The memory that it holds."""
-        return resident_mib(self._process.pid)
 
     def _wait(self, deadline: float) -> None:
         while True:
@@ -112,7 +122,7 @@ def node() -> str | None:
 class HttpClient:
     """A client with a connection of its own, and with a session unless it is stateless."""
 
-    def __init__(self, server: HttpServer, *, is_stateless: bool = False) -> None:
+    def __init__(self, server: RunningServer, *, is_stateless: bool = False) -> None:
         self._is_stateless = is_stateless
         self._host = f"127.0.0.1:{server.port}"
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
@@ -210,7 +220,7 @@ class Run:
     p99_us: float
 
 
-def drive(server: HttpServer, count: int, seconds: float, *, is_stateless: bool = False) -> Run:
+def drive(server: RunningServer, count: int, seconds: float, *, is_stateless: bool = False) -> Run:
     """Keep ``count`` clients asking, each as soon as it is answered."""
     clients = [HttpClient(server, is_stateless=is_stateless) for _ in range(count)]
     selector = selectors.DefaultSelector()
@@ -226,7 +236,9 @@ def drive(server: HttpServer, count: int, seconds: float, *, is_stateless: bool 
             client.socket.close()
 
 
-def _take_turns(server: HttpServer, selector: selectors.BaseSelector, clients: list[HttpClient], seconds: float) -> Run:
+def _take_turns(
+    server: RunningServer, selector: selectors.BaseSelector, clients: list[HttpClient], seconds: float
+) -> Run:
     clock, taken, last = time.perf_counter_ns, [], b""
     cpu, own, began = server.cpu_seconds, time.process_time(), clock()
     deadline = began + int(seconds * 1e9)

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "in_memory",
     "http_server",
     "http_stateless",
+    "http_processes",
     "http_client",
     "socket_server",
 )

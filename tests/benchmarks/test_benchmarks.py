@@ -23,6 +23,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "in_memory.py --rounds 1 --seconds 0.01",
         "http_server.py --rounds 1 --seconds 0.01 --sessions 100 --durable",
         "http_stateless.py --rounds 1 --seconds 0.01",
+        "http_processes.py --rounds 1 --seconds 0.01",
         "http_client.py --rounds 1 --seconds 0.01",
         "socket_server.py --rounds 1 --seconds 0.01",
         "shares.py --rounds 1 --seconds 0.01",
