@@ -80,6 +80,8 @@ def test_login_is_used_by_other_commands_until_the_logout(tmp_path: Path) -> Non
         assert "Log in with mcpio login" in shell.said
         await shell("call", "--auth", "work", site.url, "x", status=Exit.USAGE)
         assert f"mcpio login {site.url} --account work" in shell.said
+        assert await shell("auth", "list") == ""
+        assert "no account is logged in anywhere" in shell.said
         assert await shell("logout", site.url) == ""
         await shell("auth", "show", site.url, status=Exit.NOT_FOUND)
         for secret in secrets_of(site):

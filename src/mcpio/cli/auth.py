@@ -47,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     console = Console()
     if options.action == "list":
-        keys = stored.store().keys()
+        keys = tuple(stored.store().keys())
+        if not keys:
+            console.note("no account is logged in anywhere; mcpio login URL logs in")
         for key in keys:
             url, _, account = key.partition(" ")
             console.result(f"{url}  {account}")
