@@ -590,7 +590,8 @@ class Authorizer:
             if missing := missing_scopes(token.scopes, entry.needed):
                 del self._waiting[name]
                 del self._calls[name]
-                message = f"the authorization server did not grant {format_scopes(missing)}"
+                lacks = "the authorization server did not grant" if token.issuer else "the token that was given lacks"
+                message = f"{lacks} {format_scopes(missing)}"
                 self._ready.append(Ready(name, AuthorizationError(message, code="insufficient_scope", status=403)))
         self._release(None)
 
