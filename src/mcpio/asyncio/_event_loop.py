@@ -158,8 +158,11 @@ class AsyncioEventLoop:
         if unix is not None:
             _, stream = await self._loop.create_unix_connection(SocketStream, unix)
             return stream
-        # The addresses are tried side by side, as Trio does (RFC 8305). uvloop tries one after another.
-        hurried: Any = {"happy_eyeballs_delay": 0.25} if isinstance(self._loop, asyncio.BaseEventLoop) else {}
+        # The addresses of a name are tried side by side, as Trio does (RFC 8305). uvloop tries one after another. There
+        # is no race for one address: asyncio leaves a socket unclosed if that is cancelled just when it ends.
+        is_address = ":" in host or host.replace(".", "").isdecimal()
+        races = isinstance(self._loop, asyncio.BaseEventLoop) and not is_address
+        hurried: Any = {"happy_eyeballs_delay": 0.25} if races else {}
         transport, stream = await self._loop.create_connection(SocketStream, host, port, **hurried)
         if keep_alive is not None:
             set_tcp_keep_alive(transport.get_extra_info("socket"), keep_alive)
