@@ -16,7 +16,7 @@ import mcpio
 import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, Event, Limits, ServerConnection, files
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.stdio.process import INHERITED_VARIABLES, ProcessOptions
 from mcpio._drivers.stdio.stderr import MAX_LINE, TAIL_SIZE
 from mcpio.app import client_tools, pagination

@@ -18,8 +18,8 @@ from mcpio.trio import open_http
 SOURCE = Path(mcpio.__file__).parent
 
 OTHER_MODULES = {
-    "_drivers/credential_files.py": "of clients",
-    "_drivers/login.py": "of clients",
+    "_drivers/auth/credential_files.py": "of clients",
+    "_drivers/auth/login.py": "of clients",
     "_drivers/servers.py": "of clients",
     "_drivers/sockets/client.py": "of clients",
     "app/batching.py": "of clients",

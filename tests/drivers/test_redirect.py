@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from authworld import World
 
-from mcpio._drivers.redirect import RedirectReceiver
+from mcpio._drivers.auth.redirect import RedirectReceiver
 from mcpio.auth import OAuth, PendingAuthorization
 
 
@@ -113,7 +113,7 @@ def test_silent_and_malformed_connections_do_not_hold_up_the_redirect() -> None:
 
 
 def test_connection_without_a_request_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio._drivers.redirect._PATIENCE", 0.02)
+    monkeypatch.setattr("mcpio._drivers.auth.redirect._PATIENCE", 0.02)
     with waiting() as (receiver, _, found, thread):
         port = int(receiver.uri.split(":")[2].split("/")[0])
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

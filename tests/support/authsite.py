@@ -17,7 +17,7 @@ from rawsite import RawRequest, RawSite, Wire
 
 import mcpio.asyncio
 import mcpio.trio
-from mcpio._drivers.fetch import fetch
+from mcpio._drivers.http.fetch import fetch
 from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.auth import AskUser, Challenge, Fetch, Reach, Response, Secret, ShowCode
 from mcpio.testing import AuthorizationServer

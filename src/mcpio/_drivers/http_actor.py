@@ -13,10 +13,10 @@ import attrs
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
 from mcpio._drivers.actor import Deadlines
+from mcpio._drivers.auth.login import LoginDriver, LoginOptions, LoginSetup, with_key
 from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.http_pool import HttpClientTimeouts, HttpPool
-from mcpio._drivers.http_proxy import Proxy, find_proxy
-from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, with_key
+from mcpio._drivers.http.pool import HttpClientTimeouts, HttpPool
+from mcpio._drivers.http.proxy import Proxy, find_proxy
 from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions

@@ -21,7 +21,7 @@ from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
     from mcpio._drivers import TapSource
-    from mcpio._drivers.guarding import RequestGuard
+    from mcpio._drivers.auth.guarding import RequestGuard
     from mcpio.app.server import Server
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
@@ -91,7 +91,7 @@ class AsgiApp:
         self._principal = principal
         self._guard: RequestGuard | None = None
         if config.auth is not None:
-            from mcpio._drivers.guarding import RequestGuard
+            from mcpio._drivers.auth.guarding import RequestGuard
 
             self._guard = RequestGuard(config.auth, running_event_loop)
         self._is_entered = False

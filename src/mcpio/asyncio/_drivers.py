@@ -14,7 +14,6 @@ import attrs
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
 from mcpio._drivers.actor import Deadlines, Timed, TransportAdapter
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS, capped_connections
 from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.preloading import preload
 from mcpio._drivers.setup import (
@@ -25,6 +24,7 @@ from mcpio._drivers.setup import (
     prepare_server,
     split_options,
 )
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS, capped_connections
 from mcpio._drivers.sockets.sessions import ActiveSet, SessionHandler
 from mcpio._drivers.task_host import TaskHost, hosted_tasks, store_tasks
 from mcpio.app.client import Client

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Unpack
 
+from mcpio._drivers.http.pool import HttpClientTimeouts
 from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
-from mcpio._drivers.http_pool import HttpClientTimeouts
 from mcpio.app.client import Client
 from mcpio.asyncio._actor import Alarm
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client

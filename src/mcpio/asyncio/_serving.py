@@ -15,9 +15,9 @@ import attrs
 
 from mcpio._checks import check_options
 from mcpio._drivers import check_authorization, lifespan_of, report
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.preloading import preload
 from mcpio._drivers.sockets.accepting import Acceptor
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio._drivers.sockets.sessions import LAST_WRITES, StreamHandler
 from mcpio._drivers.sockets.unix_path import BACKLOG, bound_unix

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from mcpio.auth.given import AssertionSource as AssertionSource
     from mcpio.auth.given import BearerToken as BearerToken
     from mcpio.auth.grant import Grant as Grant
-    from mcpio.auth.grants import ClientCredentials as ClientCredentials
-    from mcpio.auth.grants import Device as Device
-    from mcpio.auth.grants import EnterpriseManaged as EnterpriseManaged
-    from mcpio.auth.grants import WorkloadIdentity as WorkloadIdentity
+    from mcpio.auth.grant_types import ClientCredentials as ClientCredentials
+    from mcpio.auth.grant_types import Device as Device
+    from mcpio.auth.grant_types import EnterpriseManaged as EnterpriseManaged
+    from mcpio.auth.grant_types import WorkloadIdentity as WorkloadIdentity
     from mcpio.auth.introspection import Introspection as Introspection
     from mcpio.auth.jwt import JwtVerifier as JwtVerifier
     from mcpio.auth.metadata import AuthorizationServerMetadata as AuthorizationServerMetadata
@@ -106,7 +106,7 @@ else:
             "errors": "AuthorizationError EffectFailed",
             "given": "ApiKey AssertionSource BearerToken",
             "grant": "Grant",
-            "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
+            "grant_types": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
             "introspection": "Introspection",
             "jwt": "JwtVerifier",
             "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",

@@ -39,7 +39,7 @@ from mcpio.auth.effects import (
 )
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.given import BearerToken
-from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
+from mcpio.auth.grant_types import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
 from mcpio.auth.pending import LoginRequired, PendingAuthorization
 from mcpio.auth.pkce import Entropy
 from mcpio.auth.reach import Reach

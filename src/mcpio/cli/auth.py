@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
-from mcpio._drivers.login import LoginSetup, SingleFlow
+from mcpio._drivers.auth.login import LoginSetup, SingleFlow
 from mcpio.auth import (
     AuthorizationError,
     AuthorizationServerMetadata,

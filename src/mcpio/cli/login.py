@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mcpio._drivers.login import ask_at_terminal, ask_without_browser
+from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser
 from mcpio.auth import Credentials, Device, OAuth, Secret, from_text
 from mcpio.auth.scopes import format_scopes
 from mcpio.cli import stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mcpio._drivers.credential_files import FileCredentials
+from mcpio._drivers.auth.credential_files import FileCredentials
 from mcpio.auth import Credentials, OAuth, TokenSet, canonical_resource, from_text
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.http.location import Location

@@ -8,7 +8,7 @@ import pytest
 from rawsite import RawRequest, ServeSite, Site, Wire, result_of
 
 from mcpio import Client, Limits, Options, RequestTimeout
-from mcpio._drivers import http_pool
+from mcpio._drivers.http import pool
 
 URL = "http://example.com/mcp"
 PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'
@@ -40,7 +40,7 @@ def _heard(client: Client) -> int:
 
 
 def test_paused_stream_resumes_when_answers_are_taken(serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_pool, "RECEIVE_SIZE", 1000)
+    monkeypatch.setattr(pool, "RECEIVE_SIZE", 1000)
     flooding = Flooding()
 
     async def play(site: Site) -> None:

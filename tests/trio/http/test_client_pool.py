@@ -13,7 +13,7 @@ import trio.testing
 from certificates import serving_as, trusting
 from rawsite import RawSite
 
-from mcpio._drivers.http_pool import HttpClientTimeouts, HttpPool
+from mcpio._drivers.http.pool import HttpClientTimeouts, HttpPool
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import End, RequestHead, Reset, ResponseItem

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio._drivers.http_proxy import Proxy, find_proxy
+from mcpio._drivers.http.proxy import Proxy, find_proxy
 from mcpio.http.location import Location
 
 HERE = Location.parse("http://a.example.com:8000/mcp")

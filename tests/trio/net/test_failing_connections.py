@@ -23,7 +23,7 @@ from rawframes import FarClient
 from triowire import MemoryListener, RawHttp, in_virtual_time, memory_site
 
 from mcpio import McpError, Server
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio.trio import open_tcp, open_transport, serve_http, serve_tcp, serve_websocket
 from mcpio.trio._net.listening import close_all, new_acceptor
 from mcpio.trio._runtime import TrioRuntime
@@ -421,7 +421,7 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("mcpio._drivers.connection_limit.max_open_files", lambda: files)
+    monkeypatch.setattr("mcpio._drivers.sockets.connection_limit.max_open_files", lambda: files)
     held = 0
 
     async def serve(stream: trio.abc.Stream, peer: object) -> None:
@@ -446,7 +446,7 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
 
 def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpio._drivers.connection_limit.max_open_files", lambda: 1024)
+        patch.setattr("mcpio._drivers.sockets.connection_limit.max_open_files", lambda: 1024)
         new_acceptor(max_connections=MAX_CONNECTIONS)
         assert not caplog.messages
         new_acceptor(max_connections=MAX_CONNECTIONS + 1)

@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import Any, Final, Protocol
 
 from mcpio._checks import checked
-from mcpio._drivers.connection_limit import capped_connections
 from mcpio._drivers.event_loop import ByteStream, EventLoop
 from mcpio._drivers.fault_log import FaultLog
+from mcpio._drivers.sockets.connection_limit import capped_connections
 from mcpio._drivers.sockets.peer import SocketPeer, address_of_peer, user_id_of_peer
 from mcpio._drivers.tcp_keep_alive import set_tcp_keep_alive
 from mcpio.app.runtime import Runtime

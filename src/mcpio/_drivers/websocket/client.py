@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 
 from mcpio._checks import check_options, checked, chosen
+from mcpio._drivers.auth.login import AuthorizedOpening, LoginOptions, LoginSetup, with_key
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, EventLoop
-from mcpio._drivers.login import AuthorizedOpening, LoginOptions, LoginSetup, with_key
 from mcpio._drivers.sockets.client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_socket, open_in_time
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio._drivers.websocket.adapter import WebSocketAdapter

@@ -7,8 +7,8 @@ from typing import Unpack
 
 import trio
 
+from mcpio._drivers.http.pool import HttpClientTimeouts
 from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
-from mcpio._drivers.http_pool import HttpClientTimeouts
 from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._event_loop import TrioEventLoop

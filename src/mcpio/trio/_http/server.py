@@ -15,8 +15,8 @@ import trio
 
 from mcpio._checks import chosen
 from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.accepting import Acceptor
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.sessions import ActiveSet
 from mcpio._extras import extra
 from mcpio.app.http_host import HttpHost
@@ -227,7 +227,7 @@ class HttpConnectionHandler:
         )
         self._find_principal = config.find_principal
         if config.auth is not None:
-            from mcpio._drivers.guarding import RequestGuard  # only protected servers pay for them
+            from mcpio._drivers.auth.guarding import RequestGuard  # only protected servers pay for them
             from mcpio.trio._event_loop import TrioEventLoop
 
             guard = RequestGuard(config.auth, TrioEventLoop)

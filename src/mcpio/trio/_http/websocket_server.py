@@ -12,7 +12,7 @@ import trio
 
 from mcpio._checks import checked, chosen
 from mcpio._drivers import TapSource, check_authorization, checked_auth
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio.app.server import Server
 from mcpio.auth.resource_server import ResourceServer
 from mcpio.engine.limits import seconds

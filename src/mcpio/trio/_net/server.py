@@ -11,8 +11,8 @@ import trio
 
 from mcpio._checks import check_options
 from mcpio._drivers import check_authorization
-from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.accepting import Acceptor
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening
 from mcpio._drivers.sockets.sessions import StreamHandler
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from mcpio._drivers.fetch import fetch
+from mcpio._drivers.http.fetch import fetch
 from mcpio.auth.errors import EffectFailed
 from mcpio.auth.resource_server import Guard, Refused, ResourceServer
 from mcpio.http.model import Denied, Headers, header_fields

@@ -8,7 +8,7 @@ from typing import Final
 import h11
 
 from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
-from mcpio._drivers.http_proxy import Proxy, find_proxy, open_tunnel
+from mcpio._drivers.http.proxy import Proxy, find_proxy, open_tunnel
 from mcpio.auth.effects import Fetch, Response
 from mcpio.auth.errors import EffectFailed
 from mcpio.auth.reach import Reach

@@ -12,7 +12,7 @@ import h11
 
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
-from mcpio._drivers.http_proxy import Proxy, open_tunnel
+from mcpio._drivers.http.proxy import Proxy, open_tunnel
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location

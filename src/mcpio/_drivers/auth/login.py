@@ -16,10 +16,10 @@ import attrs
 from mcpio._checks import check_options
 from mcpio._drivers import report
 from mcpio._drivers.actor import Flag
-from mcpio._drivers.credential_files import CredentialStore, FileCredentials
+from mcpio._drivers.auth.credential_files import CredentialStore, FileCredentials
+from mcpio._drivers.auth.redirect import RedirectReceiver
 from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.fetch import fetch
-from mcpio._drivers.redirect import RedirectReceiver
+from mcpio._drivers.http.fetch import fetch
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.authorizer import Authorized, Authorizer, CredentialsNotSaved, Verdict
@@ -43,7 +43,7 @@ from mcpio.auth.effects import (
 )
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.given import ApiKey, BearerToken
-from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
+from mcpio.auth.grant_types import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
 from mcpio.auth.options import AuthorizationOptions
 from mcpio.auth.pending import PendingAuthorization
 from mcpio.auth.reach import Reach

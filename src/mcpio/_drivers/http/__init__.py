@@ -1,0 +1,1 @@
+"""Connections of HTTP clients: kept ones, proxies, and single requests."""
