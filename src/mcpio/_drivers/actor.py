@@ -199,7 +199,7 @@ class Actor(ABC):
         if had_output:
             adapter.send_now(connection)
         self._driving.settle()
-        # What went out may have been the end, or have made room for a request that was put aside.
+        # Output that went out may have been the end, or have made room for a request that was put aside.
         if connection.has_events:
             self._has_more = True
         self._is_marked = self._has_more
@@ -263,7 +263,7 @@ class Actor(ABC):
                     await self._wait_ended(FINAL_READ_TIMEOUT)
                 self._lose(error)
                 break
-            # What was written may have made room for requests that were put aside.
+            # Output that was written may have made room for requests that were put aside.
             self.wake()
         self.wake()
         self._written.set()
@@ -325,7 +325,7 @@ class Actor(ABC):
         # Not a mark: where the block of ``run`` is cancelled, nothing would see it before the abort.
         self._turn()
 
-    # What differs between event loops
+    # Differences between event loops
 
     @abstractmethod
     async def _wait_ended(self, seconds: float) -> None:

@@ -134,7 +134,7 @@ class MemoryEnd:
             self.is_marked = True
         if connection.wants_write:
             self._feed(self.peer)
-            self.is_marked = self.is_marked or connection.has_events  # What went out may have been the end.
+            self.is_marked = self.is_marked or connection.has_events  # The output that went out may have been the end.
 
     def settle(self) -> None:
         """Do the work that is due when both ends are quiet. It may mark this end once more."""

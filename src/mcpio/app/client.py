@@ -934,7 +934,7 @@ class ClientDriving(SessionDriving):
 
     @property
     def managed_listening(self) -> ManagedListening:
-        """The one listening of a stateless client for what it wants to know by itself."""
+        """The listening of a stateless client for changes that the client itself needs to know."""
         return self._session._managed()
 
     def lose_session(self) -> None:

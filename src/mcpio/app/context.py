@@ -295,9 +295,9 @@ class Context(RequestScope):
     ) -> Coroutine[Any, Any, CreateMessageResult]:
         """Ask the client's model, and call these functions for it until it has an answer.
 
-        The functions are such as ``Server.tool`` takes; they need not be tools of the server. What they raise is told
-        to the model. After ``rounds`` rounds the model is asked to answer without them (SAMP-15). Raises as ``sample``
-        does, and TypeError and ValueError as ``Server.tool`` does.
+        The functions are such as ``Server.tool`` takes; they need not be tools of the server. An exception of theirs is
+        told to the model. After ``rounds`` rounds the model is asked to answer without them (SAMP-15). Raises as
+        ``sample`` does, and TypeError and ValueError as ``Server.tool`` does.
         """
         from mcpio.app.sampling import sample_with_tools
 

@@ -21,7 +21,7 @@ class InputRequired:
     """
 
     requests: Mapping[str, Any] = attrs.field(factory=dict)
-    """The requests by names of your own: ``ElicitFormRequest``, ``ElicitURLRequest``, ``CreateMessageRequest`` and
+    """The requests by names that you choose: ``ElicitFormRequest``, ``ElicitURLRequest``, ``CreateMessageRequest`` and
     ``ListRootsRequest``."""
     state: bytes | None = None
     """Returned as ``Context.request_state`` when the handler is called again. The client can read it, unless the

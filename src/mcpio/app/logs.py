@@ -26,7 +26,7 @@ def redact_secrets(session: Any, message: LoggingMessageNotification) -> Logging
     """Return a log message without secrets, as ``Redactor()`` finds them.
 
     Members with names such as ``password`` or ``api_key`` are redacted at any depth, and values that look like tokens.
-    This is the default filter of a server; a filter of your own may call it. Secrets without a telling name or a
+    This is the default filter of a server; your filter may call it. Secrets without a telling name or a
     well-known form are not found.
     """
     found = _redactor().message(message.data)

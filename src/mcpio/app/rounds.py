@@ -48,8 +48,8 @@ __all__ = [
 T = TypeVar("T")
 
 MOST_ROUNDS: Final = 10
-"""How often a handler in a handshake session may return ``InputRequired`` in one call. Stateless clients have limits of
-their own."""
+"""How often a handler in a handshake session may return ``InputRequired`` in one call. Stateless clients have other
+limits."""
 
 
 class Leave(BaseException):
@@ -173,7 +173,7 @@ class Flow:
 
     def recall(self, key: str, request: Any, read: Callable[[Any], T]) -> tuple[T] | None:
         """Return the answer that came to a question, as a tuple of one; ``None`` if none did, or a malformed one."""
-        # What was accepted in an earlier round stands.
+        # An answer that was accepted in an earlier round stands.
         raw = self._earlier.get(key, self._new.get(key))
         if raw is None:
             return None

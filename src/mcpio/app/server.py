@@ -248,7 +248,7 @@ class Server:
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
-        # What was declared last to clients that are told apart, and to others, with what it was made from.
+        # The capabilities declared last to clients that are told apart, and to others, with what it was made from.
         self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
         self._sessions: dict[ServerSession, None] = {}
@@ -480,7 +480,7 @@ class Server:
         """Offer what another server offers, now and later, too: its tools and prompts as ``prefix__name``.
 
         Without a prefix the names stay as they are. URIs always do. Requests pass this server's middleware and then the
-        other's, whose ``ctx.state`` is that of its own lifespan, entered with this server's. Its notifications of
+        other's, whose ``ctx.state`` is that of its lifespan, entered with this server's. Its notifications of
         changes reach this server's clients. Calls run as tasks only on the other server itself.
 
         Raises ValueError if a name or a URI would be another's too, with both servers; the same is raised when either

@@ -237,7 +237,7 @@ class ServerSession(Session):
             return False
         return True
 
-    # What the base class asks for
+    # Methods of the base class
 
     def _save_state(self) -> dict[str, Any]:
         visits = {} if self._url_elicitations is None else {"visits": self._url_elicitations.save()}

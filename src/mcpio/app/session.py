@@ -277,7 +277,7 @@ class Session(TaskCalls):
 
         return save(self, {id: scope.raw for id, (scope, _) in self._running.items()}, self._save_state())
 
-    # What subclasses provide
+    # Methods for subclasses
 
     def _save_state(self) -> dict[str, Any]:
         """Return what this kind of session knows of its peer, as plain JSON."""

@@ -1,7 +1,7 @@
 """A session as a value (P12): the engine's snapshot, and the state of the application layer.
 
 Running handlers and waiting callers cannot be part of it. The requests of those handlers are, so that they can be
-served again; requests of our own whose callers are gone are cancelled.
+served again; our requests whose callers are gone are cancelled.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def serve_listen(
         honoured = attrs.evolve(honoured, task_ids=tuple(dict.fromkeys(wanted.task_ids)))
     subscription = Subscription(scope, server, honoured)
     if not honoured.task_ids:
-        # What follows on the same connection finds the subscription made.
+        # Later messages on the same connection find the subscription made.
         subscription.begin()
     return subscription.run()
 

@@ -220,7 +220,7 @@ async def _reject(
     scope: MutableMapping[str, Any],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """Answer a handshake by a response, where the ASGI server can send one; else it answers 403 by itself."""
+    """Answer a handshake by a response, where the ASGI server can send one; else it answers 403."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": CloseCode.POLICY})
         return

@@ -139,7 +139,7 @@ class _Input:
         self._source = source
         self._loop = loop
         self._is_watched = self._is_closed = False
-        # What the loop has read, and no task has taken.
+        # Bytes that the loop has read, and no task has taken.
         self._arrived: bytes | OSError | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._reading: asyncio.Future[bytes] | None = None

@@ -23,7 +23,7 @@ _NOT_SENT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 class SocketStream(asyncio.Protocol):
     """A byte stream with one reading and one writing task.
 
-    Not asyncio's reader and writer: those cannot tell whether something came that nobody asked for, and hold 64 KiB of
+    Not asyncio's reader and writer: those cannot tell whether unexpected input came, and hold 64 KiB of
     output before they wait.
     """
 

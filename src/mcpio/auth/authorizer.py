@@ -146,8 +146,8 @@ class Authorizer:
     """Authorizes the calls to one MCP server for one account.
 
     ``method`` says how; ``entropy`` returns unpredictable bytes; ``epoch`` is the Unix time at ``now == 0``.
-    ``interaction="never"`` fails where a person is needed, with the URL in the error, for instance in a reconnect that
-    nobody watches. ``reach`` says which addresses fetches may lead to; ``None`` to judge by the URL of the server.
+    ``interaction="never"`` fails where a person is needed, with the URL in the error, for instance in an unattended
+    reconnect. ``reach`` says which addresses fetches may lead to; ``None`` to judge by the URL of the server.
 
     All times named ``now`` are seconds on one monotonic clock of the caller's. Raises ValueError for a URL that is not
     that of an MCP server.
@@ -316,7 +316,7 @@ class Authorizer:
         self._waiting.pop(call, None)
         self._ready = deque(each for each in self._ready if each.call != call)
 
-    # What comes out.
+    # Results.
 
     def next_ready(self) -> Ready | None:
         """Return a call that waits no longer, or ``None``."""

@@ -116,7 +116,7 @@ def _resource_metadata(
         try:
             metadata = ProtectedResourceMetadata.parse(read_document(response.body, f"the document at {quoted(url)}"))
         except AuthorizationError as error:
-            # At a guessed URL many sites have a page of their own instead of a 404.
+            # At a guessed URL many sites answer with a page instead of a 404.
             if url == named:
                 raise
             fault, all_missing = error, False

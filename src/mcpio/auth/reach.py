@@ -120,5 +120,5 @@ _PRIVATE: Final = _networks(
 )
 _LOW_32_BITS: Final = _networks("::ffff:0:0/96", "::/96", "64:ff9b::/96")
 _NOT_EMBEDDED: Final = ip_network("::/127")
-"""``::`` and ``::1`` are addresses of their own."""
+"""``::`` and ``::1`` are separate addresses."""
 _6TO4: Final = ip_network("2002::/16")

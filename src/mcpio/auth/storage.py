@@ -125,7 +125,7 @@ def _patiently(
             if not error.temporary:
                 raise
             if not waits or attempt == _TRIES - 1:
-                # The server has not taken the refresh token, as far as anybody knows: only invalid_grant drops it.
+                # The server has not taken the refresh token, as far as is known: only invalid_grant drops it.
                 yield SaveCredentials(key=key, record=to_text(current), version=version)
                 raise
         yield Pause(seconds=2.0**attempt)

@@ -57,7 +57,7 @@ class ApiKeys:
     principals: Mapping[str, str] = attrs.field(repr=False)
     """Digest -> the subject of the grant; `api_key_digest` makes the digests."""
     header: str = "authorization"
-    """The header field with the key: ``authorization`` as ``Bearer``, or a field of its own such as ``x-api-key``."""
+    """The header field with the key: ``authorization`` as ``Bearer``, or another field such as ``x-api-key``."""
     scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict)
     """Subject -> the scopes of its keys."""
 

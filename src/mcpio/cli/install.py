@@ -274,7 +274,7 @@ def _confirm() -> None:
 
 def _try(entry: ServerEntry) -> None:
     """Start the server once, as a host would, and perform the handshake. Raises Failure with advice."""
-    # What the host would fill in is filled in from here.
+    # Values that the host would fill in are filled in from here.
     try:
         filled = ServersConfig({"it": hosts.members(None, entry)}, variables=os.environ, source="--env")["it"]
     except ValueError as error:

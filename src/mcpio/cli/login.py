@@ -51,7 +51,7 @@ async def _run(options: argparse.Namespace) -> int:
             ask_user=ask_without_browser if options.no_browser else ask_at_terminal,
         ) as client:
             if store.load(key) is None and client.connection.peer is not None:
-                # Some servers shake hands with anybody.
+                # Some servers shake hands with every client.
                 await client.list_tools()
     except McpError as error:
         raise failure_of(error, by_url=True) from error

@@ -601,7 +601,7 @@ class Connection:
     def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Send a notification; ``related_to`` is the peer's request that it belongs to.
 
-        Progress and cancellation have verbs of their own; but progress of a task, whose request is answered, goes here:
+        Progress and cancellation have other verbs; but progress of a task, whose request is answered, goes here:
         a ``ProgressNotification`` with the task in its ``_meta`` (PROG-07). Dropped quietly when the peer cancelled
         that request. Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision or the
         capabilities forbid it, and ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
@@ -689,7 +689,7 @@ class Connection:
         return tuple(Unanswered(each.id, each.name, each.via, each.context) for each in self._incoming)
 
     def is_pending(self, id: OutgoingId | IncomingId) -> bool:
-        """Return whether a request has no outcome yet: one of our own, or one of the peer's by an ``IncomingId``."""
+        """Return whether a request has no outcome yet: one of ours, or one of the peer's by an ``IncomingId``."""
         table = self._incoming if id.__class__ is IncomingId else self._outgoing
         return table.get(id) is not None
 
@@ -987,7 +987,7 @@ class Connection:
         return handshake.admission(options.custom_methods, refusal)
 
     def _begin_closing(self, what: Input, reason: CloseReason, grace: float | None) -> None:
-        """Send no more requests. What still runs has ``grace`` seconds; ``None`` sets no limit."""
+        """Send no more requests. Requests that still run have ``grace`` seconds; ``None`` sets no limit."""
         channel = self._channel
         if channel.life is _CLOSED:
             return
@@ -1574,7 +1574,7 @@ class Connection:
         """Send an automatic response. Report first: this may be the end."""
         if self._batches is not None and self._batches.collect(text):
             return
-        # What goes by one exchange must not wait for what goes by another.
+        # Messages of one exchange must not wait for those of another.
         lane = ANSWERS if via is None else (ANSWERS, via)
         self._channel.outbox.put(text, Queued.RESPONSE, via=via, last=True, lane=lane)
         self._check_outbox()

@@ -2,7 +2,7 @@
 
 The capability of a method stands in its row of ``METHODS``. What a request needs beyond that depends on its params and
 is checked here, by the same rules for incoming and outgoing requests. The checks read params in their wire form, so a
-request that a gateway passes on is judged like one of our own. ``engine.admission`` applies them to what comes in.
+request that a gateway passes on is judged like one of ours. ``engine.admission`` applies them to what comes in.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class StatelessServer:
         elif isinstance(result, method.result_type):
             members = encode(self.codec, result)
             if members["resultType"] != _COMPLETE:
-                # Other values belong to extensions, whose results have types of their own (ENV-10).
+                # Other values belong to extensions, whose results have other types (ENV-10).
                 raise LocalProtocolError(f"the result of {request.name} is {_COMPLETE!r}, not {result.result_type!r}")
             if members.get("ttlMs", 0) < 0:
                 raise LocalProtocolError(f"ttl_ms must be 0 or more, not {result.ttl_ms}")

@@ -57,7 +57,7 @@ class StatelessClient(Handshake):
         self.log_level = None
         self.takes_tasks = False
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
-        # What every request carries, made by the first one that needs it.
+        # The envelope of every request, made by the first one that needs it.
         self._envelope: dict[str, Any] | None = None
 
     def revision_of(self, name: str) -> Revision:

@@ -102,7 +102,7 @@ class TaskMachine:
     With a ``lease`` several machines, mostly in as many processes, share a store. Each has the tasks whose work is its
     own: it may write them while its lease lasts, and renews that three times as often as needed. A task whose lease has
     expired lost its work, and goes to the first machine that finds it. What runs elsewhere, or is over, is not here but
-    in the store. A peer's limits hold for each machine by itself.
+    in the store. A peer's limits hold for each machine separately.
     """
 
     loaded: bool
@@ -636,7 +636,7 @@ class TaskMachine:
     def _renew(self, lease: float) -> None:
         waiting = [asked.record.id for asked in self._asked.values() if isinstance(asked, _Put)]
         for record in self._records.values():
-            # What could not be stored when it ended is tried again: otherwise it would seem to have lost its work.
+            # The end of a task that could not be stored is tried again: otherwise its work would seem to be lost.
             if record.is_over and record.id not in waiting:
                 self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
             elif record.inputs:

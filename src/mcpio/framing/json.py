@@ -273,7 +273,7 @@ def _orjson_dumps() -> _Dumps:
     import orjson
 
     slow_dumps, fast_dumps = _stdlib_dumps(), orjson.dumps
-    # What is passed through goes to _plain, which knows the few types that have a form in JSON.
+    # Values that are passed through go to _plain, which knows the few types that have a form in JSON.
     options = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
     def orjson_dumps(value: Any) -> bytes:

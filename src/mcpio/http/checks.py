@@ -358,7 +358,7 @@ _NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(?:\.0*)?")
 _LENGTH_DIGITS: Final = 18
 
 
-# What heads that are alike have in common
+# The outcome that equal heads share
 
 
 class Checked(Protocol):

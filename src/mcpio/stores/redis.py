@@ -205,7 +205,7 @@ class RedisStore:
     Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
     with the same server and ``prefix`` share their tasks. Methods raise what coredis raises: ``coredis.exceptions``.
 
-    What Redis keeps after a power failure is for its settings to say (``appendonly``, ``appendfsync``). All keys are
+    How much Redis keeps after a power failure is up to its settings (``appendonly``, ``appendfsync``). All keys are
     in one slot only if ``prefix`` has a hash tag, so a cluster needs one, such as ``"{mcpio}:"``.
     """
 

@@ -431,7 +431,7 @@ class AuthorizationServer:
         if granted is None or granted.client_id != client.client_id or granted.family in self._dead:
             raise _Refused("invalid_grant")
         if granted.used:
-            # One of the two presenters is a thief, and nobody knows which (OAuth 2.1 §4.3.1).
+            # One of the two presenters is a thief, and which one is unknown (OAuth 2.1 §4.3.1).
             self.reused.append(granted.family)
             self._dead.add(granted.family)
             raise _Refused("invalid_grant")

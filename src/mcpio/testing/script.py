@@ -18,7 +18,7 @@ begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpi
     C> {id: 2, method: ping}        the client sends this; S> is the server
     C=> {id: 2, method: tools/list} the same with the envelope of the stateless era: params of a request have in their
                                     _meta its revision, the capabilities of the client's setup and its name; a result
-                                    has resultType complete and the server's name. What is written out wins
+                                    has resultType complete and the server's name. Members that are written out win
     C>> {"id":2                     the client sends exactly this text
     C> end                          the client closes its end of the stream
     client request ping             an act of a side; see below

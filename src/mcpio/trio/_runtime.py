@@ -47,8 +47,8 @@ class TrioTask:
     async def run(self) -> None:
         """Run the coroutine. Never raises an Exception into the nursery, which all handlers share.
 
-        The failure of a handler becomes its answer. What arrives here are failures to answer, and handlers that failed
-        in a nursery of their own while they were being cancelled. SystemExit and KeyboardInterrupt propagate.
+        The failure of a handler becomes its answer. Other failures are reported: of answering, and of handlers that
+        failed in their own nursery while they were being cancelled. SystemExit and KeyboardInterrupt propagate.
         """
         try:
             with self._scope:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 __all__ = ["base64_of", "bytes_of", "media_type"]
 
-# What each kind begins with; the first that matches counts. RIFF and ISO containers say further on what they hold.
+# The first bytes of each kind; the first that matches counts. RIFF and ISO containers say further on what they hold.
 _BEGINNINGS: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = tuple(
     (kind, re.compile(pattern, re.DOTALL))
     for kind, pattern in (

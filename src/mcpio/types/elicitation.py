@@ -43,7 +43,7 @@ __all__ = [
 ElicitAction = Literal["accept", "decline", "cancel"]
 StringFormat = Literal["email", "uri", "date", "date-time"]
 
-# The fields of a form: a small part of JSON Schema with a type of its own (SCHEMA-08, ELIC-04 to ELIC-08).
+# The fields of a form: a small part of JSON Schema with its own type (SCHEMA-08, ELIC-04 to ELIC-08).
 
 
 @payload

@@ -1,4 +1,4 @@
-"""Tasks as an extension of 2026-07-28: their members are flat, and they have names of their own (XTASK-04)."""
+"""Tasks as an extension of 2026-07-28: their members are flat, and they have other names (XTASK-04)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class State(enum.Enum):
     OPEN = "open"
     """Messages go both ways."""
     FAILING = "failing"
-    """The peer broke a rule. What answers its earlier messages may still be sent, before the close frame."""
+    """The peer broke a rule. Answers to its earlier messages may still be sent, before the close frame."""
     LEAVING = "leaving"
     """The peer gives no sign of life: as ``FAILING``, but it need not be waited for."""
     CLOSING = "closing"
@@ -183,7 +183,7 @@ class WebSocket:
         self._size: int | None = None
         self._text = io.StringIO()
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        # What is to go out, in this order.
+        # Bytes to send, in this order.
         self._out: list[bytes] = []
         self._pongs: deque[bytes] = deque(maxlen=PONGS)
         self._ping_is_due = False

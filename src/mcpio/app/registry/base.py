@@ -81,7 +81,8 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
         self._numbers: dict[str, int] = {}
         self._next_number = 0
-        # What is offered, with its numbers, until something changes: a page must not cost what all entries cost.
+        # The entries that are offered, with their numbers, until something changes: a page must not cost as much as all
+        # of them.
         self._offered: list[tuple[int, T]] | None = None
 
     def add(self, key: str, entry: T) -> None:

@@ -486,7 +486,7 @@ async def start_task(
     """Send a request that asks for a task, and return its handle."""
     checked_callback("on_status", on_status)
     method = _method(request)
-    # A stateless server decides by itself.
+    # A stateless server decides alone.
     answer, early = await watch.start(request if _is_stateless(watch.session) else _augmented(request, ttl), ask)
     if isinstance(answer, method.result_type):
         handle = watch.handle("", method.result_type, on_status)

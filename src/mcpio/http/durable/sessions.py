@@ -174,7 +174,7 @@ class DurableSessions:
         self._handed_over.add(session)
         self._server.end(session)
 
-    # What the store's answers let happen
+    # Consequences of the store's answers
 
     def _release(self, session: HttpSession, journal: Journal) -> None:
         """Release the output that is stored by now."""

@@ -76,7 +76,7 @@ class DurableStreams(Streams):
         if stream.number != LISTENING and self._options.resume_within is not None:
             self._arm(session, stream, self._options.resume_within)
 
-    # What the base class asks
+    # Methods of the base class
 
     def _advance(self, session: HttpSession, stream: Stream) -> None:
         if session.journal is None:

@@ -152,7 +152,7 @@ def _table() -> dict[tuple[State, Input], Row]:
     row(in_machine, Input.SEND_RESET, State.CLOSED, Action.CLOSE)
     row((State.LOOKUP, State.BODY), Input.SEND_UPGRADE, State.CLOSED)
 
-    # What cannot be served is answered as long as nothing of another answer is out.
+    # A request that cannot be served is answered as long as nothing of another answer is out.
     row((*before_machine, State.LOOKUP, State.BODY), Input.RECV_INVALID, State.DRAINING, Action.REFUSE)
     row((State.EARLY, State.ANSWER), Input.RECV_INVALID, State.CLOSED, Action.RESET)
     row((State.HEAD, State.BODY), Input.TIMEOUT, State.DRAINING, Action.REFUSE)

@@ -120,7 +120,7 @@ class HttpSession:
     exchanges: dict[Exchange, None]
     """The exchanges that are open, the oldest first."""
     exchange_bytes: int
-    """Bytes that the exchanges take in addition to their bodies."""
+    """Bytes that the exchanges occupy in addition to their bodies."""
     declared: int
     """Bytes of memory of the client's first message, whose declarations the engine keeps."""
     held: Held

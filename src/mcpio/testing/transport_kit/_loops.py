@@ -1,4 +1,4 @@
-"""What the checks need of an event loop: tasks, time and limits, the same on Trio, asyncio and uvloop."""
+"""The parts of an event loop that the checks need: tasks, time and limits, the same on Trio, asyncio and uvloop."""
 
 from __future__ import annotations
 

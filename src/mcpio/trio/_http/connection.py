@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection of a server: a parser on one side, the HTTP machine on the other.
 
-What may happen when, and what follows, is the table of ``mcpio.http.server.lifecycle``: this adapter reports what it
-read and wrote, and carries out the ``Action`` that comes back.
+The events that are allowed, and their consequences, are the table of ``mcpio.http.server.lifecycle``: this adapter
+reports what it read and wrote, and carries out the ``Action`` that comes back.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class HttpConnection:
         life, parser = self._life, self._parser
         while (state := life.state) not in _OVER:
             if state is State.ANSWER:
-                # What the client pipelines stays in the parser, and is no more than one read gives.
+                # Pipelined input stays in the parser, and is no more than one read gives.
                 if parser.has_more:
                     await self._progress.wait()
                     continue

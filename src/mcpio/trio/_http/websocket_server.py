@@ -65,10 +65,10 @@ async def serve_websocket(
 ) -> None:
     """Serve any number of clients over WebSocket until cancelled. Then it ends in order, for at most ``grace`` seconds.
 
-    In order means: nobody new is let in, requests that run are answered, and then each WebSocket is closed with 1001.
-    Each connection is a session; one that fails costs itself only. ``idle_timeout`` closes a session by which nothing
-    comes for so many seconds, and for which nothing runs. To serve Streamable HTTP at the same address too, use
-    ``serve_http(websocket=…)``.
+    In order means: no new client is admitted, requests that run are answered, and then each WebSocket is closed with
+    1001. Each connection is a session; one that fails costs itself only. ``idle_timeout`` closes a session by which
+    nothing comes for so many seconds, and for which nothing runs. To serve Streamable HTTP at the same address too,
+    use ``serve_http(websocket=…)``.
 
     The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
     ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session

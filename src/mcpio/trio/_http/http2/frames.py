@@ -118,7 +118,7 @@ class FrameReader:
 def cost(frame: Frame) -> int:
     """Return the cost of a frame in the budget.
 
-    Frames that make or continue a request are free, since limits of their own bound requests. All others cost 1:
+    Frames that make or continue a request are free, since other limits bound requests. All others cost 1:
     resets, pings, settings, priorities, window updates, unknown frames, and short pieces of bodies.
     """
     if frame.kind == Kind.DATA:

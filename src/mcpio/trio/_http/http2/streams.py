@@ -1,6 +1,6 @@
 """The streams of one HTTP/2 connection: translate between h2 and the HTTP machine, without waiting.
 
-Each stream is one exchange, with a ``Lifecycle`` of its own. Response data that the client has no window for stays in
+Each stream is one exchange, with its ``Lifecycle``. Response data that the client has no window for stays in
 the machine, except for the frame that is on its way.
 """
 
@@ -135,7 +135,7 @@ class Http2Streams:
         self._streams: dict[int, Stream] = {}
         # The streams with something to send, in the order of their turns.
         self._ready: dict[int, None] = {}
-        # What was read and not handed to the machine yet.
+        # Items that were read and not handed to the machine yet.
         self._items: list[RequestItem] = []
         self._expecting: list[Stream] = []
         self._received = 0
@@ -573,7 +573,7 @@ class Http2Streams:
         self._timers.clear(stream.number)
         self._end_body(stream)
         if is_lost and stream.life.state is not State.LOOKUP:
-            # What was read of it comes first.
+            # The part that was read comes first.
             self._items.append(Reset(stream.exchange))
             self._hand_over()
 
