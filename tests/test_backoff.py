@@ -42,7 +42,7 @@ def test_chance_takes_a_part_of_each_wait_away() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 5000), st.floats(0, 1), st.floats(0, 1, exclude_max=True))
-def test_a_wait_is_within_its_bounds_whatever_chance_says(attempt: int, jitter: float, chance: float) -> None:
+def test_random_wait_stays_within_bounds(attempt: int, jitter: float, chance: float) -> None:
     policy = Backoff(tries=10_000, jitter=jitter)
     regular = Backoff(tries=10_000).next_delay(attempt, BUSY)
     delay = policy.next_delay(attempt, BUSY, chance=chance)
@@ -66,12 +66,12 @@ def test_a_wait_is_within_its_bounds_whatever_chance_says(attempt: int, jitter: 
         (ValueError("no"), False),
     ],
 )
-def test_a37_what_is_worth_another_try(error: Exception, worth: bool) -> None:
+def test_a37_retryable_errors(error: Exception, worth: bool) -> None:
     assert Backoff().is_worth_it(error) is worth
     assert (Backoff().next_delay(0, error) is not None) is worth
 
 
-def test_a35_other_errors_are_worth_it_where_the_caller_says_so() -> None:
+def test_a35_caller_declares_other_errors_retryable() -> None:
     policy = Backoff(also=(ConnectFailed, ConnectionLost))
     assert delays(policy, ConnectFailed("no such host")) == [0.1, 0.2, 0.4]
     assert delays(policy, ConnectionLost("reset")) == [0.1, 0.2, 0.4]
@@ -93,7 +93,7 @@ def test_a35_other_errors_are_worth_it_where_the_caller_says_so() -> None:
         ([3], [0.1, 0.2, 0.4]),
     ],
 )
-def test_the_peer_is_left_alone_for_as_long_as_it_asks(data: Any, expected: list[float]) -> None:
+def test_wait_lasts_at_least_the_time_the_peer_asks_for(data: Any, expected: list[float]) -> None:
     assert delays(Backoff(), RequestError(1057, "slow down", data)) == expected
 
 

@@ -38,7 +38,7 @@ def test_the_union_is_closed_over_every_event_there_is() -> None:
 
 
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
-def test_an_event_holds_nothing_but_its_fields(cls: type[Any]) -> None:
+def test_event_has_no_other_attributes_than_its_fields(cls: type[Any]) -> None:
     fields = attrs.fields(cls)
     event = cls(*(object() for _ in fields))
     assert not hasattr(event, "__dict__")

@@ -46,7 +46,7 @@ def module(name: str) -> Callable[[], object]:
         ("keyring", KeyringCredentials, r"KeyringCredentials needs keyring: pip install 'mcpio\[keyring\]'"),
     ],
 )
-def test_use_without_the_package_says_what_to_install(
+def test_missing_package_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, package: str, use: Callable[[], object], text: str
 ) -> None:
     for name in list(sys.modules):

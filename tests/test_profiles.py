@@ -73,7 +73,7 @@ def test_e8_the_experimental_codes_follow_the_refusals() -> None:
     ("name", "code"),
     [("NOT_INITIALIZED", -32005), ("MESSAGE_TOO_LARGE", -32012), ("TOOL_EXECUTION_FAILED", -32031)],
 )
-def test_a_code_is_found_by_its_number(name: str, code: int) -> None:
+def test_code_found_by_number(name: str, code: int) -> None:
     assert ErlmcpCode(code).name == name
 
 

@@ -70,7 +70,7 @@ def test_a37_the_codes_after_which_a_client_may_try_again() -> None:
     assert {int(code) for code in RefusalCode if code.retryable} == RETRYABLE
 
 
-def test_a_code_is_found_by_its_number_and_its_name() -> None:
+def test_code_found_by_number_and_by_name() -> None:
     found = find_refusal(1056)
     assert found is RefusalCode.RATE_LIMIT_EXCEEDED is RefusalCode["RATE_LIMIT_EXCEEDED"]
     assert (found.meaning, found.http_status, found.severity, found.retryable, found.category) == (

@@ -30,20 +30,20 @@ def waits(restarts: Restarts, *runs: float, error: McpError = LOST, chance: floa
     return found
 
 
-def test_what_ends_again_and_again_waits_longer_each_time_and_is_given_up() -> None:
+def test_repeated_failures_wait_longer_until_given_up() -> None:
     restarts = Restarts(RestartPolicy())
     assert restarts.error is None
     assert waits(restarts, 1, 1, 1, 1, 1, 1) == [0.1, 0.2, 0.4, 0.8, 1.6, None]
     assert restarts.error is LOST
 
 
-def test_what_ran_for_long_has_worked_and_the_backoff_begins_anew() -> None:
+def test_long_run_resets_the_backoff() -> None:
     assert waits(Restarts(Backoff(1, tries=2, cap=30)), 1, 1, 30, 1, 1) == [1, 2, 1, 2, None]
     policy = RestartPolicy(backoff=Backoff(1, tries=2), settled_after=5)
     assert waits(Restarts(policy), 4, 5, 5, 4, 4) == [1, 1, 1, 2, None]
 
 
-def test_what_could_not_begin_counts_as_a_failure_and_not_as_a_run() -> None:
+def test_failed_start_counts_as_a_failure() -> None:
     restarts = Restarts(RestartPolicy(backoff=Backoff(1, tries=2), settled_after=0.5))
     restarts.began(0.0)
     for now, deadline in ((10.0, 11.0), (11.0, 13.0), (13.0, None)):
@@ -58,7 +58,7 @@ def test_too_many_ends_in_too_short_a_time_are_given_up_however_long_each_ran() 
     assert waits(Restarts(policy), 6, 1, 1, 1) == [0, 0, None, None]
 
 
-def test_when_it_is_given_up_nothing_changes_that() -> None:
+def test_given_up_is_final() -> None:
     restarts = Restarts(Backoff(tries=0))
     restarts.ended(LOST, 1.0)
     assert restarts.is_over
@@ -99,9 +99,7 @@ def test_only_policies_are_policies() -> None:
     st.integers(0, 5),
     st.none() | st.integers(0, 5),
 )
-def test_it_waits_until_later_or_is_over_and_never_goes_on_for_ever(
-    runs: list[tuple[float, bool]], tries: int, most: int | None
-) -> None:
+def test_any_policy_waits_until_later_or_gives_up(runs: list[tuple[float, bool]], tries: int, most: int | None) -> None:
     restarts = Restarts(RestartPolicy(backoff=Backoff(tries=tries, cap=1000), most=most))
     now, again = 0.0, 0
     for run, begins in runs:

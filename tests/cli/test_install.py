@@ -70,7 +70,7 @@ def _files(home: Path) -> str:
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
-def test_every_host_gets_its_golden_file(
+def test_config_of_every_host_equals_its_golden_file(
     system: str, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _on(system, home, monkeypatch)
@@ -264,7 +264,7 @@ def test_trial_starts_as_a_host_does(home: Home, capsys: pytest.CaptureFixture[s
     assert "needs the variable NOT_SET_HERE" in capsys.readouterr().err
 
 
-def test_trial_leaves_the_environment_as_it_was(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_keeps_the_environment_unchanged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OVEN", "hot")  # which a host would not have
     (home / "project/needs-oven").touch()
     assert main(["install", "cursor", "kitchen.py", "--yes"]) == Exit.SERVER_DIED
@@ -328,7 +328,7 @@ def test_entry_printed_with_absolute_paths(
     assert said.err == ""
 
 
-def test_config_tells_where_it_belongs(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_names_the_file_it_belongs_to(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "bake", "--for", "zed"]) == Exit.DONE
     said = capsys.readouterr()
     assert "context_servers" in said.out

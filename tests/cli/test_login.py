@@ -126,7 +126,7 @@ def test_login_of_a_registered_client_takes_its_secret_from_a_file(tmp_path: Pat
     run(play, clients={"app": "s3cret"}, registers=False)
 
 
-def test_login_at_a_server_that_wants_none_says_so(tmp_path: Path) -> None:
+def test_login_at_an_open_server_reports_that_none_is_needed(tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         site.is_open = True
         shell = Shell(site, tmp_path)
@@ -136,7 +136,7 @@ def test_login_at_a_server_that_wants_none_says_so(tmp_path: Path) -> None:
     run(play)
 
 
-def test_failed_login_says_which_option_helps(tmp_path: Path) -> None:
+def test_failed_login_names_the_option_to_use(tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         shell = Shell(site, tmp_path)
         await shell("login", "--no-browser", site.url, status=Exit.REFUSED)

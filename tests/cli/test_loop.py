@@ -115,14 +115,14 @@ def test_http_is_served_by_the_web_server_that_is_installed(path: str, tmp_path:
         (["--reload"], "--reload runs on Trio"),
     ],
 )
-def test_what_needs_trio_is_refused(
+def test_option_that_needs_trio_is_refused(
     path: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", path, "--loop", "asyncio", *options]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_http_without_a_web_server_says_what_to_install(
+def test_http_without_a_web_server_names_the_package_to_install(
     path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("mcpio.cli.serve_on_asyncio.find_spec", lambda _: None)

@@ -102,7 +102,7 @@ def test_url_and_command_taken_as_given(here: Path) -> None:
         ("python 'x", Exit.USAGE, "cannot split the server's command"),
     ],
 )
-def test_target_that_names_nothing_explained(here: Path, text: str, status: Exit, said: str) -> None:
+def test_unknown_target_explained(here: Path, text: str, status: Exit, said: str) -> None:
     (here / "bad.json").write_text("{x}")
     (here / "goose.yaml").write_text("extensions: {}")
     (here / "folder.py").mkdir()
@@ -154,7 +154,7 @@ def test_missing_name_of_a_host_explained(here: Path) -> None:
     assert message == "no server 'kitchen' in the configuration of zed\n  no file of zed has servers here"
 
 
-def test_missing_program_tells_what_was_searched(here: Path) -> None:
+def test_missing_program_names_the_searched_directories(here: Path) -> None:
     _write(here.parent / "home/.cursor/mcp.json", {"kitchen": {"command": "bake"}})
     place = _place(here)
     assert where_else("oven-x", {"PATH": "/bin"}, place) == "; looked in PATH, which is /bin"

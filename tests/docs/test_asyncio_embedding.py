@@ -229,7 +229,7 @@ def test_it_ends_though_the_peer_neither_reads_nor_closes(unread: int) -> None:
     asyncio.run(main())
 
 
-def test_the_peer_hears_of_the_end_whatever_the_caller_does_with_the_writer() -> None:
+def test_peer_sees_the_end_before_the_writer_is_closed() -> None:
     async def main() -> None:
         near = client()
         here, there = socket.socketpair()
@@ -269,7 +269,7 @@ def test_a_reset_ends_every_request_as_lost(busy: bool) -> None:
     asyncio.run(main())
 
 
-def test_cancelling_it_leaves_no_task_behind() -> None:
+def test_cancelled_loop_leaves_no_task() -> None:
     async def main() -> None:
         far = server()
         here, there = socket.socketpair()

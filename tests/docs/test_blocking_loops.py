@@ -81,7 +81,7 @@ class Heard:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def test_the_blocking_program_does_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_blocking_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "blocking_sockets.py"), run_name="__main__")
     assert capsys.readouterr().out == "echo speaks 2025-11-25\nit says: hello\n"
 
@@ -211,7 +211,7 @@ assert {"anyio", "asyncio", "gevent", "trio", "twisted"} & set(sys.modules) == s
 """
 
 
-def test_a_call_that_must_not_be_made_raises_where_it_was_made(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_forbidden_call_raises_at_the_caller(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = Carrier(client(), ends[0]), Carrier(server(), ends[1])
     with pytest.raises(LocalProtocolError):
         square(near, 1)

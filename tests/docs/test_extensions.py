@@ -84,7 +84,7 @@ def test_labels_are_escaped() -> None:
     assert words(draw(["A", "B"], [Transition("A", "x < y & z", "B")], "<title>")) == "A B x < y & z"
 
 
-def test_every_method_has_its_row() -> None:
+def test_every_method_has_a_row() -> None:
     assert len(list(revision_tables.method_rows())) == len(METHODS)
 
 
@@ -109,7 +109,7 @@ def test_some_members_differ_between_revisions() -> None:
     assert revision_tables.wire_name("input_schema") == "inputSchema"
 
 
-def test_each_kind_of_name_gets_its_directive() -> None:
+def test_each_kind_of_name_gets_the_matching_directive() -> None:
     home = "mcpio.revisions"
     latest = reference.entry("mcpio", "LATEST_HANDSHAKE", 1, home)
     assert latest[0] == ".. py:data:: LATEST_HANDSHAKE"
@@ -120,7 +120,7 @@ def test_each_kind_of_name_gets_its_directive() -> None:
     assert reference.entry("mcpio.x", "X", Literal["a", "b"], home)[2] == "   One of ``'a'``, ``'b'``."
 
 
-def test_a_constant_is_documented_where_it_is_assigned() -> None:
+def test_constant_documented_at_its_assignment() -> None:
     assert reference.assigned_in("mcpio", "LATEST_HANDSHAKE") == "mcpio.revisions"
     assert reference.title("mcpio.errors") == "The exception tree"
 
@@ -175,7 +175,7 @@ def test_name_without_a_docstring_has_the_text_of_the_table(module: str, name: s
     assert reference.text_of(module, name) == text
 
 
-def test_options_that_a_typed_dict_inherits_have_the_texts_of_its_base() -> None:
+def test_inherited_options_of_a_typed_dict_keep_the_text_of_the_base() -> None:
     assert reference.text_of("mcpio.trio", "TcpOptions.connect_timeout") is not None
     assert reference.text_of("mcpio.trio", "SocketOptions.on_log") is not None
 

@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
-def test_every_host_has_its_row_and_its_section(host: Host) -> None:
+def test_every_host_has_a_row_and_a_section(host: Host) -> None:
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {host.title}: `{host.name}` |")]
     for template in host.files.values():
         for path in [template] if isinstance(template, str) else template.values():

@@ -18,7 +18,7 @@ LOOPS = ROOT / "docs" / "examples" / "loops"
 @pytest.mark.parametrize(
     "program", ["asyncio_protocol", "gevent_sockets", "qt_sockets", "selector_loop", "twisted_protocol"]
 )
-def test_a_program_does_what_it_shows(program: str) -> None:
+def test_program_prints_the_documented_output(program: str) -> None:
     run = subprocess.run([sys.executable, LOOPS / f"{program}.py"], capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("echo speaks 2025-11-25\nit says: hello\n", "")
 
@@ -60,7 +60,7 @@ def test_a_trio_client_makes_64_calls_at_once_in_asyncio() -> None:
     assert sorted(in_asyncio(texts), key=int) == texts
 
 
-def test_the_host_of_a_trio_client_hears_of_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_of_a_trio_client_reports_the_lost_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest_mode, "SERVER", [sys.executable, "-c", LEAVES])
     (answer,) = in_asyncio(["hello"])
     assert answer.startswith("failed: tools/call: the connection ended")

@@ -110,7 +110,7 @@ def test_a_peer_that_stops_reading_stops_neither_reading_nor_time(program: Progr
     far.join()
 
 
-def test_what_waits_for_a_peer_that_stops_reading_is_bounded(program: Program) -> None:
+def test_output_for_a_peer_that_stops_reading_is_bounded(program: Program) -> None:
     here, there = ends(room=4096)
     far = Carried(program, server(queued_bytes=100_000), there)
     with here:
@@ -176,7 +176,7 @@ def test_a_reset_ends_every_request_as_lost(program: Program, is_busy: bool) -> 
     assert all(each.error.__cause__ is closed.cause for each in failed)
 
 
-def test_what_runs_is_answered_before_the_end(program: Program) -> None:
+def test_running_requests_answered_before_the_end(program: Program) -> None:
     here, there = ends()
     far = Carried(program, server(), there)
     far.app.answers = False

@@ -56,7 +56,7 @@ def public(cls: type) -> Iterator[str]:
     return (name for name in dir(cls) if not name.startswith("_"))
 
 
-def test_every_verb_of_the_engine_has_its_promise() -> None:
+def test_every_verb_of_the_engine_has_a_promise() -> None:
     said = cells("embed.md", "What each verb promises")
     names = {name for cls in (ClientConnection, ServerConnection) for name in public(cls)}
     elsewhere = {"capabilities", "info", "instructions", "options", "principal", "role"}  # what it was made with
@@ -64,7 +64,7 @@ def test_every_verb_of_the_engine_has_its_promise() -> None:
     assert {name for name in names - elsewhere if f"`{name}" not in said} == set()
 
 
-def test_every_event_has_its_answer() -> None:
+def test_every_event_has_an_answer() -> None:
     said = cells("embed.md", "How to handle each event")
     assert {each.__name__ for each in typing.get_args(Event) if f"`{each.__name__}`" not in said} == set()
 
@@ -91,7 +91,7 @@ def test_every_code_is_in_the_table() -> None:
     assert {name for name, code in codes.items() if f"| {code} | `{name}` |" not in said} == set()
 
 
-def test_every_rule_is_listed_as_kept_or_with_its_reason() -> None:
+def test_every_rule_is_listed_as_kept_or_with_a_reason() -> None:
     rules = requirement_tables.read_rules()
     rows = re.findall(r"^\| `([A-Z]+-\d+)` \|.*\| (.+) \|$", text("stance.md"), re.MULTILINE)
     assert (len(rows), {name for name, _ in rows}) == (len(rules), set(rules))
@@ -146,7 +146,7 @@ def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
     assert number
 
 
-def test_the_most_memory_that_the_defaults_allow_is_the_sum_of_them() -> None:
+def test_maximum_memory_is_the_sum_of_the_default_limits() -> None:
     limits, said = Limits(), section("limits.md", "Memory of the whole server")
     connections = MAX_CONNECTIONS * 128 * 1024
     parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections)]
@@ -180,7 +180,7 @@ def test_every_driver_is_in_the_list_of_loops() -> None:
     assert {name for row in rows if "`mcpio.asgi.app" in row[3] for name in re.findall(r"`(\w+)", row[2])} == on_asgi
 
 
-def test_every_public_name_has_its_place_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
     documented = set(re.findall(r"\{public-names\} ([\w.]+)\n```", pages))
     parts = set(re.findall(r"\{public-names\} mcpio\n:from: ([\w.]+)", pages))

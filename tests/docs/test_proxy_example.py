@@ -79,7 +79,7 @@ def last(link: Pair, side: str, kind: type) -> Any:
 
 
 @pytest.mark.req("META-07", "META-01")
-def test_a_request_and_its_answer_pass_as_they_are() -> None:
+def test_request_and_answer_forwarded_unchanged() -> None:
     line = Line()
     peer: Any = line.client.peer
     assert (peer.info.name, peer.capabilities.tools) == ("far", ToolsCapability(True))
@@ -130,7 +130,7 @@ def test_progress_and_cancellation_find_their_request() -> None:
     assert (cancelled.id, cancelled.reason) == (asked[1].id, "enough")
 
 
-def test_the_server_asks_through_it_too() -> None:
+def test_request_from_the_server_is_forwarded() -> None:
     line = Line()
     line.server.send_request(ListRootsRequest(), now=0.0, cookie="roots")
     line.run()
@@ -143,7 +143,7 @@ def test_the_server_asks_through_it_too() -> None:
     assert last(line.far, "server", RequestFailed).error.code == -32601
 
 
-def test_notifications_pass_as_they_are() -> None:
+def test_notifications_forwarded_unchanged() -> None:
     line = Line()
     line.server.send_notification(RawNotification("notifications/message", {"level": "info", "data": {"a": 1}, "x": 1}))
     line.client.send_notification(RawNotification("acme/note", {"_meta": {"a b": 1}}))
@@ -155,7 +155,7 @@ def test_notifications_pass_as_they_are() -> None:
     assert line.server.phase.value == "closed"
 
 
-def test_it_runs_between_two_processes() -> None:
+def test_proxy_runs_between_two_processes() -> None:
     async def main() -> None:
         proxy = [sys.executable, str(EXAMPLES / "proxy.py"), sys.executable, str(EXAMPLES / "echo_server.py")]
         with trio.fail_after(20):

@@ -63,7 +63,7 @@ def test_site_has_a_directory_for_each_release_and_the_newest_as_latest(tmp_path
     assert "url=latest/" in (whole / "index.html").read_text()
 
 
-def test_release_that_is_built_again_replaces_its_directory(tmp_path: Path) -> None:
+def test_rebuilt_release_replaces_its_directory(tmp_path: Path) -> None:
     for page in ("old", "new"):
         built = tmp_path / page
         built.mkdir()

@@ -77,7 +77,7 @@ def test_a_call_is_answered_with_json() -> None:
         ("415 Unsupported Media Type", b"{}", {"CONTENT_TYPE": "text/plain"}),
     ],
 )
-def test_what_is_not_served_is_refused_in_wsgis_words(status: str, body: bytes, environ: dict[str, str]) -> None:
+def test_unserved_request_gets_a_wsgi_status(status: str, body: bytes, environ: dict[str, str]) -> None:
     assert ask(body, **environ)[0] == status
 
 
@@ -87,7 +87,7 @@ def test_a_notification_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')[0] == "202 Accepted"
 
 
-def test_a_length_that_is_no_number_is_no_body() -> None:
+def test_non_numeric_content_length_means_no_body() -> None:
     machine_items = list(wsgi_app.request({"PATH_INFO": "/mcp", "REQUEST_METHOD": "POST", "CONTENT_LENGTH": "x"}))
     assert len(machine_items) == 2
 

@@ -50,6 +50,8 @@ async def call(server: Any, name: str, arguments: dict[str, Any]) -> str:
         ("memory", "mcp", "remember", {"contents": ["It rains"]}, "Remembered: It rains"),
     ],
 )
-def test_programs_do_what_ours_do(program: str, server: str, name: str, arguments: dict[str, Any], said: str) -> None:
+def test_fastmcp_programs_return_the_same_as_ours(
+    program: str, server: str, name: str, arguments: dict[str, Any], said: str
+) -> None:
     found = getattr(loaded(BEFORE / f"{program}.py"), server)
     assert said in asyncio.run(call(found, name, arguments))

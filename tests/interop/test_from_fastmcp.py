@@ -85,7 +85,7 @@ def test_memory_does_the_same_with_the_primitives_of_asyncio() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_table_names_on_our_side_exists(page: str) -> None:
+def test_mcpio_names_in_the_tables_exist(page: str) -> None:
     found = rows(ROOT / "docs" / page)
     assert len(found) > 20
     assert {row.ours: wrong for row in found if (wrong := faults(row.ours, OURS))} == {}

@@ -188,7 +188,7 @@ def test_each_round_of_questions_may_meet_another_process(site: Site) -> None:
     with_client(site, body, elicitation=answer)
 
 
-def test_every_listener_is_told_what_any_process_changes(site: Site) -> None:
+def test_change_in_any_process_reaches_every_listener(site: Site) -> None:
     async def body(client: Client) -> None:
         async with trio.open_nursery() as nursery:
             heard: list[tuple[int, str]] = []
@@ -273,7 +273,7 @@ def test_any_process_answers_for_a_task(site: Site) -> None:
     assert ask(site.ports[2], "tasks/get", taskId=id)["status"] == "cancelled"
 
 
-def test_client_learns_of_its_task_from_whichever_process_it_listens_to(site: Site) -> None:
+def test_any_process_reports_a_task_to_a_listening_client(site: Site) -> None:
     async def body(client: Client) -> None:
         before = {method: len(site.said(method)) for method in ("tasks/get", "subscriptions/listen")}
         async with trio.open_nursery() as nursery:
@@ -289,7 +289,7 @@ def test_client_learns_of_its_task_from_whichever_process_it_listens_to(site: Si
 # Processes that end
 
 
-def test_killed_process_takes_only_its_own_requests_with_it(site: Site) -> None:
+def test_killed_process_loses_only_its_own_requests(site: Site) -> None:
     victim, *others = site.ports
     baking, delivering = (
         ask(victim, "tools/call", name=name, arguments={"seconds": 4 * LEASE})["taskId"] for name in ("bake", "deliver")

@@ -90,7 +90,7 @@ def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check
     run(check)
 
 
-def test_task_that_is_over_is_nobodys_and_keeps_its_result(run: Callable[[Check], None]) -> None:
+def test_finished_task_has_no_owner_and_keeps_its_result(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         await settled(one.put(put("a", b"one", b"result", lease=None)))
         for process in (one, other):
@@ -290,7 +290,7 @@ def test_closed_redis_store_says_so(url: str) -> None:
 
 
 @pytest.mark.parametrize("lease", [0, -1, float("nan")])
-def test_lease_that_is_no_time_is_refused(lease: float) -> None:
+def test_invalid_lease_is_refused(lease: float) -> None:
     with pytest.raises(ValueError, match="lease is a number of seconds"):
         RedisStore(lease=lease)
 
