@@ -164,10 +164,15 @@ class _Site:
             self._has_started.set()
 
 
+PAUSED = inspect.CO_COROUTINE | inspect.CO_GENERATOR
+"""Functions that may begin in the middle."""
+
+
 class Interruption:
     """Sends SIGINT to this process at the n-th call of a function of mcpio in this thread.
 
-    Signals are acted on where functions begin, among other places; but not where a coroutine goes on.
+    Signals are acted on where functions begin, among other places; but not where a coroutine or a generator goes on, or
+    is closed.
     """
 
     def __init__(self, at: int = 0) -> None:
@@ -184,7 +189,7 @@ class Interruption:
 
     def _profile(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_flags & inspect.CO_COROUTINE:
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_flags & PAUSED:
             self.calls += 1
             if self.calls == self._at:
                 sys.setprofile(None)

@@ -149,7 +149,9 @@ class Flow:
         if key is None:
             # Tasks of one handler may ask in another order each time, so only equal questions are numbered.
             name = digest(canonical(_wire_form(request)))
-            number = next(n for n in range(1, len(self._keys) + 2) if f"{name}.{n}" not in self._keys)
+            number = 1
+            while f"{name}.{number}" in self._keys:
+                number += 1
             key = f"{name}.{number}"
         elif key in self._keys:
             raise ValueError(f"the handler asks twice with key={key!r:.100}: give each question a key of its own")
