@@ -59,6 +59,7 @@ def pids(path: Path) -> list[int]:
     return [int(line) for line in (path / "lives").read_text().split()]
 
 
+@pytest.mark.req("SSTD-04")
 def test_dead_child_is_restarted_and_its_calls_fail_with_its_exit_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, each_loop: EachLoop
 ) -> None:
