@@ -111,6 +111,8 @@ def _attribute_docs(cls: type) -> dict[str, str]:
 
 def _plain(value: Any) -> str:
     """Return a default as one would write it, and no longer than a table's cell likes."""
+    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # its stub declares a function
+        return f"{value.factory.__name__}()"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, tuple | frozenset):
