@@ -28,6 +28,7 @@ from mcpio.types import (
     SubscriptionFilter,
     ToolListChangedNotification,
 )
+from mcpio.types.custom import CustomRequest
 
 NEW = "2026-07-28"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -449,3 +450,11 @@ def test_outcome_of_a_subscription_is_not_waited_for() -> None:
     listening.end("graceful")
     listening.lose()
     assert listening.ended == "graceful"
+
+
+@pytest.mark.parametrize("revision", [None, REV_2025_11_25])
+def test_wrong_request_raises_where_it_is_awaited(revision: Any) -> None:
+    link = Link(server_that_asks(), revision=revision)
+    call = link.client.request(CustomRequest("tools/list"))
+    with pytest.raises(LocalProtocolError, match="tools/list is a method of the protocol: send its own type"):
+        link.do(call)

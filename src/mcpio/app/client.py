@@ -741,7 +741,7 @@ class Client(Session):
             self._settle_layers()
         return self._send(request, **options)
 
-    def _send(
+    async def _send(
         self,
         request: Any,
         *,
@@ -749,19 +749,19 @@ class Client(Session):
         fresh: bool | None = None,
         rounds: int | None = None,
         **options: Any,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Any:
         """Send a request through the layers."""
         send: Callable[[Any], Coroutine[Any, Any, Any]] = partial(super().request, **options)
         if self._reconnector is not None:
             send = partial(self._reconnector.send, send)
         if not self._layers:
-            return send(request)
+            return await send(request)
         method = method_to_send(request, Kind.REQUEST)
         name = request.method if method is None else method.name
         call = OutgoingCall(name, self, retry, fresh, rounds)
         for layer in reversed(self._layers_of.get(name, self._layers)):
             send = partial(_pass_through, layer, call, send)
-        return send(request)
+        return await send(request)
 
     def _settle_layers(self) -> None:
         """Choose the layers around requests by the era that the opening settled."""
