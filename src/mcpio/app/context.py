@@ -457,13 +457,17 @@ class Context(RequestScope):
         """Continue as a task, by running the handler again, if the client is stateless and no task runs yet.
 
         For tools with ``becomes_task=True``. What was asked before is answered by the same answers, so ask first, then
-        call this, then work. Elsewhere it does nothing. Raises CapabilityMissing if the client takes no tasks.
+        call this, then work. For clients with a session, and in a task, it does nothing.
+
+        Raises CapabilityMissing if the client takes no tasks, and RuntimeError if the handler is not such a tool.
         """
         from mcpio.app.rounds import Leave
         from mcpio.app.tasks.extension import check_takes_tasks
 
         if self._is_stateless:
             check_takes_tasks(self.peer.capabilities)
+            if not self._own_flow.may_become_task:
+                raise RuntimeError("become_task() needs a tool that is registered with becomes_task=True")
             self._own_flow.becomes_task = True
             raise Leave
 

@@ -84,6 +84,7 @@ class Flow:
         "_used",
         "becomes_task",
         "has_left",
+        "may_become_task",
         "questions",
         "state",
     )
@@ -92,6 +93,8 @@ class Flow:
     """The questions that have no answer yet, by key."""
     has_left: bool
     """Whether a question made the handler leave."""
+    may_become_task: bool
+    """Whether the handler may be run again as a task: whether its tool was registered with ``becomes_task=True``."""
     becomes_task: bool
     """Whether the handler left to be run again as a task."""
     state: bytes | None
@@ -113,6 +116,7 @@ class Flow:
         self._used: dict[str, Any] = {}
         self.questions = {}
         self.has_left = False
+        self.may_become_task = False
         self.becomes_task = False
 
     @property

@@ -249,6 +249,19 @@ def test_tool_that_never_becomes_a_task_is_a_plain_call() -> None:
     assert world.refusal(world.call, "never_becomes", kind="raise")[0] == -32001
 
 
+def test_becoming_a_task_needs_a_tool_registered_for_it() -> None:
+    world = World()
+
+    @world.server.tool
+    async def unprepared(ctx: Context) -> str:
+        await ctx.become_task()
+        return "unreachable"
+
+    result = world.call("unprepared")
+    assert result["isError"]
+    assert "become_task() needs a tool that is registered with becomes_task=True" in result["content"][0]["text"]
+
+
 def test_becoming_a_task_needs_a_client_that_takes_tasks() -> None:
     world = World()
     call = world.plain.call("first_ask", {}, {"who": name("Ada")})

@@ -99,6 +99,7 @@ class TaskExtension:
     async def _until_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool) -> Any:
         """Run the tool as a plain call until it asks to become a task (XTASK-15)."""
         driving: Any = scope.driving
+        driving.flow.may_become_task = True
         try:
             result = self._plain_call(scope, request)
             return await result if is_awaitable(result) else result
