@@ -22,6 +22,37 @@ def test_bearer_token_is_sent_with_the_first_call() -> None:
     assert [each.kind for each in calls.done if isinstance(each, NeedAssertion)] == ["access_token"]
 
 
+def test_refused_bearer_token_is_called_a_given_one() -> None:
+    world = World()
+    world.jwt = "given"
+    method: Any = BearerToken("given")
+    outcome = Calls(world, method).result(1)  # the server knows other tokens only
+    assert str(outcome) == "the server refuses the token that was given"
+
+
+@pytest.mark.parametrize(
+    ("scope", "message"),
+    [
+        ("a", "the token that was given lacks a"),
+        ("a b", "the token that was given lacks one or more of a b"),
+    ],
+)
+def test_bearer_token_without_scopes_names_those_that_are_needed(scope: str, message: str) -> None:
+    world = World()
+    world.jwt = "given"
+    method: Any = BearerToken("given")
+    calls = Calls(world, method)
+    calls.is_open = True
+    calls.result(1)
+    calls.authorizer.authorize(2, "x", calls.now)
+    calls.authorizer.refused(2, 403, [f'Bearer error="insufficient_scope", scope="{scope}"'], calls.now)
+    calls.waiting.add(2)
+    calls.outcomes[2] = []
+    calls.drain()
+    calls.settle()
+    assert [str(outcome) for outcome in calls.outcomes[2]] == [message]
+
+
 @pytest.mark.parametrize("text", ["", "two words", "line\nbreak", "é"])
 def test_token_that_no_field_can_hold_is_rejected_without_showing_it(text: str) -> None:
     world = World()

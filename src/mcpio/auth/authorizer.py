@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -452,11 +452,11 @@ class Authorizer:
             self._renew(token, now)
             return ""
         if entry.obtained:
-            return "the server refuses the token that was just obtained"
+            return _refusal(token)
         if is_new and self._origin == "obtained":
             # A token fresh from a login, which no call has succeeded with: another login would not help.
-            self._fail(AuthorizationError("the server refuses the token that was just obtained"), now)
-            return "the server refuses the token that was just obtained"
+            self._fail(AuthorizationError(_refusal(token)), now)
+            return _refusal(token)
         entry.obtained = True
         self._enter(AuthorizationInput.RECV_UNAUTHORIZED)
         self._obtain(entry.challenge, now)
@@ -590,9 +590,8 @@ class Authorizer:
             if missing := missing_scopes(token.scopes, entry.needed):
                 del self._waiting[name]
                 del self._calls[name]
-                lacks = "the authorization server did not grant" if token.issuer else "the token that was given lacks"
-                message = f"{lacks} {format_scopes(missing)}"
-                self._ready.append(Ready(name, AuthorizationError(message, code="insufficient_scope", status=403)))
+                error = AuthorizationError(_lacking(token, missing), code="insufficient_scope", status=403)
+                self._ready.append(Ready(name, error))
         self._release(None)
 
     def _failed(self, error: AuthorizationError, now: float) -> None:
@@ -773,6 +772,20 @@ class Authorizer:
                 self._calls.pop(name, None)
             self._ready.append(Ready(name, error))
         self._waiting.clear()
+
+
+def _refusal(token: TokenSet | None) -> str:
+    """Say that a server refuses a token that it should accept. One from elsewhere has no issuer."""
+    how = "was just obtained" if token is None or token.issuer else "was given"
+    return f"the server refuses the token that {how}"
+
+
+def _lacking(token: TokenSet, missing: Collection[str]) -> str:
+    """Say that a token lacks scopes. The scopes of one from elsewhere are unknown: it may have some of them."""
+    if token.issuer:
+        return f"the authorization server did not grant {format_scopes(missing)}"
+    which = "one or more of " if len(missing) > 1 else ""
+    return f"the token that was given lacks {which}{format_scopes(missing)}"
 
 
 def _patience(effect: Effect) -> float:

@@ -233,7 +233,7 @@ def test_bearer_token_is_sent_at_once() -> None:
                 needs.append(need)
                 return "guessed"
 
-            with pytest.raises(ConnectFailed, match="the server refuses the token that was just obtained") as caught:
+            with pytest.raises(ConnectFailed, match="the server refuses the token that was given") as caught:
                 async with open_websocket(url, auth=BearerToken(read)):
                     pass
         assert isinstance(caught.value.__cause__, AuthorizationError)
