@@ -64,7 +64,7 @@ def test_socket_url_parsed(text: str, where: Address | str) -> None:
     assert parse_socket_url(text) == where
 
 
-@pytest.mark.parametrize("text", ["tcp://", "tcp://localhost", "tcp://localhost:x", "unix:"])
+@pytest.mark.parametrize("text", ["tcp://", "tcp://localhost", "tcp://localhost:x", "tcp://localhost:65536", "unix:"])
 def test_incomplete_socket_url_rejected(text: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Failure, match="has no"):
         parse_socket_url(text)

@@ -37,6 +37,15 @@ def test_wrong_arguments_rejected(command: Command, server: Server) -> None:
     ]
 
 
+def test_argument_that_is_not_text_rejected(command: Command, server: Server) -> None:
+    ran = command("prompt", "repair", "thing:=[5]", server=server)
+    assert ran.status is Exit.BAD_ARGUMENTS
+    assert ran.err.splitlines() == [
+        "mcpio: bad arguments for repair:",
+        "  thing: expected string, got [5]; write thing=TEXT instead of thing:=JSON",
+    ]
+
+
 def test_unknown_prompt_lists_known_prompts(command: Command, server: Server) -> None:
     ran = command("prompt", "repare", server=server)
     assert ran == (Exit.NOT_FOUND, "", "mcpio: no prompt 'repare': the server has repair. Did you mean 'repair'?\n")

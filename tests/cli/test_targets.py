@@ -154,6 +154,22 @@ def test_missing_name_of_a_host_explained(here: Path) -> None:
     assert message == "no server 'kitchen' in the configuration of zed\n  no file of zed has servers here"
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "part"),
+    [
+        ("@", Exit.USAGE, "'@' names no server: write @HOST/NAME or @NAME"),
+        ("@zed/", Exit.USAGE, "'@zed/' names no server: write @HOST/NAME or @NAME"),
+        ("@zed", Exit.NOT_FOUND, "  zed is a host: write @zed/NAME"),
+        ("@oven/x", Exit.NOT_FOUND, "  'oven' is not a host that mcpio knows.\n"),
+        ("@cursr/x", Exit.NOT_FOUND, "  'cursr' is not a host that mcpio knows. Did you mean 'cursor'?\n"),
+    ],
+)
+def test_mistaken_name_of_a_host_explained(text: str, status: Exit, part: str, here: Path) -> None:
+    found, message = _failure(text, here)
+    assert found is status
+    assert part in f"{message}\n"
+
+
 def test_missing_program_names_the_searched_directories(here: Path) -> None:
     _write(here.parent / "home/.cursor/mcp.json", {"kitchen": {"command": "bake"}})
     place = _place(here)

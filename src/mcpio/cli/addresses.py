@@ -53,4 +53,5 @@ def parse_socket_url(text: str) -> Address | str:
     try:
         return parse_address(text.removeprefix(TCP).removesuffix("/"))
     except argparse.ArgumentTypeError:
-        raise Failure(Exit.USAGE, f"{text!r} has no host and port: write tcp://localhost:4000") from None
+        fault = f"has no host and port of at most {LAST_PORT}"
+        raise Failure(Exit.USAGE, f"{text!r} {fault}: write tcp://localhost:4000") from None

@@ -11,6 +11,7 @@ from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.lists import find_prompt
 from mcpio.cli.output import Console, as_json
 from mcpio.errors import ErrorCode, RequestError
+from mcpio.framing import json
 from mcpio.types.prompts import Prompt
 
 __all__ = ["add_arguments", "fill_in", "run"]
@@ -35,6 +36,11 @@ async def fill_in(client: Client, options: argparse.Namespace, console: Console)
     """Print the prompt ``options.name``, filled in with the arguments ``options.given``."""
     prompt = await find_prompt(client, options.name)
     prepared = prepare(_schema(prompt), options.given, of=prompt.name)
+    for name, value in prepared.arguments.items():
+        if not isinstance(value, str):  # given as JSON
+            fault = f"{name}: expected string, got {json.dumps(value).decode()}"
+            remedy = f"write {name}=TEXT instead of {name}:=JSON"
+            raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {prompt.name}:\n  {fault}; {remedy}")
     try:
         result = await client.get_prompt(prompt.name, prepared.arguments)
     except RequestError as error:

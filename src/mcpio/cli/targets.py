@@ -28,6 +28,8 @@ URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *SOC
 CONFIGS = (".json", ".jsonc", ".toml", ".yaml", ".yml")
 """The endings of a configuration file."""
 
+_HOST_NAMES = tuple(each.name for each in HOSTS)
+
 HELP = (
     "SERVER is a Python file, as in server.py or server.py:NAME; a configuration file with mcpServers, as in "
     "mcp.json:NAME; a name in a host's configuration, as in @claude-desktop/NAME or @NAME; an address: http://, "
@@ -118,8 +120,10 @@ def _in_file(text: str, environ: Mapping[str, str]) -> Target:
 def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
     """Return the server for ``@HOST/NAME`` or ``@NAME`` in the files of the hosts."""
     host, slash, name = text[1:].partition("/")
-    if not slash or all(host != each.name for each in HOSTS):
+    if not slash or host not in _HOST_NAMES:
         host, name = "", text[1:]
+    if not name:
+        raise Failure(Exit.USAGE, f"{text!r} names no server: write @HOST/NAME or @NAME")
     files, faults = known_servers(place, environ)
     looked = [each for each in files if host in ("", each.host.name)]
     found = [each for each in looked if name in each.config]
@@ -136,10 +140,15 @@ def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
 
 def _not_in_hosts(host: str, name: str, looked: list[Known], faults: list[str]) -> str:
     lines = [f"no server {name!r} in the configuration of {host or 'any host'}"]
+    prefix, slash, _ = name.partition("/")
+    if name in _HOST_NAMES:
+        lines.append(f"  {name} is a host: write @{name}/NAME")
+    elif slash and not host:
+        lines.append(f"  {prefix!r} is not a host that mcpio knows.{did_you_mean(prefix, _HOST_NAMES)}")
     lines += [f"  {each.path} has {_listed(list(each.config))}" for each in looked]
     lines += [f"  not read: {fault}" for fault in faults]
     if not looked and not faults:
-        lines.append(f"  no file of {host or ', '.join(each.name for each in HOSTS)} has servers here")
+        lines.append(f"  no file of {host or ', '.join(_HOST_NAMES)} has servers here")
     hint = did_you_mean(name, [server for each in looked for server in each.config])
     return "\n".join(lines) + (f"\n {hint}" if hint else "")
 
