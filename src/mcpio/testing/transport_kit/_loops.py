@@ -208,7 +208,11 @@ class _AsyncioLimit:
 
 def current_loop() -> KitLoop:
     """Return the event loop that runs the caller."""
-    return LOOPS["trio"] if trio.lowlevel.in_trio_run() else LOOPS["asyncio"]
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return LOOPS["trio"]
+    return LOOPS["asyncio"]
 
 
 def _said_by_loop(context: dict[str, Any]) -> str:
