@@ -140,6 +140,16 @@ def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: 
     run(main)
 
 
+def test_beyond_the_limit_of_an_address_clients_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(make_server(), "tcp", tmp_path, max_per_address=1) as opened, opened() as first:
+            with pytest.raises(ConnectFailed):
+                await opened().__aenter__()
+            assert await added(first, 1, 2) == 3
+
+    run(main)
+
+
 @KINDS
 def test_running_requests_are_answered_at_the_end(kind: str, tmp_path: Path) -> None:
     server = make_server()

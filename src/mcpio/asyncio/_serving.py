@@ -120,6 +120,7 @@ class _Serving:
             self._loop,
             self._sockets,
             max_connections=options.get("max_connections", MAX_CONNECTIONS),
+            max_per_address=options.get("max_per_address"),
             ssl_context=context,
             handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
             tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),

@@ -137,6 +137,20 @@ def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_beyond_the_limit_of_an_address_clients_are_refused(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(make_server(), kind, tmp_path, max_per_address=1) as opened, opened() as first:
+            if kind == "unix":  # without an address
+                async with opened() as second:
+                    assert await added(second, 1, 1) == 2
+            else:
+                await refused(opened())
+            assert await added(first, 1, 2) == 3
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_connection_by_which_nothing_comes_is_closed_but_not_while_something_runs(kind: str, tmp_path: Path) -> None:
     server = make_server()
 
@@ -302,6 +316,8 @@ def test_system_exit_of_a_handler_propagates_unwrapped(tmp_path: Path) -> None:
     [
         ({"ssl_context": 5}, TypeError),
         ({"max_connections": "many"}, TypeError),
+        ({"max_per_address": "few"}, TypeError),
+        ({"max_per_address": 0}, ValueError),
         ({"handshake_timeout": -1}, ValueError),
         ({"grace": -1}, ValueError),
         ({"idle_timeout": "soon"}, ValueError),

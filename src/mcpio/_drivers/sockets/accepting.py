@@ -84,6 +84,8 @@ class Acceptor:
         self._sockets = sockets
         self._room = _Room(capped_connections(max_connections), loop)
         self._max_per_address = checked("max_per_address", max_per_address, int)
+        if max_per_address is not None and max_per_address < 1:
+            raise ValueError(f"max_per_address= must be 1 or more, or None for no limit, not {max_per_address}")
         self._addresses: Counter[Any] = Counter()
         self._ssl_context = checked("ssl_context", ssl_context, ssl.SSLContext)
         self._handshake_timeout = handshake_timeout

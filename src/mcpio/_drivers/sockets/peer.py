@@ -78,6 +78,9 @@ class ServeSocketOptions(TypedDict, total=False):
     max_connections: int
     """How many connections there may be at once: 768 by default, and at most three quarters of the files that the
     process may open. Further clients wait to be accepted."""
+    max_per_address: int | None
+    """How many of them one address may have; a further one is closed. ``None``, the default, sets no limit. Clients of
+    a Unix socket have no address."""
     first_message_timeout: float | None
     """Seconds for a client to send its first message; 10 by default, ``None`` for no limit."""
     idle_timeout: float | None

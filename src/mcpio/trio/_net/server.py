@@ -82,6 +82,7 @@ async def serve_unix(
 def _acceptor(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Acceptor:
     return new_acceptor(
         max_connections=options.get("max_connections", MAX_CONNECTIONS),
+        max_per_address=options.get("max_per_address"),
         ssl_context=ssl_context,
         handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
         tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
