@@ -234,8 +234,10 @@ class Server:
         self.notification_handlers = {}
         self.scope_rules = None
         self.middlewares = ()
-        for layer in middleware:
-            self.middleware(layer)
+        if middleware:
+            from mcpio.app.middleware import checked_middleware
+
+            self.middlewares = checked_middleware(middleware)
         self._injector: Injector | None = None
         # Whether what is listed depends on the request.
         self._is_selective = False

@@ -273,6 +273,11 @@ def test_plain_function_as_middleware_is_refused(wrong: Any) -> None:
             give(wrong)
 
 
+def test_middleware_outside_a_list_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^middleware= takes a list, not <function _async"):
+        Server("s", middleware=_async)  # type: ignore[arg-type]  # the mistake is the test
+
+
 def test_async_functions_objects_and_partial_ones_are_middleware() -> None:
     found = [_async, Noting("a", []), partial(_async)]
     assert checked_middleware(found) == tuple(found)
