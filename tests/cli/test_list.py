@@ -47,6 +47,11 @@ def test_lists_printed_with_signatures(command: Command, server: Server) -> None
     ]
 
 
+def test_empty_version_leaves_no_space(command: Command) -> None:
+    ran = command("list", server=Server("plain", ""))
+    assert ran.out.startswith("plain, speaking ")
+
+
 def test_long_descriptions_wrapped(command: Command, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     server.tool(name="long", description="word " * 20)(lambda: None)

@@ -67,7 +67,8 @@ def _as_json(client: Client, pages: Mapping[str, Sequence[Any]]) -> str:
 
 def _as_text(client: Client, pages: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     peer, revision = client.server, client.connection.revision
-    yield f"{peer.info.display_name} {peer.info.version}, speaking {revision}"
+    named = f"{peer.info.display_name} {peer.info.version}".rstrip()  # some servers have an empty version
+    yield f"{named}, speaking {revision}"
     tools = [tool for page in pages["tools"] for tool in page.tools]
     resources = [resource for page in pages["resources"] for resource in page.resources]
     templates = [template for page in pages["resourceTemplates"] for template in page.resource_templates]
