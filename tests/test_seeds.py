@@ -321,4 +321,4 @@ def test_a45_either_side_can_ping() -> None:
 
 def test_b13_docs_call_only_tasks_experimental() -> None:
     page = (ROOT / "docs" / "revisions.md").read_text(encoding="utf-8")
-    assert "The specification calls [tasks](tasks.md) of 2025-11-25 experimental" in page
+    assert "only the [tasks](tasks.md) of 2025-11-25 are experimental" in page
