@@ -199,6 +199,10 @@ def test_without_keys_requests_are_refused_for_now_and_no_token_is_blamed(how: s
     [admission] = admissions(machine)
     assert isinstance(admission.verdict, Refused)
     assert (admission.verdict.status, admission.verdict.headers) == (503, (("retry-after", "30"),))
+    failure = machine.next_failure()
+    assert failure is not None
+    assert {"status": "status 500", "failure": "no route", "timeout": "did not come in time"}[how] in str(failure)
+    assert machine.next_failure() is None
     machine.fetched(fetch.token, 200, (), b"{}", 6.0)
     assert machine.admit(2, bearer(token), "/mcp", 7.0) is None
     answer(machine, server, 7.0)

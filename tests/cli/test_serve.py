@@ -206,6 +206,17 @@ def test_terminal_input_prints_a_hint(
     assert "mcpio: serving 'first' on standard input, which is a terminal\n" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("words", [[], ["--loop", "asyncio"], ["--tcp", "0"]])
+def test_server_with_scopes_is_refused_in_one_line(
+    words: list[str], desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "from mcpio import Server\nserver = Server('x', '1')\n@server.tool(scopes='a')\ndef x() -> str: ...\n"
+    (desk / "scoped.py").write_text(text)
+    assert main(["serve", "scoped.py", *words]) is Exit.NOT_LOADED
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mcpio: scoped.py has scopes=, and nothing here would grant them")
+
+
 def test_load_failure_fails_the_command(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "nowhere"]) is Exit.NOT_LOADED
     assert capfd.readouterr() == ("", "mcpio: there is no module 'nowhere'\n")

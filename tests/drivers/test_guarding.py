@@ -26,8 +26,9 @@ KEYS = Response(200, (), dumps({"keys": [{**SIGNER.public_jwk, "kid": "k1"}]}))
 class Site:
     """A guard on an event loop, whose fetches the test answers."""
 
-    def __init__(self, loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, loop: EventLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         self.loop = loop
+        self.caplog = caplog
         self.fetches: list[str] = []
         self.verdicts: list[Any] = []
         self.answer: Any = KEYS
@@ -62,9 +63,9 @@ class Site:
 
 def on_each_loop(test: Callable[[Site], Awaitable[None]]) -> Any:
     @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
-    def run(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(loop: EventLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
-            await test(Site(loop, monkeypatch))
+            await test(Site(loop, monkeypatch, caplog))
 
         loop.run(main)
 
@@ -114,12 +115,25 @@ async def test_fetch_of_cancelled_requests_is_made_for_a_later_one(site: Site) -
 
 @pytest.mark.req("AUTH-58")
 @on_each_loop
-async def test_failed_fetch_refuses_with_503(site: Site) -> None:
+async def test_failed_fetch_refuses_with_503_and_is_logged(site: Site) -> None:
     site.answer = EffectFailed("no connection")
     site.may_answer.set()
     site.start()
     await site.loop.settle()
     assert [(verdict.status, dict(verdict.headers)) for verdict in site.verdicts] == [(503, {b"retry-after": b"30"})]
+    assert site.caplog.messages == ["tokens cannot be verified: no connection"]
+    assert all(record.levelname == "WARNING" for record in site.caplog.records)
+
+
+@on_each_loop
+async def test_many_failed_fetches_do_not_flood_the_log(site: Site) -> None:
+    site.answer = EffectFailed("no connection")
+    site.may_answer.set()
+    for _ in range(20):
+        site.start()
+        await site.loop.settle()
+    assert len(site.fetches) == 20
+    assert 1 < len(site.caplog.messages) < 20
 
 
 @on_each_loop

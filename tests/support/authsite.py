@@ -40,6 +40,7 @@ class AuthSite(RawSite):
         self.requests_with: list[tuple[str | None, str | None]] = []
         self.is_open = False
         self.headers: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
 
     async def listen(self, nursery: trio.Nursery) -> None:
         (listener,) = await nursery.start(partial(trio.serve_tcp, self.serve, 0, host="127.0.0.1"))
@@ -59,6 +60,7 @@ class AuthSite(RawSite):
         else:
             self.requests_with.append((request.rpc_method, request.headers.get("authorization")))
             self.headers.append(request.headers)
+            self.bodies.append(request.body)
             needed = self.needed.get(request.rpc_method or "", frozenset())
             found = self.server.accepts(tuple(request.headers.items()), time.time(), needed)
             if isinstance(found, Challenge) and not self.is_open:

@@ -13,7 +13,7 @@ import attrs
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
 from mcpio._drivers.actor import Deadlines
-from mcpio._drivers.auth.login import LoginDriver, LoginOptions, LoginSetup, with_key
+from mcpio._drivers.auth.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.http.pool import HttpClientTimeouts, HttpPool
 from mcpio._drivers.http.proxy import Proxy, find_proxy
@@ -98,6 +98,7 @@ class HttpSetup:
             proxy=transport.get("proxy"),
             trust_env=transport.get("trust_env", False),
         )
+        declare_extension(of_client, of_login.get("auth"))
         session = prepare_client(of_client, now, **given)
         return cls(session, location, proxy, transport, of_client, _session_id(session), login)
 

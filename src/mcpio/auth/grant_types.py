@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -41,6 +41,7 @@ class ClientCredentials(AuthorizationOptions):
     Without ``secret`` and ``signer`` the driver is asked for a client assertion each time.
     """
 
+    extension: ClassVar = "io.modelcontextprotocol/oauth-client-credentials"
     client_id: str = attrs.field(kw_only=False)
     """The id of the client at the authorization server."""
     secret: Secret | None = attrs.field(default=None, converter=as_secret, kw_only=True)
@@ -122,6 +123,7 @@ class EnterpriseManaged(AuthorizationOptions):
     authorization server (RFC 7523). The driver is asked for the id token.
     """
 
+    extension: ClassVar = "io.modelcontextprotocol/enterprise-managed-authorization"
     client_id: str
     """The client at the authorization server of the MCP server."""
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)

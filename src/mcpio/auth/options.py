@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
 
@@ -21,6 +21,8 @@ def scopes_of(value: Iterable[str] | None) -> frozenset[str] | None:
 class AuthorizationOptions:
     """Options of every way to be authorized. All checks are strict unless one of these says otherwise."""
 
+    extension: ClassVar[str | None] = None
+    """The extension of the protocol that this way is, which clients declare in their capabilities (AUTH-42)."""
     account: str = "default"
     """A name of the program's own, for several accounts at one server."""
     scopes: frozenset[str] | None = attrs.field(default=None, converter=scopes_of)

@@ -239,6 +239,8 @@ class Guard:
         self._loading: dict[tuple[int, Hashable], _Loading] = {}
         self._effects: deque[Fetch] = deque()
         self._admissions: deque[Admission] = deque()
+        # Bounded, for programs that never ask.
+        self._failures: deque[AuthorizationError] = deque(maxlen=MOST_LOADING)
         self._tokens = 0
         self._checker: ProofChecker | None = None
 
@@ -267,6 +269,13 @@ class Guard:
     def next_effect(self) -> Fetch | None:
         """Return a `Fetch` to do, or ``None``."""
         return self._effects.popleft() if self._effects else None
+
+    def next_failure(self) -> AuthorizationError | None:
+        """Return why tokens could not be verified, or ``None``.
+
+        For the log: clients get 503 and no reason. It shows no token.
+        """
+        return self._failures.popleft() if self._failures else None
 
     def next_deadline(self) -> float | None:
         """Return when to call `handle_timeout`, or ``None``."""
@@ -402,6 +411,8 @@ class Guard:
         except (StopIteration, AuthorizationError) as end:
             del self._loading[key]
             failed = isinstance(end, AuthorizationError)
+            if isinstance(end, AuthorizationError):
+                self._failures.append(end)
             for request, shown in loading.waiting:
                 verdict = self._judge(request, attrs.evolve(shown, loaded=shown.loaded | {key[0]}), now)
                 if failed and isinstance(verdict, Refused):

@@ -118,7 +118,8 @@ def _asked(url: str, reach: Any, console: Console) -> Flow[Challenge | None]:
         console.result("ok: it asks for no login, at least not to initialize")
         return None
     challenge = next((each for each in parse_challenges(fields) if each.is_oauth), None)
-    console.result(f"ok: it sends the challenge {challenge}" if challenge else "it sends no challenge (AUTH-30)")
+    no_challenge = "it sends no challenge, as some servers of 2025-03-26 do"
+    console.result(f"ok: it sends the challenge {challenge}" if challenge else no_challenge)
     return challenge or Challenge("Bearer", {})
 
 

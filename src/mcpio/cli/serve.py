@@ -80,6 +80,12 @@ def run(options: argparse.Namespace) -> int:
     # Standard output carries the protocol; what the module prints while it is imported must not.
     with contextlib.redirect_stdout(sys.stderr):
         server = _server(options)
+    if server.scope_rules is not None:
+        raise Failure(
+            Exit.NOT_LOADED,
+            f"{options.server} has scopes=, and nothing here would grant them: serve it in the program, by"
+            " serve_http(server, auth=...) or serve_stdio(server, principal=Grant(...))",
+        )
     try:
         return _serve(server, options)
     except ConnectFailed as error:

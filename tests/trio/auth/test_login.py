@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from mcpio.errors import AuthorizationRequired, ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.stores import FileCredentials
 from mcpio.trio import open_http
+from mcpio.types import ClientCapabilities
 
 
 @each_loop
@@ -235,6 +237,22 @@ def test_client_credentials_open_the_client(loop: Any) -> None:
         assert site.opened_urls == []
 
     run(play, loop=loop, clients={"m2m": "s3cret"})
+
+
+@pytest.mark.req("AUTH-42")
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_extension_of_the_grant_is_declared_beside_other_capabilities(era: Any) -> None:
+    async def play(site: AuthSite) -> None:
+        how: Any = {"era": era, "capabilities": ClientCapabilities(extensions={"com.example/own": {}})}
+        for auth, is_declared in ((ClientCredentials("m2m", secret="s3cret"), True), (BearerToken("unknown"), False)):
+            site.bodies.clear()
+            with contextlib.suppress(ConnectFailed):  # the site answers the handshake era only
+                async with open_http(site.url, auth=auth, **how):
+                    pass
+            assert (b'"io.modelcontextprotocol/oauth-client-credentials":{}' in site.bodies[0]) is is_declared
+            assert b'"com.example/own":{}' in site.bodies[0]
+
+    run(play, clients={"m2m": "s3cret"})
 
 
 def test_client_assertion_comes_from_a_function() -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
+from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.http.fetch import fetch
 from mcpio.auth.errors import EffectFailed
 from mcpio.auth.resource_server import Guard, Refused, ResourceServer
@@ -34,6 +35,7 @@ class RequestGuard:
         self.guard: Guard = Guard(server, entropy=os.urandom)
         self._fields: Final = frozenset(name.encode() for name in server.request_fields)
         self._loop = loop
+        self._faults = FaultLog(lambda: loop().now())
         self._wall_clock = wall_clock
         self._requests = 0
         self._to_fetch: deque[Fetch] = deque()
@@ -91,6 +93,9 @@ class RequestGuard:
     def _advance(self) -> None:
         while (effect := self.guard.next_effect()) is not None:
             self._to_fetch.append(effect)
+        while (failure := self.guard.next_failure()) is not None:
+            # A warning without a traceback: the text names the address and the reason.
+            self._faults.report(f"tokens cannot be verified: {failure}", None)
         while (admission := self.guard.next_admission()) is not None:
             if admission.request in self._waiting:  # otherwise its task was cancelled
                 self._verdicts[admission.request] = admission.verdict

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
-from mcpio._checks import check_options
+from mcpio._checks import check_options, chosen
 from mcpio._drivers import report
 from mcpio._drivers.actor import Flag
 from mcpio._drivers.auth.credential_files import CredentialStore, FileCredentials
@@ -52,6 +52,7 @@ from mcpio.auth.storage import load_credentials, save_credentials
 from mcpio.auth.urls import host_of
 from mcpio.errors import AuthorizationRequired, ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
+from mcpio.types import ClientCapabilities
 
 __all__ = [
     "Auth",
@@ -62,6 +63,7 @@ __all__ = [
     "SingleFlow",
     "ask_at_terminal",
     "ask_without_browser",
+    "declare_extension",
     "with_key",
 ]
 
@@ -138,6 +140,14 @@ def with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
     if any(name.lower() == key.header.lower() for name in options.headers):
         raise ValueError(f"headers: {key.header} and auth= exclude each other: only one of them can be sent")
     return attrs.evolve(options, headers={**options.headers, key.header: key.key.reveal()})
+
+
+def declare_extension(of_client: dict[str, Any], auth: Any) -> None:
+    """Add the extension that a way to be authorized is, if it is one, to a client's ``capabilities=`` (AUTH-42)."""
+    if isinstance(auth, AuthorizationOptions) and auth.extension is not None:
+        declared = chosen("capabilities", of_client.get("capabilities"), ClientCapabilities)
+        extensions = {auth.extension: {}, **(declared.extensions or {})}
+        of_client["capabilities"] = attrs.evolve(declared, extensions=extensions)
 
 
 class SingleFlow:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from mcpio._checks import check_options, checked, chosen
-from mcpio._drivers.auth.login import AuthorizedOpening, LoginOptions, LoginSetup, with_key
+from mcpio._drivers.auth.login import AuthorizedOpening, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, EventLoop
 from mcpio._drivers.sockets.client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_socket, open_in_time
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
@@ -83,6 +83,7 @@ def websocket_connector(
     )
     timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
     login = LoginSetup.check(_as_http(url), of_login, ssl_context=ssl_context)
+    declare_extension(given, of_login.get("auth"))
 
     def make_adapter(opened: OpenedWebSocket, *, end_is_loss: bool) -> WebSocketAdapter:
         return WebSocketAdapter(quickened(opened.stream), opened.socket, opened.rest, loop, end_is_loss=end_is_loss)
