@@ -41,7 +41,7 @@ class ClientCredentials(AuthorizationOptions):
     Without ``secret`` and ``signer`` the driver is asked for a client assertion each time.
     """
 
-    extension: ClassVar = "io.modelcontextprotocol/oauth-client-credentials"
+    extension: ClassVar[str | None] = "io.modelcontextprotocol/oauth-client-credentials"
     client_id: str = attrs.field(kw_only=False)
     """The id of the client at the authorization server."""
     secret: Secret | None = attrs.field(default=None, converter=as_secret, kw_only=True)
@@ -123,7 +123,7 @@ class EnterpriseManaged(AuthorizationOptions):
     authorization server (RFC 7523). The driver is asked for the id token.
     """
 
-    extension: ClassVar = "io.modelcontextprotocol/enterprise-managed-authorization"
+    extension: ClassVar[str | None] = "io.modelcontextprotocol/enterprise-managed-authorization"
     client_id: str
     """The client at the authorization server of the MCP server."""
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)
