@@ -14,6 +14,8 @@ from mcpio.auth import (
     AuthorizationError,
     BindRedirect,
     Credentials,
+    Effect,
+    EffectFailed,
     Fetch,
     OAuth,
     PendingAuthorization,
@@ -22,6 +24,7 @@ from mcpio.auth import (
     bearer_challenge,
     from_text,
     load_signer,
+    run,
     to_text,
 )
 from mcpio.testing import AuthorizationServer
@@ -74,6 +77,51 @@ def test_a_hosted_client_registers_for_the_web() -> None:
     [document] = world.server.registered
     assert (document["application_type"], document["client_name"]) == ("web", "App")
     assert not any(isinstance(effect, BindRedirect) for effect in world.effects)
+
+
+@pytest.mark.req("AUTH-28")
+@pytest.mark.parametrize(
+    ("uri", "host", "port", "path"),
+    [
+        ("http://localhost:8123/callback", "localhost", 8123, "/callback"),
+        ("http://[::1]:8123/a/b?from=here", "::1", 8123, "/a/b?from=here"),
+        ("http://127.0.0.1:8123", "127.0.0.1", 8123, ""),
+    ],
+)
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_given_redirect_uri_on_this_machine_is_bound_unless_the_program_has_its_port(
+    uri: str, host: str, port: int, path: str, is_taken: bool
+) -> None:
+    world = World()
+    asked = []
+
+    def perform(effect: Effect) -> Any:
+        if isinstance(effect, BindRedirect):
+            asked.append(effect)
+            if is_taken:
+                raise EffectFailed("the port is taken")
+        return world.perform(effect)
+
+    pending = run(OAuth(client_id="given", redirect_uri=uri).begin(world.context, None, CHALLENGE), perform)
+    assert asked == [BindRedirect(host=host, port=port, is_fixed=True, path=path)]
+    assert pending.redirect_uri == query(pending.url)["redirect_uri"] == uri
+
+
+def test_given_redirect_uri_without_a_port_is_bound_to_any() -> None:
+    world = World()
+    options = OAuth(redirect_uri="http://localhost/done?from=here")
+    pending = begun(world, options)
+    assert pending.redirect_uri == "http://localhost:3118/done?from=here"
+    again = Credentials(registrations={AS: attrs.evolve(pending.client, redirect_uri="http://localhost:7/done")})
+    assert begun(world, options, again).redirect_uri == "http://localhost:7/done?from=here"
+
+
+@pytest.mark.parametrize("port", [None, 8123])
+def test_port_is_fixed_if_it_is_given(port: int | None) -> None:
+    world = World()
+    begun(world, OAuth(port=port))
+    [bound] = [effect for effect in world.effects if isinstance(effect, BindRedirect)]
+    assert (bound.host, bound.port, bound.is_fixed) == ("127.0.0.1", port, port is not None)
 
 
 @pytest.mark.req("AUTH-18", "AUTH-48", "AUTH-19")

@@ -163,8 +163,7 @@ def test_a_lost_refresh_token_leads_to_a_login() -> None:
     calls.world.server.expire_refresh_tokens()
     assert calls.result(2) == OK
     assert kinds(calls) == ["obtained", "obtained"]
-    metadata = AS + "/.well-known/oauth-authorization-server"
-    assert [fetch.url for fetch in fetches(calls)][-4:] == [AS + "/token", PRM, metadata, AS + "/token"]
+    assert [fetch.url for fetch in fetches(calls)][-3:] == [AS + "/token", PRM, AS + "/token"]
 
 
 @pytest.mark.req("AUTH-41")
@@ -291,6 +290,100 @@ def test_step_ups_of_one_operation_are_limited() -> None:
     assert len(calls.world.server.authorizations) == 3
     calls.result(4, "another operation")
     assert len(calls.world.server.authorizations) == 5
+
+
+@pytest.mark.req("AUTH-35")
+@pytest.mark.parametrize("raises", [False, True])
+def test_program_may_refuse_to_ask_for_more_scopes(raises: bool) -> None:
+    asked = []
+
+    def judge(scopes: frozenset[str]) -> bool:
+        asked.append(scopes)
+        if raises:
+            raise KeyError("the file of rules")
+        return False
+
+    calls = Calls(World(AuthorizationServer(resource_scopes=("basic",))), OAuth(on_step_up=judge))
+    assert calls.result(1) == OK
+    calls.needed[2] = frozenset({"write"})
+    error = calls.result(2)
+    assert isinstance(error, AuthorizationError)
+    assert error.status == 403
+    assert asked == [{"write"}]
+    assert ("on_step_up= raised KeyError" if raises else "lacks write, and on_step_up= refuses") in str(error)
+    assert len(calls.world.server.authorizations) == 1
+    assert calls.result(3) == OK
+
+
+@pytest.mark.req("AUTH-35")
+def test_program_may_allow_to_ask_for_more_scopes() -> None:
+    calls = Calls(World(AuthorizationServer(resource_scopes=("basic",))), OAuth(on_step_up=lambda scopes: True))
+    calls.needed[1] = frozenset({"write"})
+    assert calls.result(1) == OK
+
+
+METADATA = AS + "/.well-known/oauth-authorization-server"
+
+
+def test_step_up_uses_the_metadata_that_was_fetched() -> None:
+    calls = Calls(World(AuthorizationServer(resource_scopes=("basic",))))
+    calls.result(1)
+    calls.needed[2] = frozenset({"write"})
+    assert calls.result(2) == OK
+    assert [fetch.url for fetch in fetches(calls)].count(PRM) == 1
+    assert [fetch.url for fetch in fetches(calls)].count(METADATA) == 1
+
+
+@pytest.mark.req("AUTH-06")
+def test_401_fetches_the_metadata_of_the_resource_again() -> None:
+    calls = Calls(World(AuthorizationServer(refreshes=False)))
+    calls.result(1)
+    other = AuthorizationServer("https://other.example.com", resource=MCP)
+    calls.world.servers, calls.world.server = [other], other
+    assert calls.result(2) == OK
+    assert stored(calls.world).token is not None
+    assert stored(calls.world).token.issuer == "https://other.example.com"  # type: ignore[union-attr]  # asserted above
+
+
+def test_metadata_is_fetched_again_after_a_failed_flow() -> None:
+    calls = Calls(World(AuthorizationServer(resource_scopes=("basic",))))
+    calls.result(1)
+    calls.world.server.faults.status = 400
+    calls.needed[2] = frozenset({"write"})
+    assert isinstance(calls.result(2), AuthorizationError)
+    calls.world.server.faults.status = None
+    calls.pass_time(31)
+    assert calls.result(2) == OK
+    assert [fetch.url for fetch in fetches(calls)].count(METADATA) == 2
+
+
+@pytest.mark.req("AUTH-13")
+def test_choice_of_an_issuer_that_raises_fails_the_call() -> None:
+    def choose(issuers: tuple[str, ...]) -> str:
+        raise KeyError("no preference")
+
+    error = Calls(World(), OAuth(choose_issuer=choose)).result(1)
+    assert isinstance(error, AuthorizationError)
+    assert "choose_issuer= raised KeyError" in str(error)
+
+
+def test_slow_authorization_server_fails_the_login_for_a_while() -> None:
+    calls = Calls(World())
+    calls.world.server.faults.slow = 11
+    calls.call(1)
+    while not isinstance(calls.effects[0], Fetch):
+        calls.do(calls.effects.popleft())
+    fetch = calls.effects[0]
+    assert isinstance(fetch, Fetch)
+    late = calls.world.server.respond(fetch, calls.world.now)
+    assert late.at > calls.world.now + fetch.timeout
+    calls.pass_time(fetch.timeout)
+    [error] = calls.outcomes[1]
+    assert isinstance(error, AuthorizationError)
+    assert error.temporary
+    calls.authorizer.fetched(fetch.token, late.status, late.headers, late.body, calls.now)
+    calls.drain()
+    assert not calls.effects
 
 
 FORBIDDEN = {"error": "insufficient_scope", "scope": "basic", "resource_metadata": PRM}

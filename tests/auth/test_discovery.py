@@ -216,6 +216,15 @@ def test_a_page_at_the_url_of_the_challenge_is_a_failure() -> None:
     assert world.fetched == [PRM]
 
 
+@pytest.mark.req("SEC-03")
+def test_metadata_that_redirects_elsewhere_is_not_followed() -> None:
+    world = World()
+    world.server.faults.redirect = "https://elsewhere.example"
+    with pytest.raises(AuthorizationError, match="no protected resource metadata"):
+        world.run(discover(world.context, AuthorizationOptions(), CHALLENGE))
+    assert all("elsewhere" not in url for url in world.fetched)
+
+
 def test_huge_metadata_is_refused() -> None:
     world = World()
     world.server.faults.huge = True

@@ -140,7 +140,7 @@ def test_failed_login_names_the_option_to_use(tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         shell = Shell(site, tmp_path)
         await shell("login", "--no-browser", site.url, status=Exit.REFUSED)
-        assert "client_id=" in shell.said
+        assert "the option --client-id lets it pass" in shell.said
 
     run(play, registers=False)
 
@@ -156,10 +156,24 @@ def test_doctor_shows_each_step_and_the_option_that_helps(tmp_path: Path) -> Non
         site.server.faults.resource = "https://other.example.com/mcp"
         output = await shell("auth", "doctor", site.url, status=Exit.REFUSED)
         assert "failed:" in output
-        assert "the option resource= lets it pass" in output
+        assert "the option --resource lets it pass" in output
         assert "a login can begin" in await shell("auth", "doctor", "--resource", site.url, site.url)
         site.is_open = True
         assert "asks for no login" in await shell("auth", "doctor", site.url)
+
+    run(play)
+
+
+def test_login_listens_at_the_redirect_uri_of_a_registered_client(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        shell = Shell(site, tmp_path)
+        words = ("login", "--no-browser", "--redirect-uri", "http://localhost/oauth/done")
+        await shell(*words, site.url)
+        assert site.server.authorizations[0]["redirect_uri"].startswith("http://localhost:")
+        await shell(*words, "--port", "1", site.url, status=Exit.USAGE)
+        assert "--redirect-uri has its port" in shell.said
+        await shell("login", "--client-secret-file", os.devnull, site.url, status=Exit.USAGE)
+        assert "--client-secret-file and signer= belong to a --client-id" in shell.said
 
     run(play)
 

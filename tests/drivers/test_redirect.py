@@ -6,18 +6,21 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 from authworld import World
 
-from mcpio._drivers.auth.redirect import RedirectReceiver
+from mcpio._drivers.auth.redirect import RedirectReceiver, _has_ipv6
 from mcpio.auth import OAuth, PendingAuthorization
 
 
 @contextmanager
-def waiting() -> Iterator[tuple[RedirectReceiver, PendingAuthorization, list[str | None], threading.Thread]]:
+def waiting(
+    host: str = "127.0.0.1", path: str = "/callback"
+) -> Iterator[tuple[RedirectReceiver, PendingAuthorization, list[str | None], threading.Thread]]:
     world = World()
-    receiver = RedirectReceiver(None, "/callback")
+    receiver = RedirectReceiver(host, None, path)
     pending = world.run(OAuth().begin(world.context))
     found: list[str | None] = []
     thread = threading.Thread(target=lambda: found.append(receiver.wait(pending)))
@@ -31,10 +34,10 @@ def waiting() -> Iterator[tuple[RedirectReceiver, PendingAuthorization, list[str
         assert not thread.is_alive()
 
 
-def send(receiver: RedirectReceiver, text: str, host: str | None = None) -> str:
+def send(receiver: RedirectReceiver, text: str, host: str | None = None, *, address: str = "127.0.0.1") -> str:
     """Send a request and return the response, up to the end of the connection."""
     port = port_of(receiver)
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection((address, port), timeout=5) as connection:
         connection.sendall(f"{text} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\n\r\n".encode())
         answer = b""
         while data := connection.recv(65536):
@@ -99,7 +102,7 @@ def test_other_requests_do_not_end_the_wait(request_line: str, host: str | None,
 @pytest.mark.req("AUTH-27")
 def test_silent_and_malformed_connections_do_not_hold_up_the_redirect() -> None:
     with waiting() as (receiver, pending, found, thread):
-        port = int(receiver.uri.split(":")[2].split("/")[0])
+        port = port_of(receiver)
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
         idle[0].sendall(b"GET /call")
         idle[1].sendall(b"nonsense\r\n\r\n")
@@ -115,11 +118,39 @@ def test_silent_and_malformed_connections_do_not_hold_up_the_redirect() -> None:
 def test_connection_without_a_request_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcpio._drivers.auth.redirect._PATIENCE", 0.02)
     with waiting() as (receiver, _, found, thread):
-        port = int(receiver.uri.split(":")[2].split("/")[0])
+        port = port_of(receiver)
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             assert connection.recv(1) == b""
         assert found == []
         assert thread.is_alive()
+
+
+HOSTS = [("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("127.0.0.2", "127.0.0.1")]
+if _has_ipv6():
+    HOSTS += [("localhost", "::1"), ("[::1]", "::1"), ("[::1]", "127.0.0.1")]
+
+
+@pytest.mark.parametrize(("host", "address"), HOSTS)
+def test_receiver_listens_at_the_host_of_the_redirect_uri(host: str, address: str) -> None:
+    with waiting(host.strip("[]"), "/oauth/done?from=mcpio") as (receiver, pending, found, thread):
+        port = port_of(receiver)
+        assert receiver.uri == f"http://{host}:{port}/oauth/done?from=mcpio"
+        target = f"/oauth/done?from=mcpio&state={pending.state}&code=c"
+        if host == "localhost" or host.strip("[]") == address:
+            answer = send(receiver, f"GET {target}", f"{host}:{port}", address=address)
+            assert "200 OK" in answer
+            thread.join(5)
+            assert found == [f"http://{host}:{port}{target}"]
+        else:
+            with pytest.raises(OSError, match=r"."):
+                socket.create_connection((address, port), timeout=5)
+
+
+def test_redirect_uri_without_a_path_is_the_root() -> None:
+    with waiting(path="") as (receiver, pending, found, thread):
+        send(receiver, f"GET /?state={pending.state}&code=c")
+        thread.join(5)
+        assert found == [f"{receiver.uri}/?state={pending.state}&code=c"]
 
 
 def test_closed_receiver_ends_the_wait() -> None:
@@ -132,20 +163,20 @@ def test_closed_receiver_ends_the_wait() -> None:
 
 def test_receiver_closed_before_the_wait_returns_at_once() -> None:
     world = World()
-    receiver = RedirectReceiver(None, "/callback")
+    receiver = RedirectReceiver("127.0.0.1", None, "/callback")
     receiver.close()
     assert receiver.wait(world.run(OAuth().begin(world.context))) is None
 
 
 @pytest.mark.parametrize("listens", [False, True])
 def test_taken_port_is_an_error(listens: bool) -> None:
-    first = RedirectReceiver(None, "/callback")
+    first = RedirectReceiver("127.0.0.1", None, "/callback")
     port = port_of(first)
     if listens:
         first.listen()
     try:
         with pytest.raises(OSError, match=r"."):
-            RedirectReceiver(port, "/callback")
+            RedirectReceiver("127.0.0.1", port, "/callback")
         with socket.socket() as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with pytest.raises(OSError, match=r"."):
@@ -158,10 +189,10 @@ def test_port_of_a_login_just_before_is_free() -> None:
     with waiting() as (receiver, pending, _, thread):
         send(receiver, "GET " + callback(pending, code="c", iss=pending.server.issuer))
         thread.join(5)
-    again = RedirectReceiver(port_of(receiver), "/callback")
+    again = RedirectReceiver("127.0.0.1", port_of(receiver), "/callback")
     again.listen()
     again.close()
 
 
 def port_of(receiver: RedirectReceiver) -> int:
-    return int(receiver.uri.split(":")[2].split("/")[0])
+    return urlsplit(receiver.uri).port or 80

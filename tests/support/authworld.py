@@ -69,8 +69,8 @@ class World:
         match effect:
             case Fetch():
                 return self.fetch(effect)
-            case BindRedirect(port=port, path=path):
-                return f"http://127.0.0.1:{port or 3118}{path}"
+            case BindRedirect(host=host, port=port, path=path):
+                return f"http://{host}:{port or 3118}{path}"
             case LoadCredentials(key=key):
                 return self.store.load(key)
             case SaveCredentials(key=key, record=record, version=version):

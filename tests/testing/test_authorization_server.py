@@ -283,6 +283,10 @@ def test_faults() -> None:
     assert to.respond(Fetch(method="GET", url=AS), 0.0).body == b"<!doctype html>"
     to.faults.html, to.faults.huge = False, True
     assert len(to.respond(Fetch(method="GET", url=AS), 0.0).body) > 1 << 19
+    to.faults.huge, to.faults.redirect, to.faults.slow = False, "https://elsewhere.example", 12.0
+    answer = to.respond(Fetch(method="GET", url=AS), 5.0)
+    assert (answer.status, answer.headers, answer.at) == (302, (("location", "https://elsewhere.example"),), 17.0)
+    assert to.respond(Fetch(method="POST", url=AS + "/token"), 0.0).status == 307
 
 
 def test_an_authorization_without_state_is_answered_without_one() -> None:

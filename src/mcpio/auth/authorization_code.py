@@ -6,6 +6,7 @@ another process.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -17,7 +18,7 @@ from mcpio.auth.clients import given_client, register_client
 from mcpio.auth.credentials import Credentials
 from mcpio.auth.discovery import discover
 from mcpio.auth.effects import BindRedirect, Flow, FlowContext
-from mcpio.auth.errors import AuthorizationError, quoted
+from mcpio.auth.errors import AuthorizationError, EffectFailed, quoted
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.options import AuthorizationOptions
 from mcpio.auth.pending import LOGIN_TIMEOUT, PendingAuthorization
@@ -27,7 +28,7 @@ from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes
 from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.signing import Signer
 from mcpio.auth.token_requests import request_token
-from mcpio.auth.urls import check_authorization_url, check_redirect_uri
+from mcpio.auth.urls import check_authorization_url, check_redirect_uri, is_loopback_host
 
 __all__ = ["CALLBACK_PATH", "OAuth"]
 
@@ -60,7 +61,9 @@ class OAuth(AuthorizationOptions):
     client_name: str = "mcpio"
     """The name of a client that registers itself."""
     redirect_uri: str | None = attrs.field(default=None, converter=_redirect_uri)
-    """The redirect URI of hosted clients; ``None`` to listen on a loopback address."""
+    """The redirect URI that the client is registered with; ``None`` for one on 127.0.0.1. On a loopback host the
+    driver listens there, at any port if the URI has none, unless the program has the port already; any other URI is
+    that of a hosted client, which receives the redirect itself."""
     port: int | None = None
     """The port to listen on, for clients whose redirect URI is registered with one; ``None`` for any."""
     login_timeout: float = attrs.field(default=LOGIN_TIMEOUT, validator=_amount)
@@ -153,12 +156,7 @@ class OAuth(AuthorizationOptions):
     ) -> Flow[tuple[Registration, str]]:
         """Return the client and its redirect URI, in the order of AUTH-18."""
         registered = known.registrations.get(server.issuer)
-        redirect_uri = self.redirect_uri
-        if redirect_uri is None:
-            port = self.port
-            if port is None and registered is not None and registered.redirect_uri is not None:
-                port = urlsplit(registered.redirect_uri).port
-            redirect_uri = check_redirect_uri((yield BindRedirect(port=port, path=CALLBACK_PATH)))
+        redirect_uri = yield from self._bound_uri(registered)
         if self.client_id is not None:
             if self.issuer is None and any(
                 each.client_id == self.client_id and each.issuer != server.issuer
@@ -186,6 +184,24 @@ class OAuth(AuthorizationOptions):
         grant_types = ("authorization_code", "refresh_token")
         client = yield from register_client(context, server, self.client_name, [redirect_uri], grant_types)
         return client, redirect_uri
+
+    def _bound_uri(self, registered: Registration | None) -> Flow[str]:
+        """Return the redirect URI, after the driver has bound its port if it is one on this machine."""
+        parts = urlsplit(self.redirect_uri or f"http://127.0.0.1{CALLBACK_PATH}")
+        host, port = parts.hostname or "", self.port or parts.port
+        if self.redirect_uri is not None and not (parts.scheme == "http" and is_loopback_host(host)):
+            return self.redirect_uri
+        is_fixed = port is not None
+        if not is_fixed and registered is not None and registered.redirect_uri is not None:
+            port = urlsplit(registered.redirect_uri).port
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        bind = BindRedirect(host=host, port=port, is_fixed=is_fixed, path=path)
+        if self.redirect_uri is None or not is_fixed:
+            return check_redirect_uri((yield bind))
+        # Where the port is taken, a program that receives the redirect itself has it.
+        with contextlib.suppress(EffectFailed):
+            yield bind
+        return self.redirect_uri
 
 
 def _is_current(client: Registration, redirect_uri: str, now: float) -> bool:

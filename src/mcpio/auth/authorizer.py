@@ -17,6 +17,7 @@ import attrs
 from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.challenges import Challenge, parse_challenges
 from mcpio.auth.credentials import Credentials
+from mcpio.auth.documents import DocumentCache
 from mcpio.auth.dpop import Proofs
 from mcpio.auth.effects import (
     AskUser,
@@ -181,6 +182,7 @@ class Authorizer:
         self._reregistered = False
         self._nonce: str | None = None
         self._dropped: set[str] = set()
+        self._documents = DocumentCache()
 
         self._calls: dict[Hashable, _Call] = {}
         self._waiting: dict[Hashable, None] = {}
@@ -470,6 +472,11 @@ class Authorizer:
         tries = self._step_ups.get(entry.operation, 0)
         if tries >= STEP_UPS:
             return f"the token has too few scopes, though {format_scopes(challenge.scopes)} was asked for"
+        try:
+            if not self._method.may_step_up(challenge.scopes):
+                return f"the token lacks {format_scopes(challenge.scopes)}, and on_step_up= refuses to ask for more"
+        except AuthorizationError as error:
+            return str(error)
         self._step_ups[entry.operation] = tries + 1
         entry.needed = challenge.scopes
         if self._state is AuthorizationState.OPEN:
@@ -636,6 +643,8 @@ class Authorizer:
     def _fail(self, error: AuthorizationError, now: float) -> None:
         self._enter(AuthorizationInput.RECV_FAILURE)
         self._abandon()
+        # They may be why it failed.
+        self._documents.clear()
         self._error = error
         self._deadline = now + FAILED_SECONDS
         self._events.append(AuthorizationFailed(error))
@@ -688,7 +697,13 @@ class Authorizer:
     # The one flow.
 
     def _context(self, now: float) -> FlowContext:
-        return FlowContext(server_url=self.server_url, entropy=self._entropy, now=self._epoch + now, reach=self._reach)
+        return FlowContext(
+            server_url=self.server_url,
+            entropy=self._entropy,
+            now=self._epoch + now,
+            reach=self._reach,
+            documents=self._documents,
+        )
 
     def _enter(self, given: AuthorizationInput) -> None:
         self._state = AUTHORIZATION_TABLE[self._state, given]

@@ -79,9 +79,11 @@ class Discovered:
 def discover(
     context: FlowContext, options: AuthorizationOptions, challenge: Challenge | None = None
 ) -> Flow[Discovered]:
-    """Find the authorization server of an MCP server. ``challenge`` is that of its 401, where there was one.
+    """Find the authorization server of an MCP server. ``challenge`` is that of its 401 or 403, where there was one.
 
-    Raises AuthorizationError: temporary for 5xx, 429 and failed fetches, which never lead to a fallback.
+    Metadata may come from ``context.documents``, but that of the protected resource is fetched again after a 401: its
+    authorization server may be another one now. Raises AuthorizationError: temporary for 5xx, 429 and failed fetches,
+    which never lead to a fallback.
     """
     if options.metadata is not None:
         issuer = text(options.metadata, "issuer", "metadata=") or ""
@@ -93,7 +95,7 @@ def discover(
         return Discovered(server, options.resource or canonical_resource(context.server_url))
     if options.issuer is None and not metadata.authorization_servers:
         raise AuthorizationError("the protected resource names no authorization server", option="issuer=")
-    issuer = options.issuer or options.choose_issuer(metadata.authorization_servers)
+    issuer = options.issuer or options.choose(metadata.authorization_servers)
     server = yield from _server_metadata(context, issuer)
     resource = options.resource or metadata.resource
     return Discovered(server, resource, metadata.scopes_supported, metadata.dpop_required)
@@ -107,9 +109,10 @@ def _resource_metadata(
     urls = [*([named] if named is not None else []), *resource_metadata_urls(context.server_url)]
     fault: AuthorizationError | None = None
     all_missing = named is None
+    is_step_up = challenge is not None and challenge.params.get("error") == "insufficient_scope"
     for url in dict.fromkeys(urls):
         check_endpoint(url, context.server_url, "resource_metadata")
-        response = yield from _get(context, url)
+        response = yield from _get(context, url, may_be_cached=is_step_up)
         if response.status != 200:
             all_missing = all_missing and response.status in (404, 410)
             continue
@@ -152,7 +155,7 @@ def _server_metadata(context: FlowContext, issuer: str) -> Flow[AuthorizationSer
     check_endpoint(issuer, context.server_url, "the issuer")
     fault: AuthorizationError | None = None
     for url in issuer_metadata_urls(issuer):
-        response = yield from _get(context, url)
+        response = yield from _get(context, url, may_be_cached=True)
         if response.status != 200:
             continue
         try:
@@ -165,10 +168,14 @@ def _server_metadata(context: FlowContext, issuer: str) -> Flow[AuthorizationSer
     raise fault or AuthorizationError(f"the issuer {quoted(issuer)} has no metadata", option="metadata=")
 
 
-def _get(context: FlowContext, url: str) -> Flow[Response]:
+def _get(context: FlowContext, url: str, *, may_be_cached: bool = False) -> Flow[Response]:
+    if may_be_cached and (body := context.documents.find(url, context.now)) is not None:
+        return Response(200, body=body, at=context.now)
     headers = (("accept", "application/json"), ("mcp-protocol-version", LATEST_HANDSHAKE.name))
     fetch = Fetch(method="GET", url=url, headers=headers, reach=context.reach, redirects=_GET_REDIRECTS)
     response: Response = yield fetch
+    if response.status == 200:
+        context.documents.keep(url, response.body, response.headers, response.at)
     return _unless_busy(response, url)
 
 

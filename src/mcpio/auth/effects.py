@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio.auth.documents import MAX_DOCUMENT
+from mcpio.auth.documents import MAX_DOCUMENT, DocumentCache
 from mcpio.auth.errors import EffectFailed
 from mcpio.auth.pkce import Entropy
 from mcpio.auth.reach import Reach
@@ -148,10 +148,14 @@ class BindRedirect:
     It comes before the client is registered, so that the registered URI is the bound one.
     """
 
+    host: str = "127.0.0.1"
+    """The host of the URI: a loopback address, or ``localhost``, which is both 127.0.0.1 and ::1."""
     port: int | None
     """The port that is wanted, because it is registered or was given; ``None`` for any."""
+    is_fixed: bool = False
+    """Whether another port is of no use, because the client was registered with this one by hand."""
     path: str
-    """The path of the URI."""
+    """The path of the URI, and its query if it has one."""
     token: int = 0
     """The name of the effect within its machine."""
 
@@ -261,6 +265,8 @@ class FlowContext:
     """The time at which the flow begins, in Unix seconds."""
     reach: Reach = Reach.PUBLIC
     """Which addresses its fetches may lead to."""
+    documents: DocumentCache = attrs.field(factory=DocumentCache, repr=False)
+    """The metadata that flows have fetched before."""
 
 
 def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:

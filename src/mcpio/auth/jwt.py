@@ -13,7 +13,7 @@ import attrs
 
 from mcpio._extras import extra
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
-from mcpio.auth.documents import read_document, text
+from mcpio.auth.documents import max_age, read_document, text
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.grant import Grant
@@ -132,7 +132,7 @@ class JwtVerifier:
                 raise
             return
         self._keys = keys
-        self._fresh_until = context.now + _max_age(response)
+        self._fresh_until = context.now + _kept_seconds(response)
         # A key that was withdrawn must not live on in verdicts.
         self._verdicts.clear()
 
@@ -264,11 +264,10 @@ def _get(context: FlowContext, url: str) -> Flow[Response]:
     return response
 
 
-def _max_age(response: Response) -> float:
-    for name, value in response.headers:
-        if name.lower() == "cache-control" and (found := _MAX_AGE.search(value)):
-            return min(max(float(found[1]), _KEPT[0]), _KEPT[1])
-    return _KEPT[0] * 5
+def _kept_seconds(response: Response) -> float:
+    shortest, longest = _KEPT
+    found = max_age(response.headers)
+    return shortest * 5 if found is None else min(max(found, shortest), longest)
 
 
 def _decoded(part: str) -> bytes:
@@ -276,4 +275,3 @@ def _decoded(part: str) -> bytes:
 
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-_MAX_AGE: Final = re.compile(r"(?:^|[ ,])max-age=([0-9]{1,10})(?![0-9])", re.IGNORECASE)

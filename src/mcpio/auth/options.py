@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
+from mcpio.auth.errors import AuthorizationError
+
 __all__ = ["AuthorizationOptions", "scopes_of"]
 
 
@@ -36,6 +38,9 @@ class AuthorizationOptions:
     """The authorization server to use, in place of the one that the protected resource names."""
     choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(default=lambda issuers: issuers[0], repr=False)
     """Chooses among several authorization servers (AUTH-13); by default, the first."""
+    on_step_up: Callable[[frozenset[str]], bool] | None = attrs.field(default=None, repr=False)
+    """Called with the scopes that a server asks for where a token has too few. Returns whether to ask for a token with
+    them; by default that is always so, and with a false answer the call fails (AUTH-35)."""
     metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The metadata of the authorization server, with the members of RFC 8414; then discovery is skipped."""
     dpop: Literal["auto", "require", "off"] = attrs.field(
@@ -45,3 +50,17 @@ class AuthorizationOptions:
     never. Bound tokens need the extra ``auth``."""
     legacy: bool = True
     """Whether a server without any metadata may be its own authorization server, as 2025-03-26 has it (AUTH-17)."""
+
+    def choose(self, issuers: tuple[str, ...]) -> str:
+        """Return what `choose_issuer` chooses. Raises AuthorizationError where it raises."""
+        try:
+            return self.choose_issuer(issuers)
+        except Exception as error:
+            raise AuthorizationError(f"choose_issuer= raised {type(error).__name__}: {error}") from error
+
+    def may_step_up(self, scopes: frozenset[str]) -> bool:
+        """Return what `on_step_up` decides. Raises AuthorizationError where it raises."""
+        try:
+            return self.on_step_up is None or bool(self.on_step_up(scopes))
+        except Exception as error:
+            raise AuthorizationError(f"on_step_up= raised {type(error).__name__}: {error}") from error

@@ -22,7 +22,7 @@ from mcpio.auth import (
 )
 from mcpio.auth.scopes import format_scopes
 from mcpio.cli import stored
-from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.exit_status import Exit, Failure, in_flags
 from mcpio.cli.output import Console
 from mcpio.framing.json import dumps
 from mcpio.revisions import LATEST_HANDSHAKE
@@ -96,7 +96,7 @@ async def _examine(options: argparse.Namespace, console: Console) -> int:
         _judge(found.server, console)
         found.server.check_pkce()
     except AuthorizationError as error:
-        console.result(f"failed: {error}")
+        console.result(f"failed: {in_flags(str(error))}")
         return Exit.REFUSED
     console.result("ok: a login can begin")
     return Exit.DONE

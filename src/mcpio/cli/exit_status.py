@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
 
 from mcpio.errors import (
     AuthorizationRequired,
@@ -18,10 +20,12 @@ from mcpio.errors import (
     RequestTimeout,
 )
 
-__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "failure_of"]
+__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "failure_of", "in_flags"]
 
 CREDENTIALS = ". Log in with mcpio login URL, or give credentials by --header, as in --header 'X-Api-Key: ...'"
 """Advice for a server that requires authentication."""
+
+_OPTION: Final = re.compile(r"\b(client_id|client_secret|issuer|port|redirect_uri|resource)=")
 
 
 class Exit(enum.IntEnum):
@@ -78,9 +82,9 @@ def failure_of(error: McpError, *, by_url: bool = False) -> Failure:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
         case ConnectFailed(__cause__=AuthorizationRequired() as refusal):
-            return Failure(Exit.REFUSED, f"{error}{_advice(refusal)}")
+            return Failure(Exit.REFUSED, f"{in_flags(str(error))}{_advice(refusal)}")
         case AuthorizationRequired():
-            return Failure(Exit.REFUSED, f"{error}{_advice(error)}")
+            return Failure(Exit.REFUSED, f"{in_flags(str(error))}{_advice(error)}")
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
@@ -94,6 +98,12 @@ def failure_of(error: McpError, *, by_url: bool = False) -> Failure:
         case RemoteProtocolError():
             return Failure(Exit.PROTOCOL, f"the server breaks the protocol: {error}")
     return Failure(Exit.PROTOCOL, str(error))
+
+
+def in_flags(text: str) -> str:
+    """Return a text about options of ``mcpio.auth`` with the flags of ``mcpio login`` in their places."""
+    flags = _OPTION.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
+    return flags.replace("--client-secret ", "--client-secret-file ")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

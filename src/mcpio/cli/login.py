@@ -12,7 +12,7 @@ from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser
 from mcpio.auth import Credentials, Device, OAuth, Secret, from_text
 from mcpio.auth.scopes import format_scopes
 from mcpio.cli import stored
-from mcpio.cli.exit_status import Exit, Failure, failure_of
+from mcpio.cli.exit_status import Exit, Failure, failure_of, in_flags
 from mcpio.cli.output import Console
 from mcpio.errors import McpError
 from mcpio.trio import open_http, run_until_signalled
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--client-secret-file", type=Path, metavar="FILE", help="a file whose only line is the client's secret"
     )
     parser.add_argument("--port", type=int, help="the port of the client's registered redirect URI")
+    parser.add_argument("--redirect-uri", metavar="URI", help="that URI, if it is not http://127.0.0.1:PORT/callback")
     parser.add_argument("--resource", help="the resource to ask a token for, where the server's metadata is wrong")
     parser.add_argument("--issuer", help="the authorization server, where the server's metadata is wrong")
 
@@ -78,9 +79,11 @@ def _method(options: argparse.Namespace) -> OAuth | Device:
         "client_secret": _secret(options.client_secret_file),
     }
     try:
-        return Device(**given) if options.device else OAuth(**given, port=options.port)
+        if options.device:
+            return Device(**given)
+        return OAuth(**given, port=options.port, redirect_uri=options.redirect_uri)
     except ValueError as error:
-        raise Failure(Exit.USAGE, str(error)) from error
+        raise Failure(Exit.USAGE, in_flags(str(error))) from error
 
 
 def _secret(file: Path | None) -> Secret | None:

@@ -53,6 +53,11 @@ class Faults:
     """Whether every answer is an HTML page with status 200."""
     huge: bool = False
     """Whether every answer is larger than a client reads."""
+    redirect: str | None = None
+    """The ``location`` of a redirect with which every request is answered: 302 to a GET, 307 to a POST."""
+    slow: float = 0.0
+    """Seconds that every answer takes: `respond` returns at once, with the time of the answer in `Response.at`, and
+    the program that carries the requests waits until then."""
     without_resource_metadata: bool = False
     """Whether the protected resource metadata is missing, as in 2025-03-26."""
     without_metadata: bool = False
@@ -177,19 +182,7 @@ class AuthorizationServer:
     def respond(self, request: Fetch, now: float) -> Response:
         """Answer a request to the authorization server, or for the metadata of the resource."""
         self.requests.append(request)
-        if self.faults.html:
-            return Response(200, (("content-type", "text/html"),), b"<!doctype html>", now)
-        if self.faults.huge:
-            return Response(200, (("content-type", "application/json"),), b'{"x":"' + b"x" * (1 << 19) + b'"}', now)
-        handler = self._routes().get((request.method, request.url))
-        if handler is None:
-            return Response(404, (), b"", now)
-        try:
-            status, document = handler(request, now)
-        except _Refused as refused:
-            status, document = refused.status, {"error": refused.code}
-        headers = (("content-type", "application/json"), ("cache-control", "no-store"))
-        return Response(status, headers, b"" if document is None else dumps(document), now)
+        return attrs.evolve(self._response(request, now), at=now + self.faults.slow)
 
     def approve(self, url: str, now: float, *, deny: bool = False) -> str:
         """Open an authorization URL as a person does, and return the URL that the browser is sent back to.
@@ -250,6 +243,24 @@ class AuthorizationServer:
         self._tokens.clear()
 
     # Routes.
+
+    def _response(self, request: Fetch, now: float) -> Response:
+        if self.faults.html:
+            return Response(200, (("content-type", "text/html"),), b"<!doctype html>")
+        if self.faults.huge:
+            return Response(200, (("content-type", "application/json"),), b'{"x":"' + b"x" * (1 << 19) + b'"}')
+        if self.faults.redirect is not None:
+            return Response(302 if request.method == "GET" else 307, (("location", self.faults.redirect),))
+        handler = self._routes().get((request.method, request.url))
+        if handler is None:
+            return Response(404)
+        try:
+            status, document = handler(request, now)
+        except _Refused as refused:
+            status, document = refused.status, {"error": refused.code}
+        kept = "max-age=3600" if request.method == "GET" else "no-store"
+        headers = (("content-type", "application/json"), ("cache-control", kept))
+        return Response(status, headers, b"" if document is None else dumps(document))
 
     def _routes(self) -> dict[tuple[str, str], Callable[[Fetch, float], tuple[int, Any]]]:
         base = self.issuer

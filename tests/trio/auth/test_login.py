@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,33 @@ def test_login_by_a_browser_opens_the_client(loop: Any) -> None:
         ) as client:
             assert (await client.call_tool("x")).text == "done"
         assert len(site.token_requests) == 1
+
+    run(play, loop=loop)
+
+
+@each_loop
+@pytest.mark.parametrize("uri", ["http://localhost/oauth/done", "http://localhost:{}/oauth/done?from=here"])
+def test_given_redirect_uri_on_this_machine_is_listened_at(loop: Any, uri: str) -> None:
+    async def play(site: AuthSite) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            oauth = OAuth(redirect_uri=uri.format(free.getsockname()[1]))
+        async with loop.open_http(
+            site.url, era="handshake", auth=oauth, credentials=MemoryCredentials(), ask_user=site.browse
+        ) as client:
+            assert (await client.call_tool("x")).text == "done"
+
+    run(play, loop=loop)
+
+
+@each_loop
+def test_program_may_listen_at_its_redirect_uri_itself(loop: Any) -> None:
+    async def play(site: AuthSite) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            oauth = OAuth(redirect_uri=f"http://127.0.0.1:{taken.getsockname()[1]}/done")
+            async with loop.open_http(
+                site.url, era="handshake", auth=oauth, credentials=MemoryCredentials(), ask_user=site.paste
+            ) as client:
+                assert (await client.call_tool("x")).text == "done"
 
     run(play, loop=loop)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import sys
 import threading
 import time
@@ -61,6 +62,31 @@ def test_url_is_pasted_where_no_browser_can_open(loop: Any, gives_up: bool, monk
                 assert (await client.call_tool("x")).text == "done"
             assert terminal.getvalue().count("does not belong to the login") == 2
         assert f"To log in at {site.base}, open this URL" in terminal.getvalue()
+
+    run(play, loop=loop)
+
+
+@each_loop
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_url_is_pasted_where_the_port_of_the_redirect_uri_is_taken(
+    loop: Any, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, {}, "linux")
+
+    async def play(site: AuthSite) -> None:
+        terminal = Terminal(site)
+        monkeypatch.setattr(sys, "stdin", terminal if is_terminal else io.StringIO())
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            uri = f"http://127.0.0.1:{taken.getsockname()[1]}/done"
+            how: Any = {"auth": OAuth(redirect_uri=uri), "credentials": MemoryCredentials()}
+            if is_terminal:
+                async with loop.open_http(site.url, **how) as client:
+                    assert (await client.call_tool("x")).text == "done"
+            else:
+                with pytest.raises(ConnectFailed, match=f"nothing listens at the redirect URI {uri}"):
+                    async with loop.open_http(site.url, **how):
+                        pass
 
     run(play, loop=loop)
 

@@ -316,8 +316,8 @@ class LoginDriver:
                     await self._runtime.sleep(_LOCK_POLL)
                 self._is_locked = True
                 authorizer.stored(token, None, now())
-            case BindRedirect(port=port, path=path):
-                authorizer.redirect_bound(token, self._bind(port, path), now())
+            case BindRedirect():
+                authorizer.redirect_bound(token, self._bind(effect), now())
             case NeedAssertion():
                 authorizer.asserted(token, await assertion_of(self._setup.method, effect), now())
             case AskUser():
@@ -333,15 +333,15 @@ class LoginDriver:
             self._reach = await reach_of_server(self._setup, self._loop)
         return await fetch_for(self._setup, effect, self._loop, self._reach)
 
-    def _bind(self, port: int | None, path: str) -> str:
+    def _bind(self, effect: BindRedirect) -> str:
         """Bind the requested port, or another one unless it is fixed: then the client is registered again."""
         self._close_receiver()
         try:
-            self._receiver = RedirectReceiver(port, path)
+            self._receiver = RedirectReceiver(effect.host, effect.port, effect.path)
         except OSError as error:
-            if port is None or port == self._setup.method.port:
-                raise EffectFailed(f"cannot listen at port {port} of 127.0.0.1: {error.strerror}") from None
-            self._receiver = RedirectReceiver(None, path)
+            if effect.port is None or effect.is_fixed:
+                raise EffectFailed(f"cannot listen at port {effect.port} of {effect.host}: {error.strerror}") from None
+            self._receiver = RedirectReceiver(effect.host, None, effect.path)
         return self._receiver.uri
 
     def _unlock(self) -> None:
@@ -361,12 +361,17 @@ class LoginDriver:
             receiver.listen()
             self._start(lambda: self._receive(receiver, effect))
         url = await _awaited(self._setup.ask_user(effect))
-        has_no_browser = self._setup.ask_user is ask_without_browser or (
-            self._setup.ask_user is ask_at_terminal and is_headless()
-        )
-        if has_no_browser and sys.stdin.isatty():
-            # The browser may be on another machine, where the redirect leads nowhere.
-            url = await self._runtime.to_thread(lambda: _read_pasted(effect))
+        if self._setup.ask_user in (ask_at_terminal, ask_without_browser):
+            has_no_browser = self._setup.ask_user is ask_without_browser or is_headless()
+            if (has_no_browser or receiver is None) and sys.stdin.isatty():
+                # The browser may be on another machine, where the redirect leads nowhere.
+                url = await self._runtime.to_thread(lambda: _read_pasted(effect))
+            elif receiver is None:
+                uri = effect.pending.redirect_uri
+                raise EffectFailed(
+                    f"nothing listens at the redirect URI {uri}: free its port, or give ask_user= and return the URL "
+                    "at which the browser ends"
+                )
         if url is not None:
             if not isinstance(url, str):
                 raise TypeError(f"ask_user= returns a URL or None, not {type(url).__name__}")

@@ -45,33 +45,30 @@ _FIELDS: Final = (
 class RedirectReceiver:
     """Binds one loopback port, and listens there. Raises OSError if the port is taken.
 
-    ``port`` is ``None`` for any port. Requests for another path, host or login get a page of fixed text, and the wait
-    goes on: no other page can end a login (AUTH-27). Nothing of a request is echoed.
+    ``host`` is a loopback address, or ``localhost`` for both 127.0.0.1 and ::1, since browsers choose one of them.
+    ``port`` is ``None`` for any port; ``path`` may have a query. Requests for another path, host or login get a page of
+    fixed text, and the wait goes on: no other page can end a login (AUTH-27). Nothing of a request is echoed.
     """
 
-    def __init__(self, port: int | None, path: str) -> None:
+    def __init__(self, host: str, port: int | None, path: str) -> None:
         self._path = path
         self._mutex = threading.Lock()
         self._is_waiting = self._is_closed = False
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listeners: list[socket.socket] = []
         self._wake, self._woken = socket.socketpair()
         try:
-            if sys.platform == "win32":  # pragma: no cover - without it another process could bind the port as well
-                self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-            # The port of a login a minute ago is free, though its connection is in TIME_WAIT.
-            self._allow_reuse(True)
-            self._listener.bind(("127.0.0.1", port or 0))
-            # Until this socket listens, no other process may bind the port.
-            self._allow_reuse(False)
+            self._port = self._bind("127.0.0.1" if host == "localhost" else host, port or 0)
+            if host == "localhost" and _has_ipv6():
+                self._bind("::1", self._port)
         except BaseException:
             self._close()
             raise
-        self._port = self._listener.getsockname()[1]
+        self._origin = f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
 
     @property
     def uri(self) -> str:
         """The redirect URI, with the port that is bound."""
-        return f"http://127.0.0.1:{self._port}{self._path}"
+        return self._origin + self._path
 
     def close(self) -> None:
         """Stop. A ``wait`` in another thread returns ``None``. May be called at any time, and twice."""
@@ -84,13 +81,23 @@ class RedirectReceiver:
 
     def listen(self) -> None:
         """Start to listen; connections that arrive before ``wait`` are queued for it."""
-        self._allow_reuse(True)
-        self._listener.listen(_CONNECTIONS)
-        self._listener.setblocking(False)
+        for each in self._listeners:
+            _allow_reuse(each, True)
+            each.listen(_CONNECTIONS)
+            each.setblocking(False)
 
-    def _allow_reuse(self, allow: bool) -> None:
-        if sys.platform != "win32":  # pragma: no branch - there, it would let another process share the port
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, allow)
+    def _bind(self, address: str, port: int) -> int:
+        """Bind a port of an address, and return which one it is."""
+        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        self._listeners.append(listener)
+        if sys.platform == "win32":  # pragma: no cover - without it another process could bind the port as well
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        # The port of a login a minute ago is free, though its connection is in TIME_WAIT.
+        _allow_reuse(listener, True)
+        listener.bind((address, port))
+        # Until this socket listens, no other process may bind the port.
+        _allow_reuse(listener, False)
+        return int(listener.getsockname()[1])
 
     def wait(self, pending: PendingAuthorization) -> str | None:
         """Wait, after ``listen``, for the redirect of a login, in a thread; return its URL, or ``None`` once closed.
@@ -105,22 +112,22 @@ class RedirectReceiver:
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
             stack.callback(self._end_wait)
             stack.callback(_close_all, connections)
-            selector.register(self._listener, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
+            for each in (*self._listeners, self._woken):
+                selector.register(each, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select(_PATIENCE):
-                    if key.fileobj is self._woken:
-                        return None
-                    if key.fileobj is self._listener:
-                        with contextlib.suppress(OSError):
-                            self._accept(selector, connections)
-                        continue
                     connection: socket.socket = key.fileobj  # type: ignore[assignment]  # only sockets are registered
+                    if connection is self._woken:
+                        return None
+                    if connection in self._listeners:
+                        with contextlib.suppress(OSError):
+                            self._accept(connection, selector, connections)
+                        continue
                     if connection not in connections:
                         continue  # dropped for a newer one in this round
                     target, is_over = self._read(connection, connections[connection][0])
                     if target is not None:
-                        url = f"http://127.0.0.1:{self._port}{target}"
+                        url = self._origin + target
                         if self._answer(connection, url, pending):
                             return url
                     if is_over:
@@ -130,9 +137,12 @@ class RedirectReceiver:
                     self._drop(selector, connections, connection)
 
     def _accept(
-        self, selector: selectors.BaseSelector, connections: dict[socket.socket, tuple[h11.Connection, float]]
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        connections: dict[socket.socket, tuple[h11.Connection, float]],
     ) -> None:
-        connection, _ = self._listener.accept()
+        connection, _ = listener.accept()
         if len(connections) >= _CONNECTIONS:
             self._drop(selector, connections, next(iter(connections)))
         connection.setblocking(False)
@@ -166,8 +176,10 @@ class RedirectReceiver:
             return None, True
         hosts = [value for name, value in event.headers if name == b"host"]
         target = event.target.decode("latin-1")
-        is_ours = event.method == b"GET" and hosts == [b"127.0.0.1:%d" % self._port]
-        if is_ours and target.partition("?")[0] == self._path:
+        # Browsers leave port 80 out.
+        own = self._origin.removeprefix("http://").removesuffix(":80").encode()
+        path = self._path.partition("?")[0] or "/"
+        if event.method == b"GET" and hosts == [own] and target.partition("?")[0] == path:
             return target, True
         _send(connection, "404 Not Found", _OTHER)
         return None, True
@@ -192,8 +204,23 @@ class RedirectReceiver:
             self._close()
 
     def _close(self) -> None:
-        for each in (self._listener, self._wake, self._woken):
+        for each in (*self._listeners, self._wake, self._woken):
             each.close()
+
+
+def _allow_reuse(listener: socket.socket, allow: bool) -> None:
+    if sys.platform != "win32":  # pragma: no branch - there, it would let another process share the port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, allow)
+
+
+def _has_ipv6() -> bool:
+    """Return whether this machine has the address ::1."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as tried:
+            tried.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def _close_all(connections: Iterable[socket.socket]) -> None:
