@@ -318,10 +318,6 @@ def complex_one(what: complex) -> None:
     pass
 
 
-def other_style(size: int = pydantic.Field(5, ge=1)) -> None:
-    pass
-
-
 def broken(what: Any) -> None:
     pass
 
@@ -338,7 +334,6 @@ broken.__annotations__["what"] = "1 +"
         (missing, "missing(), parameter 'what': cannot evaluate the annotation 'Missing': name 'Missing' is not"),
         (no_result, "no_result(), the result: cannot evaluate the annotation 'Missing'"),
         (complex_one, "complex_one(), argument 'what': complex has no JSON Schema: use str,"),
-        (other_style, "other_style(), parameter 'size': the default is a Field(); write Annotated[<type>, Field"),
         (broken, "broken(), parameter 'what': cannot evaluate the annotation"),
         (Tool.method, "Tool.method(): a method needs its object; register the method of an instance"),
         (dict, "dict(): no signature found for builtin type <class 'dict'>; wrap it in a function"),
@@ -348,6 +343,38 @@ def test_positional_only_function_is_refused_with_advice(function: Callable[...,
     with pytest.raises(TypeError) as caught:
         Binder(function, context=Context)
     assert str(caught.value).startswith(error)
+
+
+def by_pydantic(
+    name: str = pydantic.Field(description="Whose"),
+    size: int = pydantic.Field(5, ge=1, le=9, description="How large"),
+    tags: list[str] = pydantic.Field(default_factory=list, max_length=2),  # noqa: B008  # as users write it
+    rest: Any = pydantic.Field(None),  # noqa: B008
+) -> None:
+    """Take what pydantic describes."""
+
+
+def test_default_that_is_a_pydantic_field_describes_the_parameter() -> None:
+    schema = Binder(by_pydantic).input_schema
+    assert schema["required"] == ["name"]
+    assert schema["properties"] == {
+        "name": {"type": "string", "description": "Whose"},
+        "size": {"type": "integer", "minimum": 1, "maximum": 9, "default": 5, "description": "How large"},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+        "rest": {"default": None},
+    }
+
+
+def test_default_of_a_pydantic_field_is_given_where_the_argument_is_omitted() -> None:
+    binder = Binder(by_pydantic)
+    bound = binder.bind({"name": "Ada"})
+    assert bound == {"name": "Ada", "size": 5, "tags": [], "rest": None}
+    assert binder.bind({"name": "Ada"})["tags"] is not bound["tags"]
+    assert binder.bind_text({"name": "Ada", "size": "7"}) == {"name": "Ada", "size": 7, "tags": [], "rest": None}
+    with pytest.raises(InvalidMessage, match="size"):
+        binder.bind({"name": "Ada", "size": 0})
+    with pytest.raises(InvalidMessage, match="name"):
+        binder.bind({})
 
 
 def test_simple_function_loads_no_converter_library() -> None:

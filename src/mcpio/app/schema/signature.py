@@ -53,6 +53,7 @@ class Binder:
     """
 
     __slots__ = (
+        "_defaults",
         "_members",
         "context_parameter",
         "dependencies",
@@ -78,6 +79,7 @@ class Binder:
         self.description: str | None = documented.description
         self.context_parameter: str | None = None
         self.dependencies: Mapping[str, Callable[..., Any]] = _NONE
+        self._defaults: Mapping[str, Callable[[], Any]] = _NONE
         fields = []
         extra: Any = NO_DEFAULT
         for parameter in source.parameters():
@@ -95,6 +97,8 @@ class Binder:
                     default=parameter.default,
                 )
                 field.description = documented.parameters.get(parameter.name)
+                if _is_pydantic_field(parameter.default):
+                    self._take_pydantic_field(field)
                 fields.append(field)
         builder = SchemaBuilder(f"{self.name}()", namespace=namespace)
         schema, self._members = builder.members(fields, noun="argument", extra=extra)
@@ -113,11 +117,12 @@ class Binder:
         arguments; its path starts with ``arguments`` (``arguments.items[0].size``).
         """
         try:
-            return self._members.convert(arguments)
+            bound = self._members.convert(arguments)
         except Fault as fault:
             raise fault.as_invalid("arguments") from fault.__cause__
         except RecursionError:
             raise Fault("nested too deeply").as_invalid("arguments") from None
+        return self._with_defaults(bound) if self._defaults else bound
 
     def bind_text(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Bind arguments that came as text: those of prompts, and variables of a URI (PROM-03).
@@ -126,13 +131,28 @@ class Binder:
         ``list[int]``. Otherwise as ``bind``.
         """
         try:
-            return self._members.convert(
+            bound = self._members.convert(
                 {name: _from_text(self._members.converters.get(name), name, value) for name, value in arguments.items()}
             )
         except Fault as fault:
             raise fault.as_invalid("arguments") from fault.__cause__
         except RecursionError:
             raise Fault("nested too deeply").as_invalid("arguments") from None
+        return self._with_defaults(bound) if self._defaults else bound
+
+    def _take_pydantic_field(self, field: Field) -> None:
+        """Read a parameter whose default is a pydantic ``Field``: what it says of the type, and its own default."""
+        given = field.default
+        field.annotation = typing.Annotated[Any if field.annotation is NO_DEFAULT else field.annotation, given]
+        field.required = given.is_required()
+        field.default = NO_DEFAULT if field.required or given.default_factory is not None else given.default
+        if not field.required:
+            default = functools.partial(given.get_default, call_default_factory=True)
+            self._defaults = {**self._defaults, field.name: default}
+
+    def _with_defaults(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments with those that are omitted, where the default of the function itself is a ``Field``."""
+        return {name: default() for name, default in self._defaults.items() if name not in bound} | bound
 
     def _take_context(self, name: str) -> None:
         if self.context_parameter is not None:
@@ -158,7 +178,7 @@ def injected_parameters(
             context_parameter = parameter.name
         elif (depends := source.dependency(parameter)) is not None:
             dependencies[parameter.name] = depends
-        elif parameter.default is NO_DEFAULT and parameter.kind is not parameter.VAR_KEYWORD:
+        elif not source.can_omit(parameter):
             raise TypeError(
                 f"{name}(), parameter {parameter.name!r}: a dependency takes a Context and other dependencies, "
                 f"Annotated[<type>, Depends(<function>)]; give any other parameter a default"
@@ -200,8 +220,6 @@ class _Source:
         found = list(self._signature.parameters.values())
         for parameter in found:
             place = f"{self._name}(), parameter {parameter.name!r}"
-            if type(parameter.default).__name__ == "FieldInfo":
-                raise TypeError(f"{place}: the default is a Field(); write Annotated[<type>, Field(...)] = <default>")
             if _is_foreign_dependency(parameter.default):
                 raise TypeError(f"{place}: the default is a Depends() of another library; import that of mcpio.app")
             if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -227,6 +245,12 @@ class _Source:
             if isinstance(mark, Dependency):
                 return mark.function
         return None
+
+    def can_omit(self, parameter: inspect.Parameter) -> bool:
+        """Whether the function can be called without an argument for a parameter."""
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return True
+        return parameter.default is not NO_DEFAULT and not _is_pydantic_field(parameter.default)
 
     def return_annotation(self) -> Any:
         annotation = self._signature.return_annotation
@@ -255,6 +279,10 @@ class _Source:
                 f"{place}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
                 "time and in the module, so import it there and outside 'if TYPE_CHECKING'"
             ) from error
+
+
+def _is_pydantic_field(default: Any) -> bool:
+    return type(default).__name__ == "FieldInfo"
 
 
 def _is_foreign_dependency(default: Any) -> bool:
