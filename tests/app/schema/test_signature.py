@@ -349,7 +349,7 @@ def by_pydantic(
     name: str = pydantic.Field(description="Whose"),
     size: int = pydantic.Field(5, ge=1, le=9, description="How large"),
     tags: list[str] = pydantic.Field(default_factory=list, max_length=2),  # noqa: B008  # as users write it
-    rest: Any = pydantic.Field(None),  # noqa: B008
+    rest: Any = pydantic.Field(None),  # noqa: B008  # the same
 ) -> None:
     """Take what pydantic describes."""
 
