@@ -183,7 +183,7 @@ def smart_home() -> tuple[Any, Play]:
     bridge.scenes.return_value = [models.Scene(id="s1", type="scene", metadata={"name": "Candle"}, group=group)]
     for verb in (bridge.resources, bridge.set_light, bridge.set_group, bridge.recall_scene):
         verb.return_value = []
-    importlib.import_module("smart_home.lights.hue_utils").Bridge = lambda *args, **settings: bridge  # type: ignore[attr-defined]
+    importlib.import_module("smart_home.lights.hue_utils").Bridge = lambda *args, **settings: bridge  # type: ignore[attr-defined]  # played here
 
     television = AsyncMock()
     television.available = True
@@ -191,7 +191,7 @@ def smart_home() -> tuple[Any, Play]:
     television.installed_apps = ["com.example.films"]
     television.update.return_value = ("idle", "launcher", ["launcher"], None)
     found = AsyncMock(return_value=television)
-    importlib.import_module("smart_home.fire_tv.client").setup_android_tv = found  # type: ignore[attr-defined]
+    importlib.import_module("smart_home.fire_tv.client").setup_android_tv = found  # type: ignore[attr-defined]  # played here
 
     async def play(peer: Any) -> Any:
         said = [
