@@ -171,6 +171,27 @@ def test_requests_that_need_keys_share_one_fetch() -> None:
     assert refused(machine.admit(4, bearer(token), "/mcp", 700.0))[0] == 401
 
 
+@pytest.mark.req("AUTH-58")
+def test_keys_from_before_are_used_where_new_ones_cannot_be_fetched_and_the_failure_is_reported() -> None:
+    server, token = issued()
+    machine = Guard(jwt_server())
+    assert machine.admit(1, bearer(token), "/mcp", 1.0) is None
+    fetch = machine.next_effect()
+    assert fetch is not None
+    keys = server.respond(fetch, 1.0)
+    machine.fetched(fetch.token, 200, (("cache-control", "max-age=60"),), keys.body, 1.0)
+    assert len(admissions(machine)) == 1
+    assert machine.admit(2, bearer(token), "/mcp", 62.0) is None
+    fetch = machine.next_effect()
+    assert fetch is not None
+    machine.effect_failed(fetch.token, "no route", 62.0)
+    assert admissions(machine) == [Admission(2, Grant(AS, "client", "c"))]
+    assert "no route" in str(machine.next_failure())
+    # The next try is made after a while.
+    assert machine.admit(3, bearer(token), "/mcp", 63.0) == Grant(AS, "client", "c")
+    assert machine.next_effect() is None
+
+
 @pytest.mark.req("AUTH-37", "SEC-02")
 def test_a_token_for_another_server_is_refused() -> None:
     _, token = issued("https://mcp.example.com/other")

@@ -121,7 +121,7 @@ async def test_failed_fetch_refuses_with_503_and_is_logged(site: Site) -> None:
     site.start()
     await site.loop.settle()
     assert [(verdict.status, dict(verdict.headers)) for verdict in site.verdicts] == [(503, {b"retry-after": b"30"})]
-    assert site.caplog.messages == ["tokens cannot be verified: no connection"]
+    assert site.caplog.messages == ["what verifies tokens could not be fetched: no connection"]
     assert all(record.levelname == "WARNING" for record in site.caplog.records)
 
 

@@ -121,17 +121,11 @@ class JwtVerifier:
         """Return ``None``: the keys are the same for all tokens."""
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
-        """Fetch the keys. Raises AuthorizationError where that fails and none are left from before."""
+        """Fetch the keys. Raises AuthorizationError where that fails; those from before stay in use for a while."""
         # Whatever comes of it, the next unknown kid leads to no other fetch for a while.
         self._fetched_at = context.now
-        try:
-            response = yield from self._key_set(context)
-            keys = _usable_keys(read_document(response.body, "the key set"))
-        except AuthorizationError:
-            if not self._keys or context.now >= self._fresh_until + _STALE_SECONDS:
-                raise
-            return
-        self._keys = keys
+        response = yield from self._key_set(context)
+        self._keys = _usable_keys(read_document(response.body, "the key set"))
         self._fresh_until = context.now + _kept_seconds(response)
         # A key that was withdrawn must not live on in verdicts.
         self._verdicts.clear()

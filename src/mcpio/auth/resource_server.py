@@ -271,9 +271,9 @@ class Guard:
         return self._effects.popleft() if self._effects else None
 
     def next_failure(self) -> AuthorizationError | None:
-        """Return why tokens could not be verified, or ``None``.
+        """Return why what verifiers need could not be fetched, or ``None``.
 
-        For the log: clients get 503 and no reason. It shows no token.
+        For the log: clients get 503 and no reason, or are served by keys from before. It shows no token.
         """
         return self._failures.popleft() if self._failures else None
 

@@ -95,7 +95,7 @@ class RequestGuard:
             self._to_fetch.append(effect)
         while (failure := self.guard.next_failure()) is not None:
             # A warning without a traceback: the text names the address and the reason.
-            self._faults.report(f"tokens cannot be verified: {failure}", None)
+            self._faults.report(f"what verifies tokens could not be fetched: {failure}", None)
         while (admission := self.guard.next_admission()) is not None:
             if admission.request in self._waiting:  # otherwise its task was cancelled
                 self._verdicts[admission.request] = admission.verdict
