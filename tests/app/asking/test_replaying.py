@@ -10,18 +10,19 @@ import attrs
 import pytest
 import trio
 from linked import Link
-from loops import by_hand, under_asyncio, under_trio
+from loops import by_hand, quiet, under_asyncio, under_trio
 from questions import SAMPLE, said
 from statelessly import EVERYTHING, StatelessClient, accept
 
 from mcpio.app.context import Context
 from mcpio.app.depends import Depends
 from mcpio.app.elicitation import Accepted, Declined, ElicitAnswer
-from mcpio.app.request_state import RequestStates
+from mcpio.app.request_state import HmacSealer, RequestStates, Sealer
 from mcpio.app.runtime import Runtime
 from mcpio.app.server import Server
 from mcpio.errors import CapabilityMissing, RequestError, ToolError, URLElicitationRequired
 from mcpio.seals import AeadSealer
+from mcpio.testing import ManualRuntime
 from mcpio.types import (
     CallToolRequest,
     ClientCapabilities,
@@ -614,6 +615,48 @@ def test_state_of_another_principal_is_an_error() -> None:
         assert (await ada.call("work", state=state))["resultType"] == "input_required"
 
     under_trio(main)
+
+
+@pytest.mark.req("MRTR-09", "MRTR-10")
+@pytest.mark.parametrize("sealer", [HmacSealer, AeadSealer], ids=["hmac", "aead"])
+def test_state_can_be_used_again_until_it_expires(sealer: Callable[[list[bytes]], Sealer]) -> None:
+    server, booked = Server("s", states=RequestStates(sealer=sealer([KEY]), ttl=100)), list[str]()
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        price = await ctx.once("price", lambda: 100)
+        name = filled(await ctx.elicit("Name?", Name, key="name")).name
+        booked.append(name)
+        return f"{name} pays {price}"
+
+    runtime = ManualRuntime()
+
+    async def main() -> None:
+        client = StatelessClient(server, runtime)
+        state = (await client.call("work"))["requestState"]
+
+        async def present(name: str) -> str:
+            text: str = (await client.call("work", {}, {"name": accept(name=name)}, state))["content"][0]["text"]
+            return text
+
+        assert await present("Ada") == "Ada pays 100"
+        assert await present("Ada") == "Ada pays 100"  # no single-use token: the handler runs each time
+        runtime.advance_to(160.0)  # the clocks of two processes may differ by a minute
+        assert await present("Eve") == "Eve pays 100"
+        assert client.reports == []
+        runtime.advance_to(161.0)
+        for _ in range(2):
+            with pytest.raises(RequestError, match="Invalid request state") as caught:
+                await present("Bob")
+            assert (caught.value.code, caught.value.data) == (-32602, {"reason": "invalid_request_state"})
+        assert ["it expired 61 seconds ago" in report for report in client.reports] == [True, True]
+        # A new call gets a new state, which is valid.
+        state = (await client.call("work"))["requestState"]
+        assert await present("Cy") == "Cy pays 100"
+        assert booked == ["Ada", "Ada", "Eve", "Cy"]
+
+    with quiet():
+        runtime.complete(main())
 
 
 def test_key_of_one_process_is_reported_where_there_may_be_several() -> None:
