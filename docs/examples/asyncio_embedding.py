@@ -1,4 +1,4 @@
-"""A server and a client under asyncio. ``run`` carries either."""
+"""A server and a client under asyncio. ``run`` drives either."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def run(
     on_event: Callable[[Event], None],
     wake: asyncio.Event,
 ) -> None:
-    """Carry a connection to its end. Who acts on it outside ``on_event`` sets ``wake`` then."""
+    """Drive a connection to its end. Set ``wake`` after using it outside ``on_event``."""
     clock = asyncio.get_running_loop().time
     can_read, can_write = asyncio.Event(), asyncio.Event()
 
@@ -104,7 +104,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Call the tool, show what comes of it, and close."""
+    """Call the tool, print the result, and close the connection."""
     conn = ClientConnection(Implementation("asker", "1.0"))
     clock = asyncio.get_running_loop().time
 
@@ -128,7 +128,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 async def main() -> None:
-    """Let the two talk to each other."""
+    """Run a client and a server."""
     here, there = socket.socketpair()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(serve(*await asyncio.open_connection(sock=there)))

@@ -1,4 +1,4 @@
-"""A server and a client on blocking sockets, each in a thread. ``run`` carries either."""
+"""A server and a client on blocking sockets, each in a thread. ``run`` drives either."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     sock: socket.socket,
     on_event: Callable[[Event], None],
 ) -> None:
-    """Carry a connection to its end, in the calling thread."""
+    """Drive a connection to its end, in the calling thread."""
     while True:
         for event in conn.events():
             on_event(event)
@@ -49,7 +49,7 @@ def run(
                 sock.settimeout(None if deadline is None else max(0, deadline - monotonic()))
                 conn.receive_data(sock.recv(65536) or None, monotonic())
         except (TimeoutError, BlockingIOError):
-            pass  # The deadline has come: as the second where it had come before.
+            pass  # The deadline has come. A timeout of 0 raises BlockingIOError.
         except OSError as exc:
             conn.connection_lost(exc, monotonic())
         conn.handle_timeout(monotonic())
@@ -78,7 +78,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def ask(sock: socket.socket) -> None:
-    """Call the tool, show what comes of it, and close."""
+    """Call the tool, print the result, and close the connection."""
     conn = ClientConnection(Implementation("asker", "1.0"))
 
     def on_event(event: Event) -> None:
@@ -101,7 +101,7 @@ def ask(sock: socket.socket) -> None:
 
 
 def main() -> None:
-    """Let the two talk to each other."""
+    """Run a client and a server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Thread(target=lambda: ask(socket.create_connection(listener.getsockname())))
         client.start()

@@ -1,4 +1,4 @@
-"""Calls from many threads: one carries the connection, the others wait for futures."""
+"""Calls from many threads: one drives the connection, the others wait for futures."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from mcpio import (
 )
 
 
-class Carrier:
-    """A thread that carries one connection, and alone touches it. Others hand it what to do."""
+class Driver:
+    """Drives a connection in a thread of its own, and calls functions for other threads."""
 
     def __init__(self, conn: ClientConnection | ServerConnection, sock: socket.socket) -> None:
         self.conn = conn
         self._sock = sock
         self._unsent = b""
         self._todo: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._bell, self._clapper = socket.socketpair()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
         self._thread = Thread(target=self._run)
         self._thread.start()
 
     def do(self, act: Callable[[], object]) -> None:
-        """Have the thread do something to the connection. ``NoBackChannel`` after the end."""
+        """Call a function in the thread. Raises NoBackChannel if the connection has ended."""
         self._todo.put(act)
         try:
-            self._clapper.send(b"!")
+            self._wake_sender.send(b"!")
         except OSError:
             raise NoBackChannel("the connection has ended") from None
 
     def ask(self, send: Callable[[Future[Any]], object]) -> Any:
-        """Have a request sent, a future as its cookie; return the result or raise the error."""
+        """Send a request with a future as its cookie; return the result or raise the error."""
         future: Future[Any] = Future()
 
         def act() -> None:
@@ -65,13 +65,13 @@ class Carrier:
         return future.result()
 
     def close(self) -> None:
-        """Close the connection, and wait for the thread."""
+        """Close the connection, and wait until the thread has ended."""
         with suppress(NoBackChannel):
             self.do(lambda: self.conn.close(monotonic()))
         self._thread.join()
 
     def on_event(self, event: Event) -> None:
-        """Settle the futures of requests; answer those of the peer."""
+        """Settle the futures of requests that were sent; answer requests of the peer."""
         match event:
             case Negotiated(cookie=Future() as future):
                 future.set_result(event.info)
@@ -84,7 +84,7 @@ class Carrier:
 
     def _run(self) -> None:
         conn = self.conn
-        with self._sock, self._bell:
+        with self._sock, self._wake_receiver:
             self._sock.setblocking(False)
             while True:
                 for event in conn.events():
@@ -99,21 +99,21 @@ class Carrier:
             self._sock.settimeout(1)
             with suppress(OSError):
                 self._sock.sendall(self._unsent)
-        self._clapper.close()
-        self._do_all()  # What came too late fails now; what is to come finds no clapper.
+        self._wake_sender.close()  # From here on ``do`` raises.
+        self._do_all()  # Functions that came too late find the connection closed.
 
     def _turn(self) -> None:
-        """Wait until there is something to do, and do it. Nothing waits for the peer alone."""
+        """Wait for input, room to write, a function or the deadline, whichever comes first."""
         conn, sock = self.conn, self._sock
         deadline = conn.next_deadline()
         readable, writable, _ = select(
-            [self._bell, sock] if conn.wants_read else [self._bell],
+            [self._wake_receiver, sock] if conn.wants_read else [self._wake_receiver],
             [sock] if self._unsent or conn.wants_write else [],
             [],
             None if deadline is None else max(0, deadline - monotonic()),
         )
-        if self._bell in readable:
-            self._bell.recv(4096)
+        if self._wake_receiver in readable:
+            self._wake_receiver.recv(4096)
             self._do_all()
         if sock in readable:
             conn.receive_data(sock.recv(65536) or None, monotonic())
@@ -131,16 +131,16 @@ class Carrier:
 
 
 def main() -> None:
-    """Have eight threads ask one server."""
+    """Call one server from eight threads."""
     here, there = socket.socketpair()
-    server = Carrier(
+    server = Driver(
         ServerConnection(
             Implementation("squares", "1.0"), ServerCapabilities(tools=ToolsCapability())
         ),
         there,
     )
     conn = ClientConnection(Implementation("asker", "1.0"))
-    client = Carrier(conn, here)
+    client = Driver(conn, here)
     client.ask(lambda future: conn.send_initialize(now=monotonic(), cookie=future))
 
     def square(n: int) -> str:

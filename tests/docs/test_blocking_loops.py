@@ -40,7 +40,7 @@ from mcpio.types import CustomRequest
 
 EXAMPLES = ROOT / "docs" / "examples"
 run: Callable[..., None] = runpy.run_path(str(EXAMPLES / "blocking_sockets.py"))["run"]
-Carrier: Callable[..., Any] = runpy.run_path(str(EXAMPLES / "calls_from_threads.py"))["Carrier"]
+Driver: Callable[..., Any] = runpy.run_path(str(EXAMPLES / "calls_from_threads.py"))["Driver"]
 
 OPTIONS = Options(custom_methods=frozenset({"x/echo"}))
 
@@ -159,17 +159,17 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def initialize(carrier: Any) -> None:
-    carrier.ask(lambda future: carrier.conn.send_initialize(now=monotonic(), cookie=future))
+def initialize(driver: Any) -> None:
+    driver.ask(lambda future: driver.conn.send_initialize(now=monotonic(), cookie=future))
 
 
-def square(carrier: Any, n: int) -> Any:
+def square(driver: Any, n: int) -> Any:
     request = CallToolRequest("square", {"n": n})
-    return carrier.ask(lambda future: carrier.conn.send_request(request, now=monotonic(), cookie=future))
+    return driver.ask(lambda future: driver.conn.send_request(request, now=monotonic(), cookie=future))
 
 
 def test_many_threads_call_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
-    near, far = Carrier(client(), ends[0]), Carrier(server(), ends[1])
+    near, far = Driver(client(), ends[0]), Driver(server(), ends[1])
     initialize(near)
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(lambda n: square(near, n), range(200)))
@@ -188,12 +188,12 @@ import socket, sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from mcpio import *
-from calls_from_threads import Carrier
+from calls_from_threads import Driver
 
 here, there = socket.socketpair()
 offer = ServerCapabilities(tools=ToolsCapability())
-server = Carrier(ServerConnection(Implementation("squares", "1"), offer), there)
-client = Carrier(conn := ClientConnection(Implementation("asker", "1")), here)
+server = Driver(ServerConnection(Implementation("squares", "1"), offer), there)
+client = Driver(conn := ClientConnection(Implementation("asker", "1")), here)
 client.ask(lambda future: conn.send_initialize(now=monotonic(), cookie=future))
 
 def squares(thread):
@@ -212,7 +212,7 @@ assert {"anyio", "asyncio", "gevent", "trio", "twisted"} & set(sys.modules) == s
 
 
 def test_forbidden_call_raises_at_the_caller(ends: tuple[socket.socket, socket.socket]) -> None:
-    near, far = Carrier(client(), ends[0]), Carrier(server(), ends[1])
+    near, far = Driver(client(), ends[0]), Driver(server(), ends[1])
     with pytest.raises(LocalProtocolError):
         square(near, 1)
     near.close()
@@ -220,7 +220,7 @@ def test_forbidden_call_raises_at_the_caller(ends: tuple[socket.socket, socket.s
 
 
 def test_every_waiting_thread_hears_of_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
-    near = Carrier(client(), ends[0])
+    near = Driver(client(), ends[0])
     with ThreadPoolExecutor(8) as threads:
         opening = threads.submit(initialize, near)
         initialized(ends[1])
@@ -245,7 +245,7 @@ def test_every_waiting_thread_hears_of_the_end(ends: tuple[socket.socket, socket
 def test_closing_is_legal_from_every_thread_at_once_and_each_call_has_one_outcome(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
-    near, far = Carrier(client(), ends[0]), Carrier(server(), ends[1])
+    near, far = Driver(client(), ends[0]), Driver(server(), ends[1])
     initialize(near)
     with ThreadPoolExecutor(16) as threads:
         calls = [threads.submit(square, near, n) for n in range(8)]
@@ -261,7 +261,7 @@ def test_closing_is_legal_from_every_thread_at_once_and_each_call_has_one_outcom
 def test_a_peer_that_does_not_read_holds_up_neither_calls_nor_the_end(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
-    near = Carrier(client(), ends[0])
+    near = Driver(client(), ends[0])
     with ThreadPoolExecutor(1) as threads:
         opening = threads.submit(initialize, near)
         initialized(ends[1])

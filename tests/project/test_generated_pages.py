@@ -38,7 +38,7 @@ def test_stale_table_is_replaced() -> None:
 
 
 def test_stale_program_is_replaced_by_the_part_that_the_comment_names() -> None:
-    head = "<!-- not run: examples/calls_from_threads.py Carrier._turn, which a test of its own runs -->\n```python\n"
+    head = "<!-- not run: examples/calls_from_threads.py Driver._turn, which a test of its own runs -->\n```python\n"
     fresh = generated.brought_up_to_date(f"{head}old\n```\n")
     assert fresh.startswith(f"{head}def _turn(self")
     assert fresh.endswith("\n```\n")

@@ -1,7 +1,7 @@
-"""The programs of ``docs/examples`` that carry a connection in a loop of their own, for one suite over all of them.
+"""The programs of ``docs/examples`` that drive a connection in their own loops, for one suite over all of them.
 
-A ``Program`` runs in a thread of its own, as its loop would in that of a program. It says how others get into its loop,
-and how they tell it that they touched the connection; it returns when the connection is over.
+A ``Program`` runs in its own thread until the connection has ended. It passes the test a function that calls others in
+its loop, and one that tells the loop that the connection was used.
 """
 
 from __future__ import annotations
@@ -242,40 +242,40 @@ def asyncio_streams(app: Heard, sock: socket.socket, started: Started) -> None:
 def asyncio_callbacks(app: Heard, sock: socket.socket, started: Started) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        _, carrier = await loop.create_connection(lambda: asyncio_protocol.Carrier(app), sock=sock)
-        started(loop.call_soon_threadsafe, carrier.touch)
-        await carrier.over
+        _, driver = await loop.create_connection(lambda: asyncio_protocol.Driver(app), sock=sock)
+        started(loop.call_soon_threadsafe, driver.touch)
+        await driver.ended
 
     asyncio.run(main())
 
 
 def threads(app: Heard, sock: socket.socket, started: Started) -> None:
-    carrier_class: Any = runpy.run_path(str(ROOT / "docs" / "examples" / "calls_from_threads.py"))["Carrier"]
+    driver_class: Any = runpy.run_path(str(ROOT / "docs" / "examples" / "calls_from_threads.py"))["Driver"]
 
-    class Carrier(carrier_class):  # type: ignore[misc]  # it comes from a program
+    class Driver(driver_class):  # type: ignore[misc]  # it comes from a program
         def on_event(self, event: Event) -> None:
             app.on_event(event)
 
-    carrier = Carrier(app.conn, sock)
-    started(carrier.do, lambda: None)
-    carrier._thread.join()
+    driver = Driver(app.conn, sock)
+    started(driver.do, lambda: None)
+    driver._thread.join()
 
 
 def twisted(app: Heard, sock: socket.socket, started: Started) -> None:
     new_reactor: Any = epollreactor.EPollReactor
     reactor = new_reactor()
-    carrier = twisted_protocol.Carrier(app, reactor)
-    carrier.over.addCallback(lambda _: reactor.stop())
-    factory = twisted_protocol.Carriers(lambda: carrier)
+    driver = twisted_protocol.Driver(app, reactor)
+    driver.ended.addCallback(lambda _: reactor.stop())
+    factory = twisted_protocol.DriverFactory(lambda: driver)
     reactor.callWhenRunning(reactor.adoptStreamConnection, sock.fileno(), sock.family, factory)
     reactor.callWhenRunning(sock.close)  # the reactor has one of its own then
-    started(reactor.callFromThread, carrier.touch)
+    started(reactor.callFromThread, driver.touch)
     reactor.run(installSignalHandlers=False)
 
 
 def selectors(app: Heard, sock: socket.socket, started: Started) -> None:
     loop, bell = selector_loop.Loop(), _Bell()
-    link = loop.carry(app, sock)
+    link = loop.add(app, sock)
     loop.selector.register(bell.sock, EVENT_READ, bell.rung)
     started(bell.call_soon, lambda: loop.touch(link))
     loop.run()
@@ -289,7 +289,7 @@ def greenlets(app: Heard, sock: socket.socket, started: Started) -> None:
     watcher.start(bell.rung)
     started(bell.call_soon, wake.set)
     with gevent.socket.socket(fileno=sock.detach()) as own:
-        gevent_sockets.carry(app, own, wake)
+        gevent_sockets.drive(app, own, wake)
     watcher.stop()
     watcher.close()
     bell.close()
@@ -307,8 +307,8 @@ def qt(app: Heard, sock: socket.socket, started: Started) -> None:
         loop.selector.register(bell.sock, EVENT_READ, bell.rung)
     adopted = qt_sockets.adopt(sock)
     adopted.disconnected.connect(loop.quit)
-    carrier = qt_sockets.Carrier(app, adopted)
-    started(bell.call_soon, carrier.touch)
+    driver = qt_sockets.Driver(app, adopted)
+    started(bell.call_soon, driver.touch)
     loop.exec()
     bell.close()
     if bell.notifier is not None:

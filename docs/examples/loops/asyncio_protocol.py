@@ -11,13 +11,13 @@ LINGER = 5.0
 """Seconds that a peer has to read the last output."""
 
 
-class Carrier(asyncio.Protocol):
-    """Carries a connection. Who acts on it outside ``on_event`` calls ``touch`` then."""
+class Driver(asyncio.Protocol):
+    """Drives a connection. Call ``touch`` after using it outside ``on_event``."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self._loop = asyncio.get_running_loop()
-        self.over: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         self._can_write = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -32,14 +32,14 @@ class Carrier(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.app.conn.receive_data(None, self._loop.time())
         self.touch()
-        return True  # It may have answers to write. ``touch`` closes.
+        return True  # Keep writing: answers may be due. ``touch`` closes the transport.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._can_write = False
         self.app.conn.connection_lost(exc, self._loop.time())
         self.touch()
         self._set_timer(None)
-        self.over.set_result(None)
+        self.ended.set_result(None)
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -78,13 +78,13 @@ class Carrier(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Let a client talk to a server."""
+    """Run a client and a server."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Carrier(EchoServer()), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Driver(EchoServer()), "127.0.0.1", 0)
     async with server:
         address = server.sockets[0].getsockname()
-        _, client = await loop.create_connection(lambda: Carrier(Caller()), *address)
-        await client.over
+        _, client = await loop.create_connection(lambda: Driver(Caller()), *address)
+        await client.ended
 
 
 if __name__ == "__main__":

@@ -48,18 +48,18 @@ def answer(conn: ServerConnection, event: Event) -> None:
 
 
 class App(Protocol):
-    """What a loop carries: a connection, and what acts on its events. It knows no loop."""
+    """One side of a connection, for any event loop: the engine and a handler of its events."""
 
     @property
     def conn(self) -> ClientConnection | ServerConnection:
         """The connection."""
 
     def on_event(self, event: Event) -> None:
-        """Act on an event. Whatever it does to ``conn`` is seen to when it returns."""
+        """Handle an event. It may use ``conn``: the loop calls ``touch`` afterwards."""
 
 
 class EchoServer:
-    """Answers. One for each connection."""
+    """A server that answers calls of ``echo``. Each connection has its own."""
 
     def __init__(self) -> None:
         self.conn = new_server()
@@ -69,7 +69,7 @@ class EchoServer:
 
 
 class Caller:
-    """Shakes hands, makes one call, shows what comes of it, and closes."""
+    """A client that makes one call, prints the result, and closes the connection."""
 
     def __init__(self) -> None:
         self.conn = ClientConnection(Implementation("caller", "1.0"))

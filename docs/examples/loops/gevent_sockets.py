@@ -12,11 +12,11 @@ from gevent.event import Event
 from gevent.server import StreamServer
 
 LINGER = 5.0
-"""Seconds that a peer has to read what was written last."""
+"""Seconds that a peer has to read the last output."""
 
 
-def carry(app: App, sock: socket.socket, wake: Event) -> None:
-    """Carry a connection to its end. Who acts on it outside ``on_event`` sets ``wake`` then."""
+def drive(app: App, sock: socket.socket, wake: Event) -> None:
+    """Drive a connection to its end. Set ``wake`` after using it outside ``on_event``."""
     conn = app.conn
     can_read, can_write = Event(), Event()
 
@@ -61,15 +61,15 @@ def carry(app: App, sock: socket.socket, wake: Event) -> None:
 
 def serve(sock: socket.socket, address: object) -> None:
     """Serve one client. ``StreamServer`` takes this function as it is."""
-    carry(EchoServer(), sock, Event())
+    drive(EchoServer(), sock, Event())
 
 
 def main() -> None:
-    """Let a client talk to a server."""
+    """Run a client and a server."""
     server = StreamServer(("127.0.0.1", 0), serve)
     server.start()
     with socket.create_connection(server.address) as sock:
-        carry(Caller(), sock, Event())
+        drive(Caller(), sock, Event())
     server.stop()
 
 

@@ -17,13 +17,13 @@ SERVER = [sys.executable, str(Path(__file__).parents[1] / "echo_server.py")]
 
 
 class Window:
-    """Stands for a GUI: what happens goes into its queue, and is called in its one thread."""
+    """A stand-in for a GUI: calls queued functions one by one in its thread."""
 
     def __init__(self) -> None:
         self._todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def call_soon(self, act: Callable[[], object]) -> None:
-        """Legal from any thread, as it must be where Trio is to be a guest."""
+        """Queue a function, from any thread. Trio's guest mode needs such a function."""
         self._todo.put(act)
 
     def mainloop(self) -> None:
@@ -35,7 +35,7 @@ class Window:
 
 
 class Echo:
-    """A client, for callbacks: all but ``main`` are called by the host, in its thread."""
+    """A client with an interface of callbacks. The host calls all methods but ``main``."""
 
     def __init__(
         self, on_open: Callable[[], object], on_answer: Callable[[str], object]
@@ -43,7 +43,7 @@ class Echo:
         self._on_open, self._on_answer = on_open, on_answer
 
     async def main(self) -> None:
-        """Keep the client as long as the host wants it. This is Trio."""
+        """Keep the client open until ``close`` is called. Runs under Trio."""
         async with open_stdio(SERVER) as self._client, trio.open_nursery() as self._nursery:
             self._on_open()
             await trio.sleep_forever()
@@ -64,7 +64,7 @@ class Echo:
 
 
 def main() -> None:
-    """Open a window, ask when the client is there, and close at the answer."""
+    """Open a window, ask when the client is open, and close at the answer."""
     window = Window()
 
     def on_open() -> None:
@@ -76,7 +76,7 @@ def main() -> None:
 
     def on_end(outcome: Outcome[None]) -> None:
         window.quit()
-        outcome.unwrap()  # Raises what ended the client, if it was not ``close``.
+        outcome.unwrap()  # Raises the exception that ended the client, if any.
 
     echo = Echo(on_open, on_answer)
     trio.lowlevel.start_guest_run(

@@ -22,21 +22,21 @@ else:
         from small_qt import QCoreApplication, QTcpSocket, QTimer
 
 LINGER = 5000
-"""Milliseconds that a peer has to read what was written last."""
+"""Milliseconds that a peer has to read the last output."""
 
 ROOM = 65536
 """Bytes that the socket may hold for each direction."""
 
 
-class Carrier:
-    """Carries a connection. Who acts on it outside ``on_event`` calls ``touch`` then."""
+class Driver:
+    """Drives a connection. Call ``touch`` after using it outside ``on_event``."""
 
     def __init__(self, app: App, sock: QTcpSocket) -> None:
         self.app, self._sock = app, sock
         self._timer = QTimer()
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._expire)
-        sock.setReadBufferSize(ROOM)  # What is not read stays with the peer from there on.
+        sock.setReadBufferSize(ROOM)  # When it is full, the peer has to wait.
         sock.readyRead.connect(self.touch)
         sock.bytesWritten.connect(self.touch)
         sock.errorOccurred.connect(self._lose)
@@ -57,7 +57,7 @@ class Carrier:
         deadline = conn.next_deadline()
         if conn.closed:
             self._timer.start(LINGER)
-            sock.disconnectFromHost()  # when it has written what it holds
+            sock.disconnectFromHost()  # after the last write
         elif deadline is None:
             self._timer.stop()
         else:
@@ -68,7 +68,7 @@ class Carrier:
             self.app.on_event(event)
 
     def _lose(self, _: object) -> None:
-        # Qt knows no half-close: whatever ended the input ended the output, too.
+        # Qt has no half-close: the end of the input is also the end of the output.
         conn, sock = self.app.conn, self._sock
         conn.receive_data(sock.readAll().data(), monotonic())
         conn.connection_lost(ConnectionError(sock.errorString()), monotonic())
@@ -83,22 +83,22 @@ class Carrier:
 
 
 def adopt(sock: socket.socket) -> QTcpSocket:
-    """Return Qt's own kind of a connected socket. QTcpServer gives such, too."""
+    """Return a QTcpSocket for a connected socket. A QTcpServer returns one too."""
     adopted = QTcpSocket()
     adopted.setSocketDescriptor(sock.detach())
     return adopted
 
 
 def main() -> None:
-    """Let a client talk to a server."""
+    """Run a client and a server."""
     qt = QCoreApplication([])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         here = adopt(socket.create_connection(listener.getsockname()))
         there = adopt(listener.accept()[0])
     there.disconnected.connect(qt.quit)
-    carriers = [Carrier(EchoServer(), there), Carrier(Caller(), here)]
+    drivers = [Driver(EchoServer(), there), Driver(Caller(), here)]
     qt.exec()
-    assert all(carrier.app.conn.closed for carrier in carriers)
+    assert all(driver.app.conn.closed for driver in drivers)
 
 
 if __name__ == "__main__":

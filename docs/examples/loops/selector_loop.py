@@ -11,11 +11,11 @@ from time import monotonic
 from echo_app import App, Caller, EchoServer
 
 LINGER = 5.0
-"""Seconds that a peer has to read what was written last."""
+"""Seconds that a peer has to read the last output."""
 
 
 class Link:
-    """One connection, and what its socket has not taken yet of what was pulled."""
+    """One connection, its socket, and output that was pulled and not yet written."""
 
     def __init__(self, app: App, sock: socket.socket) -> None:
         self.app, self.sock = app, sock
@@ -23,7 +23,7 @@ class Link:
         self._last_chance: float | None = None
 
     def turn(self, events: int) -> None:
-        """Do what the socket is ready for, and what is due."""
+        """Read or write as the socket allows, expire deadlines, and handle the events."""
         conn = self.app.conn
         try:
             if events & EVENT_READ:
@@ -61,24 +61,24 @@ class Link:
 
 
 class Loop:
-    """Carries any number of connections. All of it runs in the thread that calls ``run``."""
+    """Drives any number of connections in the thread that calls ``run``."""
 
     def __init__(self) -> None:
         self.selector = DefaultSelector()
-        self._deadlines: dict[Link, float] = {}  # of those that have one, which are few
+        self._deadlines: dict[Link, float] = {}  # only of connections that have one
         self._links: set[Link] = set()
 
     def listen(self, listener: socket.socket, new_app: Callable[[], App]) -> None:
-        """Carry whoever connects."""
+        """Accept connections, and drive each with a new application."""
         listener.setblocking(False)
 
         def accept(_: int) -> None:
-            self.carry(new_app(), listener.accept()[0])
+            self.add(new_app(), listener.accept()[0])
 
         self.selector.register(listener, EVENT_READ, accept)
 
-    def carry(self, app: App, sock: socket.socket) -> Link:
-        """Carry a connection. Who acts on it outside ``on_event`` calls ``touch`` then."""
+    def add(self, app: App, sock: socket.socket) -> Link:
+        """Drive a connection. Call ``touch`` after using it outside ``on_event``."""
         sock.setblocking(False)
         link = Link(app, sock)
         self._links.add(link)
@@ -86,7 +86,7 @@ class Loop:
         return link
 
     def touch(self, link: Link, events: int = 0) -> None:
-        """Drain the events, wait for what is to be read and written, re-arm the deadline."""
+        """Drain the events, register the socket for reading or writing, re-arm the deadline."""
         link.turn(events)
         self._watch(link, 0 if link.is_over else link.waits_for)
         self._deadlines.pop(link, None)
@@ -98,7 +98,7 @@ class Loop:
             self._deadlines[link] = deadline
 
     def run(self) -> None:
-        """Go on until no connection is left."""
+        """Run until all connections are closed."""
         while self._links:
             deadline = min(self._deadlines.values(), default=None)
             timeout = None if deadline is None else max(0, deadline - monotonic())
@@ -119,11 +119,11 @@ class Loop:
 
 
 def main() -> None:
-    """Let a client talk to a server."""
+    """Run a client and a server."""
     loop = Loop()
     with socket.create_server(("127.0.0.1", 0)) as listener, loop.selector:
         loop.listen(listener, EchoServer)
-        loop.carry(Caller(), socket.create_connection(listener.getsockname()))
+        loop.add(Caller(), socket.create_connection(listener.getsockname()))
         loop.run()
 
 

@@ -11,7 +11,7 @@ from time import monotonic
 
 
 class Signal:
-    """Calls whoever connected to it."""
+    """Calls the functions that are connected to it."""
 
     def __init__(self) -> None:
         self._slots: list[Callable[..., object]] = []
@@ -25,7 +25,7 @@ class Signal:
 
 
 class QCoreApplication:
-    """The loop. There is one at a time."""
+    """The event loop. Only one may exist at a time."""
 
     app: QCoreApplication
 
@@ -53,7 +53,7 @@ class QCoreApplication:
 
 
 class QTimer:
-    """Fires once, after so many milliseconds."""
+    """Fires once, after a number of milliseconds."""
 
     def __init__(self) -> None:
         self.timeout = Signal()
@@ -82,7 +82,7 @@ class QByteArray(bytes):
 
 
 class QTcpSocket:
-    """A socket that is read and written by itself, and tells of it."""
+    """A socket that reads and writes in the background, and emits signals."""
 
     def __init__(self) -> None:
         self.readyRead, self.bytesWritten = Signal(), Signal()
@@ -127,7 +127,7 @@ class QTcpSocket:
         self.disconnectFromHost()
 
     def _watch(self) -> None:
-        """Wait for what there is room for, and for what there is to write."""
+        """Register for reading if the buffer has room, and for writing if output waits."""
         selector = QCoreApplication.app.selector
         if self._socket.fileno() < 0:
             return

@@ -15,24 +15,24 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 LINGER = 5.0
-"""Seconds that a peer has to read what was written last."""
+"""Seconds that a peer has to read the last output."""
 
 
 @implementer(IPushProducer, IHalfCloseableProtocol)
-class Carrier(Protocol):
-    """Carries a connection. Who acts on it outside ``on_event`` calls ``touch`` then."""
+class Driver(Protocol):
+    """Drives a connection. Call ``touch`` after using it outside ``on_event``."""
 
     transport: Any
 
     def __init__(self, app: App, reactor: Any) -> None:
         self.app = app
-        self.over: Deferred[None] = Deferred()
+        self.ended: Deferred[None] = Deferred()
         self._reactor = reactor
         self._can_write = False
         self._timer: Any = None
 
     def connectionMade(self) -> None:
-        self.transport.registerProducer(self, True)  # What it produces is the output.
+        self.transport.registerProducer(self, True)  # The transport pauses and resumes output.
         self.resumeProducing()
 
     def dataReceived(self, data: bytes) -> None:
@@ -44,14 +44,14 @@ class Carrier(Protocol):
         self.touch()
 
     def writeConnectionLost(self) -> None:
-        pass  # Nothing here closes the output alone.
+        pass  # This program never closes only its output.
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._can_write = False
         self.app.conn.connection_lost(reason.value, monotonic())
         self.touch()
         self._set_timer(None)
-        self.over.callback(None)
+        self.ended.callback(None)
 
     def pauseProducing(self) -> None:
         self._can_write = False
@@ -98,25 +98,25 @@ class Carrier(Protocol):
         self._timer = timer
 
 
-class Carriers(ClientFactory):
-    """Makes a carrier for each connection, for listening and for connecting alike."""
+class DriverFactory(ClientFactory):
+    """Returns a driver for each connection, whether listening or connecting."""
 
     noisy = False
 
-    def __init__(self, new_carrier: Callable[[], Carrier]) -> None:
-        self._new_carrier = new_carrier
+    def __init__(self, new_driver: Callable[[], Driver]) -> None:
+        self._new_driver = new_driver
 
-    def buildProtocol(self, addr: object) -> Carrier:
-        return self._new_carrier()
+    def buildProtocol(self, addr: object) -> Driver:
+        return self._new_driver()
 
 
 async def main(reactor: Any) -> None:
-    """Let a client talk to a server."""
-    servers = Carriers(lambda: Carrier(EchoServer(), reactor))
+    """Run a client and a server."""
+    servers = DriverFactory(lambda: Driver(EchoServer(), reactor))
     port = reactor.listenTCP(0, servers, interface="127.0.0.1")
-    client = Carrier(Caller(), reactor)
-    reactor.connectTCP("127.0.0.1", port.getHost().port, Carriers(lambda: client))
-    await client.over
+    client = Driver(Caller(), reactor)
+    reactor.connectTCP("127.0.0.1", port.getHost().port, DriverFactory(lambda: client))
+    await client.ended
     await port.stopListening()
 
 

@@ -36,18 +36,18 @@ EXCHANGE = "this call"
 
 def wsgi_app(policy: HostPolicy) -> WSGIApplication:
     """Return the application. ``policy`` says which ``Host`` and ``Origin`` are served."""
-    # One JSON object for each request, however long its answer takes: no streams.
+    # One JSON object for each request, however long it takes: no streams.
     options = HttpOptions(sessions=False, answers="json", sse_after=None, policy=policy)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        # Nothing outlives a request here. So each has its machine, and threads share nothing.
+        # Nothing outlives a request, so each has its own machine, and threads share nothing.
         machine = HttpServer(lambda _: new_server(), entropy=os.urandom, options=options)
         response: list[ResponseItem] = []
         for item in request(environ):
             machine.receive(item, monotonic())
             response += respond(machine)
             if response:
-                break  # It may be refused before it is read.
+                break  # The machine may refuse a request before its body is read.
         head = response[0]
         assert isinstance(head, ResponseHead)
         fields = [(name.decode(), value.decode("latin-1")) for name, value in head.headers]
@@ -58,7 +58,7 @@ def wsgi_app(policy: HostPolicy) -> WSGIApplication:
 
 
 def request(environ: WSGIEnvironment) -> Iterator[RequestItem]:
-    """Give a request by meaning, its body in pieces."""
+    """Yield a request as its head, pieces of its body, and its end."""
     fields = {
         name.removeprefix("HTTP_").lower().replace("_", "-").encode(): value.encode("latin-1")
         for name, value in environ.items()
@@ -75,7 +75,7 @@ def request(environ: WSGIEnvironment) -> Iterator[RequestItem]:
 
 
 def respond(machine: HttpServer) -> list[ResponseItem]:
-    """Answer what was asked; return the response, if it is there."""
+    """Handle the request, if it has arrived; return the response as far as it is ready."""
     while (found := machine.next_event()) is not None:
         session, event = found
         if isinstance(event, RequestReceived):
