@@ -176,7 +176,7 @@ class AsyncioEventLoop:
         return stream
 
     def is_readable(self, stream: SocketStream) -> bool:
-        """Whether something came, as far as the loop has seen."""
+        """Ask the system whether input is waiting."""
         return stream.is_readable
 
     async def abort(self, stream: SocketStream) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import sys
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,8 +45,10 @@ class SocketStream(asyncio.Protocol):
 
     @property
     def is_readable(self) -> bool:
-        """Whether input is waiting, or the end of input."""
-        return bool(self._received) or self._has_ended or self._error is not None
+        """Whether input is waiting, or its end: here, or in the system, which the loop may not have asked yet."""
+        if self._received or self._has_ended or self._error is not None:
+            return True
+        return _has_input(self.get_extra_info("socket").fileno())
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; ``b""`` at the end. Raises OSError if the connection broke."""
@@ -185,3 +189,14 @@ class SocketStream(asyncio.Protocol):
 def _wake(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
+
+
+def _has_input(descriptor: int) -> bool:
+    """Ask the system whether a socket has input, or its end."""
+    if sys.platform == "win32":  # pragma: no cover - tests run on Linux
+        return descriptor < 0 or bool(select.select([descriptor], [], [], 0)[0])
+    if descriptor < 0:  # closed
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
