@@ -35,7 +35,7 @@ def test_a_policy_may_give_up_at_once() -> None:
     assert delays(Backoff(tries=0)) == []
 
 
-def test_chance_takes_a_part_of_each_wait_away() -> None:
+def test_jitter_shortens_each_wait() -> None:
     assert delays(Backoff(1, jitter=0.5), chance=0.5) == [0.75, 1.5, 3.0]
     assert delays(Backoff(1), chance=0.5) == [1, 2, 4]
 
@@ -111,12 +111,12 @@ def test_wait_lasts_at_least_the_time_the_peer_asks_for(data: Any, expected: lis
         ({"jitter": 1.5}, "jitter is a number from 0 to 1, not 1.5"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(arguments: Any, said: str) -> None:
+def test_invalid_policy_is_refused(arguments: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Backoff(**arguments)
 
 
 @pytest.mark.parametrize(("attempt", "chance"), [(-1, 0.0), (0, 1.0), (0, -0.1), (0, math.nan)])
-def test_an_attempt_and_chance_that_make_no_sense_are_refused(attempt: int, chance: float) -> None:
+def test_invalid_attempt_or_chance_is_refused(attempt: int, chance: float) -> None:
     with pytest.raises(ValueError, match="an attempt is 0 or more"):
         Backoff().next_delay(attempt, BUSY, chance=chance)

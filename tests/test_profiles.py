@@ -77,6 +77,6 @@ def test_code_found_by_number(name: str, code: int) -> None:
     assert ErlmcpCode(code).name == name
 
 
-def test_e10_where_a_code_means_another_thing_in_the_protocol() -> None:
+def test_e10_code_of_the_protocol_may_have_another_name_in_the_dialect() -> None:
     assert ErlmcpCode(ErrorCode.RESOURCE_NOT_FOUND) is ErlmcpCode.TOOL_NOT_FOUND
     assert ErlmcpCode(ErrorCode.URL_ELICITATION_REQUIRED) is ErlmcpCode.URL_ELICITATION_REQUIRED

@@ -27,7 +27,7 @@ def test_e7_each_of_the_nine_categories_has_its_range(category: str) -> None:
     assert {category_of(code) for code in range(first, last + 1)} == {category}
 
 
-def test_the_ranges_meet() -> None:
+def test_ranges_are_contiguous() -> None:
     assert [code for first, last in RANGES.values() for code in range(first, last + 1)] == list(
         range(FIRST_REFUSAL, LAST_REFUSAL + 1)
     )

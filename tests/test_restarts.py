@@ -73,19 +73,19 @@ def test_an_error_that_another_try_does_not_mend_is_the_end() -> None:
     assert waits(Restarts(Backoff(also=(RequestTimeout,))), 1, error=RequestTimeout("ping", 3)) == [0.1]
 
 
-def test_chance_takes_a_part_of_each_wait_away() -> None:
+def test_jitter_shortens_each_wait() -> None:
     assert waits(Restarts(Backoff(1, jitter=0.5)), 1, 1, chance=0.5) == [0.75, 1.5]
 
 
 @pytest.mark.parametrize(
     "given", [{"settled_after": -1}, {"most": -1}, {"most": 1.5}, {"within": "x"}, {"within": float("inf")}]
 )
-def test_policies_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_policies_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
         RestartPolicy(**given)
 
 
-def test_only_policies_are_policies() -> None:
+def test_policy_of_another_type_raises() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match="a policy is a Backoff or a RestartPolicy, not 5"):
         Restarts(wrong)

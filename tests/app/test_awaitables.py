@@ -26,7 +26,7 @@ class Called:
         return 5
 
 
-def test_a_function_is_of_a_kind_also_as_a_partial_one_and_as_an_object() -> None:
+def test_is_of_kind_looks_through_partials_and_callable_objects() -> None:
     kinds: list[Any] = [
         coroutine,
         partial(partial(coroutine)),

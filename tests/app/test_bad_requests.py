@@ -146,7 +146,7 @@ def test_malformed_answer_fails_one_call(call: OutgoingCall, result: Any, fault:
     ],
 )
 @pytest.mark.req("CONT-04")
-def test_an_odd_member_of_an_answer_costs_that_member_and_is_reported(result: Any, dropped: str) -> None:
+def test_malformed_optional_member_of_an_answer_is_dropped_and_reported(result: Any, dropped: str) -> None:
     link = Link(everything(), era="handshake")
     link.pair.stall(Role.CLIENT)
     asked = link.start(link.client.call_tool("x"))

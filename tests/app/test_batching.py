@@ -42,7 +42,7 @@ def link(revision: Any = REV_2025_03_26) -> Link:
 
 
 @pytest.mark.req("BATCH-01", "BATCH-07")
-def test_every_message_has_its_outcome_in_its_place() -> None:
+def test_outcomes_are_in_the_order_of_the_messages() -> None:
     joined = link()
     before = len(joined.pair.tap)
     messages = [
@@ -62,7 +62,7 @@ def test_every_message_has_its_outcome_in_its_place() -> None:
     assert (joined.pair.tap[before].data or b"").startswith(b"[{")
 
 
-def test_a_timeout_is_that_of_each() -> None:
+def test_timeout_applies_to_each_request_of_a_batch() -> None:
     joined = link()
     ask = joined.start(joined.client.batch([CallToolRequest("wait", {"seconds": 1}), PingRequest()], timeout=5.0))
     assert ask.state == "waits"

@@ -127,7 +127,7 @@ def test_unknown_call_option_raises() -> None:
         link.do(link.client.call_tool("add", a=1, timeout=5))  # type: ignore[call-overload]  # as above
 
 
-def test_a_call_that_takes_too_long() -> None:
+def test_call_without_an_answer_times_out() -> None:
     server = Server("s")
 
     @server.tool
@@ -150,7 +150,7 @@ def test_server_info_is_known_after_the_handshake() -> None:
     assert link.client.server.instructions == "Ask."
 
 
-def test_a_handshake_that_fails() -> None:
+def test_failed_handshake_raises_connect_failed() -> None:
     link = Link(Server("s"), shake_hands=False)
     ask = link.start(link.client.initialize())
     assert ask.state == "returned"
@@ -294,7 +294,7 @@ def test_callbacks_receive_notifications() -> None:
 
 
 @pytest.mark.parametrize("name", ["on_log", "on_notification"])
-def test_a_callback_that_fails_is_reported_and_costs_nothing(name: str) -> None:
+def test_failing_callback_is_reported_and_the_session_continues(name: str) -> None:
     given: Any = {name: returning(ValueError("told"), later=False)}
     link = Link(everything(), **given, era="handshake")
     link.session.log("info", "text")
@@ -303,7 +303,7 @@ def test_a_callback_that_fails_is_reported_and_costs_nothing(name: str) -> None:
     assert str(link.errors[0]) == "told"
 
 
-def test_a_notification_that_a_server_does_not_send() -> None:
+def test_notification_of_the_other_role_reaches_no_callback() -> None:
     heard: list[Any] = []
     link = Link(everything(), on_notification=heard.append)
     link.client.driving.handle(Initialized({"method": "notifications/initialized"}))

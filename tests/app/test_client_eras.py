@@ -420,7 +420,7 @@ def test_lost_session_empties_the_cache() -> None:
 
 
 @pytest.mark.req("HDR-05")
-def test_client_over_http_knows_what_header_fields_repeat() -> None:
+def test_listed_tools_give_the_header_fields_of_their_calls_over_http() -> None:
     played = Played(over_http=True)
     assert played.client.driving.param_headers("t") == ()
     listing = played.start(played.client.list_tools())

@@ -73,7 +73,7 @@ def test_middleware_of_both_directions_is_applied() -> None:
     assert seen == ["tools/call", "roots/list"]
 
 
-def test_reading_request_is_retried_by_policy() -> None:
+def test_read_only_request_is_retried_by_policy() -> None:
     server = Server("s")
     tries: list[int] = []
 

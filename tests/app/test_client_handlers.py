@@ -43,14 +43,14 @@ SAID = CreateMessageResult("assistant", TextContent("hi"), "model")
 
 
 @both
-def test_the_model_answers(later: bool) -> None:
+def test_sampling_callback_answers(later: bool) -> None:
     link = Link(Server("s"), sampling=returning(SAID, later=later), era="handshake")
     assert link.do(link.session.request(SAMPLE)) == SAID
 
 
 @both
 @pytest.mark.req("SAMP-12")
-def test_the_user_may_turn_a_request_down(later: bool) -> None:
+def test_error_raised_by_a_sampling_callback_is_sent(later: bool) -> None:
     no = RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
     link = Link(Server("s"), sampling=returning(no, later=later), era="handshake")
     with pytest.raises(RequestError, match=r"^User rejected sampling request \(-1\)$"):
@@ -86,7 +86,7 @@ def test_an_answer_of_the_wrong_type_is_an_internal_error(later: bool, name: str
     assert len(link.reports) == 1
 
 
-def test_a_callback_sees_who_asks() -> None:
+def test_callback_gets_the_server_in_its_scope() -> None:
     scopes: list[RequestScope] = []
 
     def sample(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
@@ -114,7 +114,7 @@ def test_slow_callback_is_reported_with_advice() -> None:
 @pytest.mark.parametrize(
     "answer", [ElicitResult("accept", {"a": 1.5, "b": ("c",)}), ElicitResult("decline"), ElicitResult("cancel")]
 )
-def test_the_user_answers(answer: ElicitResult) -> None:
+def test_elicitation_callback_answers(answer: ElicitResult) -> None:
     link = Link(Server("s"), elicitation=lambda *_: answer, era="handshake")
     assert link.do(link.session.request(FORM)) == answer
 
@@ -148,7 +148,7 @@ def test_an_accepted_form_goes_out_with_its_defaults(later: bool) -> None:
         ({"name": "Ada", "size": "xl"}, 'content.size: expected one of s, l, got "xl"'),
     ],
 )
-def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: Any, fault: str) -> None:
+def test_invalid_form_content_is_not_sent(later: bool, content: Any, fault: str) -> None:
     link = Link(Server("s"), elicitation=returning(ElicitResult("accept", content), later=later), era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ORDER))
@@ -157,7 +157,7 @@ def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: A
 
 @both
 @pytest.mark.req("SAMP-08")
-def test_a_message_that_breaks_the_rules_never_goes_out(later: bool) -> None:
+def test_invalid_sampling_message_is_not_sent(later: bool) -> None:
     answer = CreateMessageResult("assistant", ToolUseContent("1", "a", {}), "model")
     link = Link(Server("s"), sampling=returning(answer, later=later), era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
@@ -284,7 +284,7 @@ def test_invalid_roots_change_nothing() -> None:
 
 
 @pytest.mark.req("ROOT-02")
-def test_a_root_elsewhere_is_the_clients_mistake() -> None:
+def test_root_that_is_not_a_file_uri_is_an_internal_error() -> None:
     link = Link(Server("s"), roots=lambda: [Root("https://example.com")], era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ListRootsRequest()))

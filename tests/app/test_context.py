@@ -65,7 +65,7 @@ def test_a_request_without_params_has_no_metadata(params: str) -> None:
     assert found == [{}]
 
 
-def test_the_context_may_be_named_in_any_way() -> None:
+def test_context_parameter_is_found_under_any_annotation() -> None:
     server = Server("s")
 
     names: dict[str, Any] = {}  # a module that imports it for type checkers only
@@ -187,7 +187,7 @@ def test_log_of_a_cancelled_handler_is_sent() -> None:
 # Waiting
 
 
-def test_a_handler_waits_in_the_time_of_its_event_loop() -> None:
+def test_sleep_uses_the_clock_of_the_event_loop() -> None:
     server = Server("s", tasks=TaskOptions())
 
     @server.tool(task_support="optional")
@@ -206,7 +206,7 @@ def test_a_handler_waits_in_the_time_of_its_event_loop() -> None:
     assert link.do(task.result()).text == "5 seconds"
 
 
-def test_a_handler_in_a_thread_waits_by_other_means() -> None:
+def test_sleep_in_a_thread_raises_and_names_time_sleep() -> None:
     server = Server("s")
 
     @server.tool(blocking=True)
@@ -223,7 +223,7 @@ def refuse(*_: Any) -> Any:
     raise RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
 
 
-def test_a_handler_in_a_thread_talks_through_the_loop() -> None:
+def test_handler_in_a_thread_sends_messages_and_cannot_ask() -> None:
     server = Server("s")
     seen: list[Any] = []
     asks: list[Callable[[Context], Any]] = [

@@ -113,7 +113,7 @@ def test_elicit_url_needs_the_url_capability() -> None:
     in_tool(ask, elicitation=lambda *_: ElicitResult("accept"))
 
 
-def test_a_user_fills_in_a_form_that_a_class_describes() -> None:
+def test_elicited_form_becomes_an_instance_of_its_class() -> None:
     async def ask(ctx: Context) -> Any:
         return await ctx.elicit("Who?", Person)
 

@@ -38,7 +38,7 @@ from mcpio.types import (
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_the_model_is_asked(later: bool) -> None:
+def test_sampling_request_returns_the_message(later: bool) -> None:
     async def sample_later(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
         await scope.run_in_thread(lambda: None)
         return said("later")
@@ -49,7 +49,7 @@ def test_the_model_is_asked(later: bool) -> None:
     assert link.reports == []
 
 
-def test_the_user_is_asked() -> None:
+def test_elicitation_request_returns_the_answer() -> None:
     found, _ = captured(
         lambda ctx: ctx.elicit(ELICIT), elicitation=lambda _, request: ElicitResult("accept", {"name": request.message})
     )
@@ -57,7 +57,7 @@ def test_the_user_is_asked() -> None:
 
 
 @pytest.mark.req("SAMP-08")
-def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
+def test_invalid_sampling_message_raises_in_the_handler() -> None:
     server, found = Server("s"), list[Any]()
 
     @server.tool
@@ -107,7 +107,7 @@ def test_roots_are_cached_until_they_change() -> None:
     assert found[2] == (Root("file:///b"),)
 
 
-def test_the_roots_of_a_client_that_tells_of_no_changes_are_asked_for_every_time() -> None:
+def test_roots_without_change_notifications_are_requested_every_time() -> None:
     asked: list[int] = []
 
     async def twice(ctx: Context) -> Any:
@@ -123,7 +123,7 @@ def test_the_roots_of_a_client_that_tells_of_no_changes_are_asked_for_every_time
 
 
 @pytest.mark.req("ROOT-02")
-def test_the_roots_are_asked_for() -> None:
+def test_roots_request_returns_the_roots() -> None:
     roots = [Root("file:///a", "A"), Root("file:///b")]
     found, _ = captured(lambda ctx: ctx.roots(), roots=roots)
     assert found == tuple(roots)
@@ -158,7 +158,7 @@ def test_undeclared_request_is_refused_locally(ask: Callable[[Context], Any], re
         (lambda ctx: ctx.elicit_url("Go", "https://example.com", elicitation_id="1"), "mode url needs"),
     ],
 )
-def test_undeclared_option_of_a_question_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
+def test_question_with_an_undeclared_option_is_refused_locally(ask: Callable[[Context], Any], reason: str) -> None:
     declared = ClientCapabilities(sampling=SamplingCapability(), elicitation=ElicitationCapability())
     error, link = captured(
         ask, capabilities=declared, sampling=lambda *_: said("hi"), elicitation=lambda *_: None, era="handshake"

@@ -62,7 +62,7 @@ def said(kind: type[Any]) -> dict[str, Any]:
         (bool, {"type": "boolean"}),
     ],
 )
-def test_texts_numbers_and_boxes(annotation: Any, schema: dict[str, Any]) -> None:
+def test_schema_of_scalar_fields(annotation: Any, schema: dict[str, Any]) -> None:
     assert schema_of(annotation) == schema
 
 
@@ -84,7 +84,7 @@ def test_texts_numbers_and_boxes(annotation: Any, schema: dict[str, Any]) -> Non
         ),
     ],
 )
-def test_choices(annotation: Any, schema: dict[str, Any]) -> None:
+def test_schema_of_choice_fields(annotation: Any, schema: dict[str, Any]) -> None:
     assert schema_of(annotation) == schema
 
 

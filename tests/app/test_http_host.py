@@ -231,7 +231,7 @@ def test_session_closed_by_its_handler_answers_first() -> None:
 
 
 @pytest.mark.req("HTTP-19", "HTTP-20")
-def test_a_handler_may_have_its_client_come_back_for_the_answer() -> None:
+def test_interrupted_stream_is_resumed_for_the_answer() -> None:
     server = Server("s", "1")
 
     @server.tool
@@ -334,7 +334,7 @@ def test_broadcast_reaches_each_listening_client() -> None:
         assert [each["method"] for each in exchange.new_messages()] == ["notifications/tools/list_changed"]
 
 
-def test_a_server_ends_in_order() -> None:
+def test_closed_server_answers_running_requests_and_ends_streams() -> None:
     hosted = Hosted(slow_server(1))
     listening = done(hosted.client.listen())
     exchange = hosted.call("slow")
@@ -417,7 +417,7 @@ def test_malformed_stored_session_is_reported_and_deleted(broken: dict[str, Any]
         wire.run()
 
 
-def test_session_that_cannot_be_begun_is_reported_once_and_over() -> None:
+def test_session_that_cannot_start_is_reported_once_and_removed() -> None:
     server = Server("s", "1")
 
     def fail(*_: Any) -> Any:

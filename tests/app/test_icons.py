@@ -73,7 +73,7 @@ def test_unacceptable_icons_have_a_reason(src: str, fault: str) -> None:
 
 
 @pytest.mark.req("ICON-03")
-def test_a_server_without_an_origin_has_only_icons_that_come_along() -> None:
+def test_server_without_an_origin_may_have_only_data_uris() -> None:
     assert icon_fault(Icon("https://tools.example.com/icon.png")) is not None
     assert icon_fault(Icon(data("image/png", PNG))) is None
 
@@ -90,15 +90,15 @@ def test_a_server_without_an_origin_has_only_icons_that_come_along() -> None:
         ("file:///etc/passwd", False),
     ],
 )
-def test_redirects(target: str, allowed: bool) -> None:
+def test_redirect_is_allowed_only_within_the_origin(target: str, allowed: bool) -> None:
     assert (icon_redirect_fault("https://a.example/i.png", target) is None) == allowed
 
 
-def test_a_redirect_from_nowhere() -> None:
+def test_redirect_from_an_invalid_url_is_refused() -> None:
     assert icon_redirect_fault("nonsense", "nonsense") is not None
 
 
 @pytest.mark.req("ICON-03")
 @pytest.mark.parametrize(("content", "type"), [(PNG, "image/png"), (b"<svg/>", None), (b"", None), (b"RIFFxx", None)])
-def test_the_type_shows_in_the_content(content: bytes, type: str | None) -> None:
+def test_image_type_is_detected_from_the_content(content: bytes, type: str | None) -> None:
     assert icon_type_of(content) == type

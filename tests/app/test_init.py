@@ -9,7 +9,7 @@ import mcpio
 from mcpio import app
 
 
-def test_every_name_is_there() -> None:
+def test_every_public_name_resolves() -> None:
     for name in app.__all__:
         assert getattr(app, name) is not None
         assert name in dir(app)

@@ -50,7 +50,7 @@ def test_message_without_secrets_is_unchanged() -> None:
 
 
 @pytest.mark.req("LOG-07", "LOG-09")
-def test_a_filter_of_ones_own_sees_every_message_first() -> None:
+def test_log_filter_sees_every_message_first() -> None:
     seen: list[Any] = []
 
     def chosen(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification | None:
@@ -100,6 +100,6 @@ def test_messages_per_second_are_limited() -> None:
     assert link.session.dropped_logs == 4
 
 
-def test_no_log_means_none_dropped() -> None:
+def test_new_session_has_dropped_no_logs() -> None:
     link, _ = listening()
     assert link.session.dropped_logs == 0

@@ -63,9 +63,7 @@ def test_result_is_checked_against_the_output_schema(
         ({"type": "nonsense"}, "not a valid schema"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_reported_once_and_costs_only_the_check(
-    schema: dict[str, Any], reason: str
-) -> None:
+def test_invalid_output_schema_is_reported_once_and_skips_the_check(schema: dict[str, Any], reason: str) -> None:
     reports: list[str] = []
     checks = ResultChecks("raise", reports.append)
     broken = tool(schema)
@@ -78,7 +76,7 @@ def test_a_schema_that_cannot_be_used_is_reported_once_and_costs_only_the_check(
     assert fault(checks, tool(), result({"n": "1"})) is not None
 
 
-def test_a_schema_is_looked_at_once() -> None:
+def test_validator_of_a_tool_is_built_once() -> None:
     checks = ResultChecks("raise", str)
     known = tool()
     for _ in range(3):
@@ -123,7 +121,7 @@ def test_unknown_policy_raises() -> None:
         client_connection(check_results=cast("Any", True))
 
 
-def test_without_the_package_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jsonschema_raises_before_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]"):
         client_connection(check_results="raise")

@@ -152,7 +152,7 @@ def test_a_task_may_be_cancelled_by_another_that_it_started(run: Run) -> None:
 
 @runtimes
 @pytest.mark.parametrize("value", [0, None, ValueError("a value like any other"), "text"])
-def test_a_value_is_waited_for(run: Run, value: object) -> None:
+def test_one_shot_wakes_its_waiter_with_the_value(run: Run, value: object) -> None:
     async def main(runtime: Runtime) -> None:
         shot, seen = runtime.one_shot(), list[object]()
 

@@ -70,7 +70,7 @@ def test_any_thread_may_call_back(run: Run) -> None:
 
 
 @loops
-def test_a_thread_is_another_one(run: Run) -> None:
+def test_to_thread_runs_in_another_thread(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         assert await runtime.to_thread(threading.get_ident) != threading.get_ident()
 

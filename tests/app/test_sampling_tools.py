@@ -112,7 +112,7 @@ def test_tool_failures_are_sent_to_the_model(wanted: ToolUseContent, text: str) 
 
 
 @pytest.mark.req("SAMP-15")
-def test_a_model_that_will_not_end_is_asked_for_its_answer() -> None:
+def test_last_round_asks_for_the_answer_without_tools() -> None:
     answers = [says(use("weather", city="Oslo"))] * 2 + [DONE]
     found, seen = worked(*answers, rounds=2)
     assert found == DONE

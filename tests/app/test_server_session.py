@@ -60,7 +60,7 @@ def test_messages_below_the_level_are_left_out(first: LoggingLevel, asked: Loggi
 
 
 @pytest.mark.req("LOG-06")
-def test_a_level_that_there_is_not_is_refused() -> None:
+def test_set_level_request_with_an_unknown_level_is_refused() -> None:
     link = Link(Server("s"), era="handshake")
     raw = b'{"jsonrpc":"2.0","id":9,"method":"logging/setLevel","params":{"level":"loud"}}\n'
     link.pair.server.receive_data(raw, 0)
@@ -70,7 +70,7 @@ def test_a_level_that_there_is_not_is_refused() -> None:
 
 
 @pytest.mark.parametrize("level", ["warn", 5, None, ["info"]])
-def test_a_level_is_one_of_eight(level: Any) -> None:
+def test_checked_level_rejects_unknown_levels(level: Any) -> None:
     with pytest.raises(ValueError, match="there is no log level"):
         checked_level(level)
     assert checked_level("info") == "info"

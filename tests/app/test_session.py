@@ -53,7 +53,7 @@ def test_a_request_gives_the_typed_result() -> None:
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
 
 
-def test_an_error_of_the_peers_is_raised() -> None:
+def test_error_response_is_raised() -> None:
     link = Link(failing_with(RequestError(7, "no", {"why": "not"}), later=False))
     with pytest.raises(RequestError, match=r"^no \(7\)$") as caught:
         act(link)
@@ -149,7 +149,7 @@ def test_non_request_raises_type_error() -> None:
         )
 
 
-def test_telling_does_not_wait() -> None:
+def test_notify_returns_before_the_peer_handles_the_notification() -> None:
     server, seen = Server("s"), []
     server.notification_handlers["a/b"] = lambda _, notification: seen.append(notification)
     link = Link(server, era="handshake")
@@ -159,7 +159,7 @@ def test_telling_does_not_wait() -> None:
     assert seen == [CustomNotification("a/b", {"c": 1})]
 
 
-def test_both_sides_serve() -> None:
+def test_client_serves_requests_of_the_server() -> None:
     scopes: list[RequestScope] = []
 
     def sample(scope: RequestScope, _: CreateMessageRequest) -> CreateMessageResult:
@@ -178,7 +178,7 @@ def test_undeclared_notification_raises() -> None:
         link.session.notify(ToolListChangedNotification())
 
 
-def test_closing_and_waiting_for_the_end() -> None:
+def test_aclose_waits_for_the_end() -> None:
     link = Link(Server("s"))
     ask = link.start(link.client.aclose(grace=0))
     link.advance(0)
@@ -222,7 +222,7 @@ async def waits_for_progress(*_: Any) -> None: ...
 
 
 @pytest.mark.parametrize("callback", [waits_for_progress, "progress"])
-def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -> None:
+def test_async_progress_callback_raises_at_the_call(callback: Any) -> None:
     link = Link(Server("s"), era="handshake")
     with pytest.raises(TypeError, match=r"^on_progress is a plain function, called without waiting, not "):
         link.do(link.client.request(PingRequest(), on_progress=callback))
@@ -230,7 +230,7 @@ def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -
 
 
 @pytest.mark.parametrize("give", [waits_for_progress, lambda *_: Later()])
-def test_a_callback_that_returns_something_to_await_is_reported(give: Callable[..., Any]) -> None:
+def test_progress_callback_returning_an_awaitable_is_reported(give: Callable[..., Any]) -> None:
     server = Server("s")
     server.notification_handlers["a/b"] = give
     link = Link(server, era="handshake")
@@ -343,7 +343,7 @@ def test_a_handler_whose_own_wait_is_cancelled_fails_like_any_other(later: bool)
     assert link.reports == ["the handler of test/act was cancelled from inside"]
 
 
-def test_a_handler_that_ends_with_all_others_is_not_answered_for() -> None:
+def test_handler_cancelled_with_its_session_is_not_answered() -> None:
     server, seen = Server("s"), []
 
     @server.tool
@@ -370,7 +370,7 @@ def test_a_handler_that_ends_with_all_others_is_not_answered_for() -> None:
     assert seen == ["over"]
 
 
-def test_requests_whose_handlers_were_cut_off_have_failed_where_the_session_outlives_that() -> None:
+def test_abandoned_requests_of_a_surviving_session_get_an_internal_error() -> None:
     server = Server("s")
 
     @server.tool

@@ -62,7 +62,7 @@ def test_url_elicitation_required_may_name_several_urls() -> None:
 
 
 @pytest.mark.req("PING-05")
-def test_the_operator_learns_of_a_keep_alive_that_nothing_follows() -> None:
+def test_unanswered_keep_alive_ping_is_reported() -> None:
     link = Link(Server("s"), options=Options(keep_alive=KeepAlive(30, timeout=5, failures=2)), era="handshake")
     link.pair.stall(Role.SERVER)
     link.advance(36)

@@ -124,7 +124,7 @@ def test_a_handler_that_merely_waits_is_not_reported() -> None:
     assert link.reports == []
 
 
-def test_a_handler_under_asyncio_whose_own_wait_is_cancelled_is_answered_for() -> None:
+def test_asyncio_handler_that_awaits_a_cancelled_future_is_answered() -> None:
     async def wait() -> None:
         future = asyncio.get_running_loop().create_future()
         future.cancel()

@@ -56,7 +56,7 @@ def test_snapshot_includes_the_clients_settings() -> None:
     assert server.notify_resource_updated("memo://note") == 1
 
 
-def test_elicitations_at_web_addresses_come_along() -> None:
+def test_snapshot_keeps_open_url_elicitations() -> None:
     server = serving()
     link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})), era="handshake")
     for id in ("under way", "done"):
@@ -222,7 +222,7 @@ def test_malformed_snapshot_raises(change: Any, fault: str) -> None:
         moved(link, server, cut=change)
 
 
-def test_the_policy_is_one_of_two() -> None:
+def test_unanswered_option_takes_again_or_fail() -> None:
     server = serving()
     link = Link(server)
     with pytest.raises(ValueError, match="unanswered must be 'again' or 'fail', not 'maybe'"):

@@ -135,7 +135,7 @@ def test_call_cancelled_at_its_turn_passes_the_turn_on() -> None:
     assert calls.finish() == ["a1", "a3"]
 
 
-def test_a_thread_that_ended_after_its_loop_counts_no_more() -> None:
+def test_thread_that_outlived_its_loop_is_not_counted() -> None:
     calls = Calls(peer_threads=1)
     calls.start("a1", lambda: setattr(calls.runtime, "call_soon", lambda function: None))
     function, _ = calls.runtime.taken.pop()

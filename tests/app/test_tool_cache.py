@@ -99,7 +99,7 @@ def several(shop: Shop, *names: str) -> list[str]:
     return got
 
 
-def test_calls_at_the_same_time_share_one_list() -> None:
+def test_concurrent_calls_share_one_listing() -> None:
     shop = Shop("a", "b")
     assert sorted(several(shop, "a", "b", "c")) == ["a", "b", "none"]
     assert shop.walks == 1

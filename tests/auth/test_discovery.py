@@ -265,7 +265,7 @@ def test_urls_that_a_client_must_not_fetch_are_refused(url: str) -> None:
 
 
 @pytest.mark.req("AUTH-28")
-def test_http_will_do_where_both_servers_are_on_loopback() -> None:
+def test_http_is_allowed_where_both_servers_are_on_loopback() -> None:
     world = World(
         AuthorizationServer("http://localhost:9000", "http://localhost:8000/mcp"), "http://localhost:8000/mcp"
     )

@@ -113,7 +113,7 @@ async def handshake(sock: socket.socket) -> None:
     await loop.sock_sendall(sock, b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
 
 
-def test_the_program_does_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(EXAMPLE, run_name="__main__")
     assert capsys.readouterr().out == "echo speaks 2025-11-25\nit says: hello\n"
 
@@ -158,7 +158,7 @@ def test_a_call_from_another_task_goes_out_at_once() -> None:
     asyncio.run(main())
 
 
-def test_a_peer_that_stops_reading_stops_neither_reading_nor_time() -> None:
+def test_peer_that_stops_reading_delays_neither_input_nor_deadlines() -> None:
     async def main() -> None:
         far = server()
         here, there = narrow()
@@ -211,7 +211,7 @@ def test_the_output_for_a_peer_that_stops_reading_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("unread", [0, 100_000])
-def test_it_ends_though_the_peer_neither_reads_nor_closes(unread: int) -> None:
+def test_closing_program_ends_though_the_peer_neither_reads_nor_closes(unread: int) -> None:
     async def main() -> None:
         far = server()
         here, there = narrow()

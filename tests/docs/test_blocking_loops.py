@@ -219,7 +219,7 @@ def test_forbidden_call_raises_at_the_caller(ends: tuple[socket.socket, socket.s
     far.close()
 
 
-def test_every_waiting_thread_hears_of_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_lost_connection_fails_every_waiting_thread(ends: tuple[socket.socket, socket.socket]) -> None:
     near = Driver(client(), ends[0])
     with ThreadPoolExecutor(8) as threads:
         opening = threads.submit(initialize, near)
@@ -258,7 +258,7 @@ def test_closing_is_legal_from_every_thread_at_once_and_each_call_has_one_outcom
             assert isinstance(call.exception(), ConnectionLost | NoBackChannel)
 
 
-def test_a_peer_that_does_not_read_holds_up_neither_calls_nor_the_end(
+def test_peer_that_does_not_read_delays_neither_calls_nor_the_end(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     near = Driver(client(), ends[0])

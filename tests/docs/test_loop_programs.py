@@ -23,7 +23,7 @@ def test_program_prints_the_documented_output(program: str) -> None:
     assert (run.stdout, run.stderr) == ("echo speaks 2025-11-25\nit says: hello\n", "")
 
 
-def test_a_trio_client_lives_in_a_loop_of_callbacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_mode_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     guest_mode.main()
     assert capsys.readouterr().out == "it says: hello\n"
 

@@ -16,7 +16,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "notes_server.py"
 
 
 @pytest.mark.req("RES-03", "RES-06", "RES-07", "COMP-02")
-def test_notes_are_read_written_and_heard_of() -> None:
+def test_notes_server_lists_reads_writes_and_notifies() -> None:
     heard: list[str] = []
 
     def on_notification(notification: Any) -> None:

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: pr
 
 
 @pytest.mark.parametrize("near", [client, server])
-def test_64_calls_at_once_and_an_end_in_order(program: Program, near: Callable[[], Heard]) -> None:
+def test_64_concurrent_calls_are_answered_and_the_end_is_graceful(program: Program, near: Callable[[], Heard]) -> None:
     here, there = ends()
     tested = Carried(program, near(), here)
     other = Carried(threads, server() if near is client else client(), there)
@@ -92,7 +92,7 @@ def test_deadlines_fire_while_the_peer_is_quiet(program: Program) -> None:
         near.join()
 
 
-def test_a_peer_that_stops_reading_stops_neither_reading_nor_time(program: Program) -> None:
+def test_peer_that_stops_reading_delays_neither_input_nor_deadlines(program: Program) -> None:
     here, there = ends(room=4096)
     far = Carried(program, server(), there)
     with here:
@@ -129,7 +129,7 @@ def test_output_for_a_peer_that_stops_reading_is_bounded(program: Program) -> No
     assert len(far.app.of(RequestFailed)) >= asked
 
 
-def test_a_peer_that_asks_and_does_not_read_is_not_read_either(program: Program) -> None:
+def test_peer_that_sends_requests_and_does_not_read_is_not_read(program: Program) -> None:
     count, high_water = 1000, 50_000
     asked = b'{"jsonrpc":"2.0","id":%d,"method":"x/echo","params":{"text":"%s"}}\n'
     flood = b"".join(asked % (n, b"x" * 1000) for n in range(2, count))
@@ -193,7 +193,7 @@ def test_running_requests_answered_before_the_end(program: Program) -> None:
 
 
 @pytest.mark.parametrize("unread", [0, 100_000])
-def test_it_ends_though_the_peer_neither_reads_nor_closes(
+def test_closing_program_ends_though_the_peer_neither_reads_nor_closes(
     program: Program, unread: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (asyncio_protocol, gevent_sockets, selector_loop, twisted_protocol):

@@ -56,7 +56,7 @@ def public(cls: type) -> Iterator[str]:
     return (name for name in dir(cls) if not name.startswith("_"))
 
 
-def test_every_verb_of_the_engine_has_a_promise() -> None:
+def test_every_method_of_the_engine_is_in_the_table_of_promises() -> None:
     said = cells("embed.md", "What each verb promises")
     names = {name for cls in (ClientConnection, ServerConnection) for name in public(cls)}
     elsewhere = {"capabilities", "info", "instructions", "options", "principal", "role"}  # what it was made with
@@ -64,7 +64,7 @@ def test_every_verb_of_the_engine_has_a_promise() -> None:
     assert {name for name in names - elsewhere if f"`{name}" not in said} == set()
 
 
-def test_every_event_has_an_answer() -> None:
+def test_every_event_is_in_the_table_of_events() -> None:
     said = cells("embed.md", "How to handle each event")
     assert {each.__name__ for each in typing.get_args(Event) if f"`{each.__name__}`" not in said} == set()
 
@@ -163,7 +163,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
     assert calls - drivers - raw - {"server", "era"} == set()  # which are not called
 
 
-def test_everything_that_a_handler_sees_is_mentioned() -> None:
+def test_every_member_of_a_context_is_mentioned() -> None:
     said = section("servers.md", "Context")
     assert {name for name in public(Context) if f"ctx.{name}" not in said} <= {"driving"}
 

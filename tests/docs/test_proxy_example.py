@@ -96,7 +96,7 @@ def test_request_and_answer_forwarded_unchanged() -> None:
     assert line.proxy.passed_on == {}
 
 
-def test_answers_that_make_no_sense_and_errors_pass_too() -> None:
+def test_malformed_answers_and_errors_are_forwarded() -> None:
     line = Line()
     for text in (b'{"content": 5}', None):
         line.client.send_request(CallToolRequest("x"), now=0.0)

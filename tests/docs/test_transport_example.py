@@ -21,16 +21,16 @@ def within_trio(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-def test_the_program_does_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     trio.run(EXAMPLE["main"])
     assert capsys.readouterr().out == "2 + 3 = 5\n"
 
 
-def test_it_is_short() -> None:
+def test_program_has_at_most_60_lines() -> None:
     assert len((ROOT / "docs" / "examples" / "transport.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
-def test_the_end_is_said_in_trios_words() -> None:
+def test_closed_channel_raises_the_errors_of_trio() -> None:
     async def main() -> None:
         near, far = queue_pair()
         await near.send("last")

@@ -36,7 +36,7 @@ def all_refused() -> OSError:
         (ValueError(), "ValueError"),
     ],
 )
-def test_reason_says_the_deepest_cause_once(error: Exception, reason: str) -> None:
+def test_reason_names_the_deepest_cause_once(error: Exception, reason: str) -> None:
     assert reason_of(error) == reason
 
 

@@ -52,7 +52,7 @@ def child(source: str) -> list[str]:
 @pytest.mark.req("ERA-03")
 @pytest.mark.parametrize("source", [LEAVES, REFUSES, IS_SILENT], ids=["leaves", "refuses", "is silent"])
 @pytest.mark.parametrize("restart", [None, Backoff()], ids=["once", "restarting"])
-def test_child_that_does_not_know_the_question_is_opened_with_a_handshake(source: str, restart: Any) -> None:
+def test_child_that_does_not_answer_server_discover_is_opened_with_a_handshake(source: str, restart: Any) -> None:
     async def main() -> None:
         options = Options(probe_timeout=0.3)
         async with open_stdio(child(source), stderr="discard", restart=restart, options=options) as client:

@@ -51,7 +51,7 @@ def operating() -> tuple[ClientConnection, ServerConnection]:
     return link.client, link.server
 
 
-def test_two_connections_that_shook_hands_before_go_on() -> None:
+def test_connections_with_a_finished_handshake_continue() -> None:
     async def main() -> None:
         near, far = operating()
         here, there = memory_stream_pair()
@@ -79,7 +79,7 @@ def test_a_new_connection_shakes_hands() -> None:
     run(main)
 
 
-def test_both_sides_go_on_from_their_snapshots_on_another_transport() -> None:
+def test_both_sides_continue_from_snapshots_on_another_transport() -> None:
     async def main() -> None:
         here, there = memory_stream_pair()
         async with trio.open_nursery() as nursery:
@@ -177,7 +177,7 @@ def begun() -> ClientConnection:
         (lambda: {"nonsense": 5}, TypeError, "unknown option 'nonsense'"),
     ],
 )
-def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:
+def test_invalid_setup_raises(options: Any, error: type[Exception], fault: str) -> None:
     async def main() -> None:
         here, _ = memory_stream_pair()
         with pytest.raises(error, match=fault):

@@ -31,7 +31,7 @@ THEIRS: dict[str, Any] = {
 }
 
 
-def test_what_the_table_names_on_their_side_exists() -> None:
+def test_fastmcp_names_in_the_table_exist() -> None:
     found = rows(ROOT / "docs" / "coming-from-fastmcp.md")
     assert {row.theirs: wrong for row in found if (wrong := faults(row.theirs, THEIRS))} == {}
 

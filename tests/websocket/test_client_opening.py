@@ -49,7 +49,7 @@ def outcome(*data: bytes | None, client: ClientOpening | None = None) -> Complet
     return found.outcome()
 
 
-def test_the_request() -> None:
+def test_opening_request_is_well_formed() -> None:
     assert opening().request == (
         b"GET /mcp?x=1 HTTP/1.1\r\nHost: localhost:8000\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -60,7 +60,7 @@ def test_the_request() -> None:
 
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize("compression", [True, False])
-def test_both_sides_agree(compression: bool) -> None:
+def test_client_and_server_agree_on_the_opening(compression: bool) -> None:
     client, http = opening(compression=compression), h11.Connection(h11.SERVER)
     http.receive_data(client.request)
     request = http.next_event()
@@ -110,13 +110,13 @@ def test_invalid_upgrade_fails(fields: dict[str, Any], reason: str) -> None:
     assert (error.status, error.reason) == (101, reason)
 
 
-def test_compression_that_cannot_be() -> None:
+def test_invalid_compression_answer_fails() -> None:
     data = answer(Sec_WebSocket_Extensions="permessage-deflate")
     error = outcome(data, client=opening(compression=True))
     assert isinstance(error, UnexpectedResponse)
 
 
-def test_a_field_that_comes_twice() -> None:
+def test_repeated_field_in_the_answer_fails() -> None:
     twice = answer().replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Protocol: mcp\r\n\r\n")
     assert isinstance(outcome(twice), UnexpectedResponse)
 
@@ -170,12 +170,12 @@ def test_incomplete_answer_has_no_outcome() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([answer()[:50], answer()[50:], b"\r\n\r\n"]))))
-def test_no_input_raises(data: list[bytes]) -> None:
+def test_connection_end_during_the_opening_has_an_outcome(data: list[bytes]) -> None:
     assert outcome(*data, None) is not None
 
 
 @given(st.integers(0, len(answer())))
-def test_any_cut_gives_the_same(cut: int) -> None:
+def test_any_split_of_the_answer_gives_the_same_outcome(cut: int) -> None:
     data = answer(body=b"rest")
     found = outcome(data[:cut], data[cut:])
     assert isinstance(found, CompletedHandshake)

@@ -67,7 +67,7 @@ def inflated(data: bytes, max_bytes: int, size: int = 2**16) -> bytes:
 
 @pytest.mark.parametrize("bits", [9, 15])
 @pytest.mark.parametrize("size", [1, 7, 2**16])
-def test_messages_come_back(bits: int, size: int) -> None:
+def test_messages_round_trip(bits: int, size: int) -> None:
     deflate = Deflate(10**6, bits)
     assert (deflate.enabled(), deflate.offer()) == (True, OFFER)
     texts = [b"", b"x", b"abc" * 30_000, bytes(range(256)) * 40]

@@ -18,13 +18,13 @@ HELLO = Frame(TEXT, ping_of("hello"))
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.number)
-def test_a_case(case: Case, role: str) -> None:
+def test_frame_case_ends_as_listed(case: Case, role: str) -> None:
     played(lambda: _play(case, role))
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("case", LARGE_CASES, ids=lambda case: case.number)
-def test_a_large_case(case: Case, role: str) -> None:
+def test_large_frame_case_ends_as_listed(case: Case, role: str) -> None:
     played(lambda: _play(case, role))
 
 

@@ -138,7 +138,7 @@ def test_client_accepts_its_offered_parameters(answer: str) -> None:
         "x-webkit-deflate-frame",
     ],
 )
-def test_a_client_fails_a_server_that_agrees_to_something_else(answer: str) -> None:
+def test_client_fails_on_parameters_that_were_not_offered(answer: str) -> None:
     async def play() -> None:
         error = await refused({"sec_websocket_extensions": answer}, websocket=COMPRESSED)
         assert isinstance(error.__cause__ or error, UnexpectedResponse | ConnectFailed)
@@ -165,7 +165,7 @@ def test_messages_of_all_sizes(role: str, size: int, fragment: int) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_messages_in_every_form_that_is_allowed(role: str) -> None:
+def test_messages_in_every_valid_encoding_are_received(role: str) -> None:
     async def play() -> None:
         async with compressed(role) as far:
             await far.send(text(ping_of("plain")))
@@ -203,7 +203,7 @@ def test_messages_in_every_form_that_is_allowed(role: str) -> None:
     ],
     ids=["goes on with the bit", "ping", "close", "another bit", "no deflate", "no UTF-8", "binary"],
 )
-def test_messages_in_no_form_that_is_allowed(role: str, frames: tuple[Frame, ...], codes: set[int]) -> None:
+def test_messages_in_invalid_encodings_are_violations(role: str, frames: tuple[Frame, ...], codes: set[int]) -> None:
     async def play() -> None:
         async with compressed(role) as far:
             await far.send(*frames)

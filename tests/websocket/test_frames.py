@@ -20,7 +20,7 @@ def test_a_frame_of_any_size(size: int, mask: bytes | None) -> None:
     assert decoder.process_buffer() is None
 
 
-def test_the_bit_of_compression() -> None:
+def test_compressed_frame_sets_rsv1() -> None:
     assert frame(Opcode.TEXT, b"x", None, is_compressed=True) == b"\xc1\x01x"
 
 
@@ -39,7 +39,7 @@ def test_close_frame_is_parsed_into_code_and_reason(code: int, reason: str, payl
     assert len(payload) <= 125
 
 
-def test_reading_a_close_frame() -> None:
+def test_close_frame_payload_is_read() -> None:
     assert read_close(b"") == (1005, "")
     assert read_close(b"\x03\xe8") == (1000, "")
     assert read_close(b"\x0f\xa0\xc3\xa9") == (4000, "é")
@@ -49,7 +49,7 @@ def test_reading_a_close_frame() -> None:
     ("payload", "code"),
     [(b"\x03", 1002), (b"\x03\xed", 1002), (b"\x03\xee", 1002), (b"\0\0", 1002), (b"\x03\xe8\xff", 1007)],
 )
-def test_a_close_frame_that_makes_no_sense(payload: bytes, code: int) -> None:
+def test_malformed_close_frame_is_refused(payload: bytes, code: int) -> None:
     with pytest.raises(ParseFailed) as failed:
         read_close(payload)
     assert failed.value.code == code

@@ -204,7 +204,7 @@ def test_violation_of_the_rules_ends_with_its_code(
     assert (socket.over, socket.next_event(), socket.next_deadline()) == (True, None, None)
 
 
-def test_a_message_within_another() -> None:
+def test_message_within_a_fragmented_message_is_a_violation() -> None:
     data = said(Role.SERVER, Opcode.TEXT, b"a", more=True) + said(Role.SERVER, Opcode.TEXT, b"b")
     assert ended(heard(made(), data)).code == 1002
 

@@ -77,7 +77,7 @@ REFUSALS: list[tuple[dict[str, str], int]] = [
 @pytest.mark.req("XPORT-04", "HTTP-02", "HTTP-04")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("fields", "status"), REFUSALS, ids=str)
-def test_a_request_is_refused(way: str, fields: dict[str, str], status: int) -> None:
+def test_opening_request_gets_the_listed_status(way: str, fields: dict[str, str], status: int) -> None:
     async def play() -> None:
         async with asked(way) as far:
             found, answer = await far.ask(**fields)
@@ -103,7 +103,7 @@ def test_a_request_is_refused(way: str, fields: dict[str, str], status: int) -> 
     ],
     ids=str,
 )
-def test_a_request_is_served(way: str, fields: dict[str, str]) -> None:
+def test_opening_request_is_accepted(way: str, fields: dict[str, str]) -> None:
     async def play() -> None:
         async with asked(way) as far:
             status, answer = await far.ask(**fields)
@@ -177,7 +177,7 @@ def test_client_rejects_an_invalid_answer(fields: dict[str, str], cause: type[Ex
         (b"", RemoteProtocolError),
     ],
 )
-def test_a_client_is_refused(answer: bytes, cause: type[Exception]) -> None:
+def test_refused_opening_raises_the_listed_cause(answer: bytes, cause: type[Exception]) -> None:
     async def play() -> None:
         assert isinstance((await refused(answer)).__cause__, cause)
 

@@ -37,7 +37,7 @@ def test_none_means_no_limit() -> None:
 
 
 @pytest.mark.req("XPORT-04")
-def test_the_subprotocols_of_profiles() -> None:
+def test_profiles_add_their_subprotocols() -> None:
     options = WebSocketOptions()
     assert options.subprotocols_for(()) == ("mcp",)
     assert options.subprotocols_for({Profile.ERLMCP}) == ("mcp", "mcp.v1")

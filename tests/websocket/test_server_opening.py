@@ -146,7 +146,7 @@ def test_host_is_checked_before_the_principal() -> None:
     assert answer.status == 403
 
 
-def test_a_field_that_comes_twice() -> None:
+def test_repeated_key_is_refused_and_repeated_protocol_joined() -> None:
     request = RequestHead(1, "GET", "/mcp", (*head().headers, (b"sec-websocket-protocol", b"mcp.v1")))
     assert accepted(request, "mcp.v1").subprotocol == "mcp.v1"
     twice = RequestHead(1, "GET", "/mcp", (*head().headers, (b"sec-websocket-key", b"dGhlIHNhbXBsZSBub25jZQ==")))

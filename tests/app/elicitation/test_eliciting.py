@@ -99,7 +99,7 @@ def past_the_client(ask: Callable[[Context], Any], result: str) -> Any:
         (ElicitResult("cancel"), Cancelled()),
     ],
 )
-def test_a_class_is_asked_for(form: Any, answer: ElicitResult, meaning: Any) -> None:
+def test_form_of_a_class_returns_each_outcome(form: Any, answer: ElicitResult, meaning: Any) -> None:
     found, link, (request,) = asked(lambda ctx: ctx.elicit("Where to?", form), answer)
     assert found == meaning
     assert request.message == "Where to?"
@@ -118,7 +118,7 @@ def test_a_class_is_asked_for(form: Any, answer: ElicitResult, meaning: Any) -> 
         ),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_on_arrival(ask: Any, reason: str) -> None:
+def test_invalid_form_answer_raises(ask: Any, reason: str) -> None:
     found = past_the_client(ask, '{"action":"accept","content":{"to":"Os"}}')
     assert isinstance(found, InvalidMessage)
     assert str(found) == reason
@@ -138,7 +138,7 @@ def test_unknown_action_is_refused(result: str) -> None:
 
 
 @pytest.mark.req("ELIC-03", "ELIC-07")
-def test_an_older_client_is_asked_in_its_own_words() -> None:
+def test_form_for_an_older_client_uses_enum_names_and_no_defaults() -> None:
     found, link, _ = asked(
         lambda ctx: ctx.elicit("Where to?", Booking),
         ElicitResult("accept", {"to": "Oslo"}),
@@ -152,7 +152,7 @@ def test_an_older_client_is_asked_in_its_own_words() -> None:
     assert b'"mode"' not in wire
 
 
-def test_an_older_client_cannot_be_asked_for_several_choices() -> None:
+def test_form_with_multiple_choice_raises_for_an_older_client() -> None:
     found, _, seen = asked(
         lambda ctx: ctx.elicit("What else?", Extras), None, revision=REV_2025_06_18, capabilities=None
     )
@@ -213,7 +213,7 @@ def at(id: str) -> str:
         (ElicitResult("cancel"), Cancelled()),
     ],
 )
-def test_the_user_is_sent_to_a_web_address(answer: ElicitResult, meaning: Any) -> None:
+def test_elicit_url_sends_the_address_and_an_id(answer: ElicitResult, meaning: Any) -> None:
     found, link, (request,) = asked(lambda ctx: ctx.elicit_url("Log in", at), answer)
     assert found == meaning
     id = f"{1:032x}"
@@ -222,7 +222,7 @@ def test_the_user_is_sent_to_a_web_address(answer: ElicitResult, meaning: Any) -
     assert link.reports == []
 
 
-def test_the_id_may_be_the_servers_own() -> None:
+def test_elicitation_id_option_sets_the_id() -> None:
     found, _, (request,) = asked(
         lambda ctx: ctx.elicit_url("Log in", "https://example.com", elicitation_id="mine"), ElicitResult("accept")
     )
@@ -246,7 +246,7 @@ def test_content_that_comes_with_a_visit_is_left_out() -> None:
     assert found == ElicitResult("accept")
 
 
-def test_a_visit_without_an_id_cannot_be_asked_for() -> None:
+def test_url_elicitation_without_an_id_raises() -> None:
     found, link, _ = asked(lambda ctx: ctx.elicit(ElicitURLRequest("Log in", "https://example.com")), None)
     assert isinstance(found, LocalProtocolError)
     assert not link.session.driving.has_elicitation("None")
@@ -267,7 +267,7 @@ def test_unsafe_address_warns_at_the_call(ask: Any) -> None:
 
 
 @pytest.mark.req("ELIC-02", "ELIC-16")
-def test_a_client_that_takes_forms_only_is_not_sent_anywhere() -> None:
+def test_elicit_url_without_the_url_capability_raises() -> None:
     found, *_ = asked(lambda ctx: ctx.elicit_url("Log in", at), None, capabilities=None)
     assert isinstance(found, LocalProtocolError)
     assert "elicitation.url" in str(found)

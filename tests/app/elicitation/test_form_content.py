@@ -124,7 +124,7 @@ def test_titles_in_an_older_revision() -> None:
     assert lowered(text, REV_2025_06_18) == text
 
 
-def test_several_choices_have_no_words_in_an_older_revision() -> None:
+def test_multiple_choice_cannot_be_encoded_in_an_older_revision() -> None:
     several = form(UntitledMultiSelectEnumSchema(MultiSelectItems(("a",))))
     with pytest.raises(InvalidMessage, match="does not exist in 2025-06-18"):
         codec(REV_2025_06_18).encode(lowered(several, REV_2025_06_18))
@@ -155,7 +155,7 @@ def test_fields_for_secrets_are_recognised_by_name(name: str, secret: bool) -> N
 
 
 @pytest.mark.req("ELIC-13")
-def test_a_format_for_passwords_tells_a_secret() -> None:
+def test_field_with_password_format_counts_as_a_secret() -> None:
     """SEEDS C40."""
     assert secrets_in(form(UnknownSchema({"type": "string", "format": "password"}))) == ["field"]
     assert secrets_in(form(UnknownSchema({"type": "object"}))) == []

@@ -157,7 +157,7 @@ def test_calls_of_tools_and_questions_about_tasks_have_a_rate() -> None:
 
 
 @pytest.mark.req("TASK-36")
-def test_a_call_that_becomes_a_task_counts_once_for_its_rate_and_its_work_for_how_many_run() -> None:
+def test_task_call_counts_once_for_the_rate_and_its_work_for_concurrency() -> None:
     asked: list[Any] = []
 
     def may(ctx: Context, _: Any) -> bool:
@@ -195,13 +195,13 @@ def test_pings_are_not_counted() -> None:
     assert outcomes(link, *"aa") == [0, 1057]
 
 
-def test_a_client_holds_itself_back() -> None:
+def test_rate_limit_of_a_client_limits_its_own_calls() -> None:
     link = Link(serving(), middleware=[RateLimit(2, 60)])
     assert outcomes(link, *"aaa") == [0, 0, 1058]
 
 
 @pytest.mark.req("SAMP-15")
-def test_a_client_limits_how_often_its_model_is_asked() -> None:
+def test_rate_limit_of_a_client_limits_sampling_requests() -> None:
     server = Server("s")
 
     @server.tool
@@ -274,7 +274,7 @@ def test_only_the_named_methods_count_as_concurrent() -> None:
     assert outcome(link, link.client.list_tools()) == 0
 
 
-def test_a_failure_gives_its_room_back() -> None:
+def test_failed_request_stops_counting_as_concurrent() -> None:
     limit = ConcurrencyLimit(1)
     link = Link(serving(limit))
     assert outcomes(link, "no such", "no such") == [-32602, -32602]

@@ -70,7 +70,7 @@ def greeter(**options: Any) -> Server:
 # Around what a server serves
 
 
-def test_middleware_stands_around_any_request_the_outermost_first() -> None:
+def test_middleware_runs_around_every_request_outermost_first() -> None:
     seen: list[str] = []
     server = greeter(middleware=[Noting("a", seen), Noting("b", seen)])
     server.middleware(Noting("c", seen))
@@ -136,7 +136,7 @@ def test_middleware_answers_itself_or_changes_the_request_or_the_result() -> Non
     assert [tool.name for tool in link.do(link.client.list_tools()).tools] == ["none"]
 
 
-def test_middleware_may_go_on_several_times() -> None:
+def test_middleware_may_call_next_several_times() -> None:
     tries: list[int] = []
     server = Server("s")
 
@@ -220,7 +220,7 @@ def test_a_cancellation_passes_through_middleware_to_the_handler() -> None:
     assert (seen, ask.state, link.reports) == ([True], "cancelled", [])
 
 
-def test_a_plain_function_that_holds_everything_up_is_named_behind_middleware_too() -> None:
+def test_blocking_tool_behind_middleware_is_reported_by_name() -> None:
     server = Server("s")
     seen: list[str] = []
     server.middleware(Noting("a", seen))
@@ -332,7 +332,7 @@ def test_each_page_of_a_list_passes_the_middleware() -> None:
 
 
 @pytest.mark.req("COMP-06")
-def test_a_client_keeps_answers_for_a_while() -> None:
+def test_client_middleware_can_cache_results() -> None:
     kept: dict[Any, tuple[float, Any]] = {}
 
     async def keep(call: OutgoingCall, request: Any, call_next: CallNext) -> Any:

@@ -79,14 +79,14 @@ def test_a37_a_client_backs_off_after_1056_and_1080_for_retry_after() -> None:
     assert peer.at == pytest.approx([0, 2, 2.2])
 
 
-def test_h_error_recovery_patterns_a_server_that_recovers_is_not_noticed() -> None:
+def test_h_error_recovery_patterns_recovered_server_causes_no_report() -> None:
     peer = Unsteady(Refusal(RefusalCode.CIRCUIT_BREAKER_OPEN, retry_after=1))
     link = Link(peer.server, retry=Backoff())
     assert after(link, link.start(link.client.get_prompt("hi"))).messages
     assert not link.reports
 
 
-def test_a_retry_takes_its_chance_from_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jitter_of_a_retry_uses_the_entropy_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Unsteady(BUSY, BUSY)
     link = Link(peer.server, retry=Backoff(jitter=1))
     drawn: list[int] = []
@@ -128,7 +128,7 @@ def test_retry_false_prevents_the_retry_of_a_read_only_request() -> None:
 
 
 @pytest.mark.parametrize("data", [{"retryable": True}, {"retryable": True, "retry_after": 0}])
-def test_a_peer_that_always_wants_another_try_gets_no_more_than_the_policy_has(data: Any) -> None:
+def test_retries_end_with_the_policy_though_the_error_is_retryable(data: Any) -> None:
     peer = Unsteady(*[RequestError(-32601, "no such prompt", data)] * 1000)
     link = Link(peer.server, retry=Backoff(tries=5))
     with pytest.raises(RequestError, match="no such prompt"):
@@ -136,7 +136,7 @@ def test_a_peer_that_always_wants_another_try_gets_no_more_than_the_policy_has(d
     assert len(peer.at) == 6
 
 
-def test_a_peer_that_wants_to_be_left_alone_for_ever_is_not_waited_for() -> None:
+def test_endless_retry_after_raises_the_error_at_once() -> None:
     peer = Unsteady(Refusal(1056, retry_after=1e300))
     link = Link(peer.server, retry=Backoff())
     with pytest.raises(RequestError, match="Rate limit exceeded"):
@@ -194,7 +194,7 @@ def _refuse(*_: Any) -> Any:
     raise Refusal(RefusalCode.AUTHZ_FORBIDDEN)
 
 
-def test_a_cancelled_caller_is_not_kept_by_the_wait() -> None:
+def test_cancellation_during_the_wait_ends_the_call() -> None:
     peer = Unsteady(BUSY)
     link = Link(peer.server, retry=Backoff(10))
     ask = link.start(link.client.get_prompt("hi"))
@@ -203,7 +203,7 @@ def test_a_cancelled_caller_is_not_kept_by_the_wait() -> None:
     assert (ask.state, len(peer.at)) == ("cancelled", 1)
 
 
-def test_a_connection_that_ends_during_the_wait_is_not_waited_for() -> None:
+def test_connection_end_during_the_wait_fails_the_call() -> None:
     peer = Unsteady(BUSY)
     link = Link(peer.server, retry=Backoff())
     ask = link.start(link.client.get_prompt("hi"))

@@ -15,7 +15,7 @@ from mcpio.errors import Refusal, RequestError
 from mcpio.types import CallToolRequest, TextContent
 
 
-def test_middleware_stands_around_the_request_of_a_task_and_around_its_work() -> None:
+def test_middleware_runs_around_the_request_of_a_task_and_around_its_work() -> None:
     server = Server("s")
     seen: list[Any] = []
 

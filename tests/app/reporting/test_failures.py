@@ -72,7 +72,7 @@ def test_the_end_of_a_connection_explains_some_failures(error: Exception) -> Non
 
 
 @pytest.mark.req("RPC-19")
-def test_an_internal_error_tells_nothing() -> None:
+def test_internal_error_has_no_details() -> None:
     error = internal_error()
     assert (error.code, error.message, error.data) == (ErrorCode.INTERNAL_ERROR, "Internal error", None)
 
@@ -88,7 +88,7 @@ def test_an_internal_error_tells_nothing() -> None:
         (None, "tools/call"),
     ],
 )
-def test_a_request_in_words(params: Any, words: str) -> None:
+def test_request_is_described_by_method_and_name(params: Any, words: str) -> None:
     message = {"method": "tools/call"} if params is None else {"method": "tools/call", "params": params}
     assert describe_request(message) == words
 
@@ -103,7 +103,7 @@ def test_a_request_in_words(params: Any, words: str) -> None:
         (TypeError("trio.run received unrecognized yield message None. Are you trying to use"), "asyncio"),
     ],
 )
-def test_an_error_for_want_of_an_event_loop_has_a_hint(error: Exception, loop: str) -> None:
+def test_error_of_a_missing_event_loop_has_a_hint(error: Exception, loop: str) -> None:
     hint = loop_hint(error)
     assert hint is not None
     assert hint.startswith(f"there is no {loop} loop here")

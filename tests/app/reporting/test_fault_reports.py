@@ -34,7 +34,7 @@ def raised(function: Callable[[], object]) -> Exception:
     raise AssertionError("it raised nothing")
 
 
-def test_the_first_failure_of_a_kind_is_whole_and_later_ones_are_lines_and_counts() -> None:
+def test_first_failure_of_a_kind_has_a_traceback_and_later_ones_are_lines_and_counts() -> None:
     log, reports = Log(), FaultReports()
     for _ in range(100):
         reports.report(log, "it failed", raised(lambda: 1 // 0))
@@ -58,7 +58,7 @@ def test_suppressed_reports_are_counted() -> None:
     assert log.told[-1] == ("slow (9 times more before)", False)
 
 
-def test_another_type_line_or_message_is_another_kind() -> None:
+def test_failures_of_another_type_line_or_message_have_separate_kinds() -> None:
     log, reports = Log(), FaultReports()
     for error in (raised(lambda: int("x")), raised(lambda: int("y")), ValueError(), TypeError(), KeyError()):
         reports.report(log, "it failed", error)
@@ -66,7 +66,7 @@ def test_another_type_line_or_message_is_another_kind() -> None:
     assert [is_whole for _, is_whole in log.told] == [True] * 6
 
 
-def test_a_kind_stands_for_messages_that_quote_the_peer() -> None:
+def test_kind_argument_groups_messages_that_quote_the_peer() -> None:
     log, reports = Log(), FaultReports()
     for number in range(100):
         reports.report(log, f"{number} is slow", None, kind="slow")
@@ -107,7 +107,7 @@ def test_clients_that_repeat_a_failing_call_do_not_flood_the_log() -> None:
     assert all(len(report) < 350 for report in reports)
 
 
-def test_the_names_that_a_client_chooses_make_no_kinds() -> None:
+def test_names_chosen_by_a_client_do_not_distinguish_kinds() -> None:
     link = Link(failing())
     for number in range(50):
         link.start(link.client.read_resource(f"note://{number}"))

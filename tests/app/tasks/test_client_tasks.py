@@ -119,7 +119,7 @@ def test_plain_request_is_answered_as_usual(options: Any) -> None:
     assert answer["result"] == {"action": "cancel"}
 
 
-def test_middleware_stands_around_the_question_and_around_the_work() -> None:
+def test_middleware_runs_around_the_question_and_around_the_work() -> None:
     asked = Asked()
     other = Asked(handler_middleware=[asked.layer])
     other.begin()
@@ -127,7 +127,7 @@ def test_middleware_stands_around_the_question_and_around_the_work() -> None:
 
 
 @pytest.mark.parametrize("failure", [ValueError("broken"), "no result"])
-def test_a_handler_that_fails_costs_its_task(failure: Any) -> None:
+def test_failing_handler_fails_its_task(failure: Any) -> None:
     asked = Asked()
     id = asked.begin()
     asked.answer(failure)

@@ -138,7 +138,7 @@ def test_client_that_never_comes_back_leaves_nothing() -> None:
     assert {world.refusal(world.get, id)[0] for id in ids} == {-32602}
 
 
-def test_server_that_was_killed_tells_what_became_of_its_tasks() -> None:
+def test_tasks_of_a_killed_server_have_an_outcome_after_a_restart() -> None:
     store = MemoryTaskStore()
     first = World(store=store, task_after=0.0)
     done, failed, asking = (first.call(tool)["taskId"] for tool in ("fail", "fail", "ask"))

@@ -102,7 +102,7 @@ def test_work_that_holds_up_the_loop_is_reported() -> None:
     assert any(each.startswith("the task of tools/call held up everything else") for each in wire.link.reports)
 
 
-def test_a_result_that_json_cannot_say_fails_its_task() -> None:
+def test_result_that_cannot_be_encoded_fails_its_task() -> None:
     def dig() -> CallToolResult:
         return CallToolResult((TextContent("gold"),), extra={"x": object()})
 
@@ -122,7 +122,7 @@ def test_exit_of_the_program_propagates_through_a_task(kind: type[BaseException]
         wire.begin()
 
 
-def test_work_that_is_cancelled_from_inside_costs_its_task() -> None:
+def test_work_that_cancels_itself_fails_its_task() -> None:
     async def dig() -> str:
         raise ManualCancelled
 
@@ -177,7 +177,7 @@ def test_progress_continues_under_its_token_until_the_task_ends() -> None:
 
 
 @pytest.mark.req("TASK-28")
-def test_log_messages_of_a_task_say_so() -> None:
+def test_log_messages_of_a_task_name_it_in_meta() -> None:
     mine = Mine()
     id = mine.wire.begin()
     mine.contexts[0].log("info", "deep")
@@ -220,7 +220,7 @@ def test_status_notifications_are_optional() -> None:
 
 
 @pytest.mark.req("TASK-38")
-def test_an_audit_that_fails_costs_a_report() -> None:
+def test_failing_on_change_is_reported() -> None:
     def fail(change: TaskChanged) -> None:
         raise OSError("no paper")
 
@@ -235,7 +235,7 @@ def test_an_audit_that_fails_costs_a_report() -> None:
 
 
 @pytest.mark.req("TASK-32", "TASK-33", "TASK-36")
-def test_a_task_ends_with_its_time() -> None:
+def test_expired_task_is_cancelled_and_unknown() -> None:
     mine = Mine()
     id = mine.wire.begin(ttl=5000)
     waits = mine.wire.send("tasks/result", taskId=id)
@@ -271,7 +271,7 @@ def test_a_cancelled_task_stops_and_stays_cancelled() -> None:
 
 
 @pytest.mark.req("TASK-25")
-def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
+def test_result_of_a_cancelled_task_is_dropped() -> None:
     mine = Mine()
 
     @mine.server.tool(task_support="optional")
@@ -345,7 +345,7 @@ def test_tasks_belong_to_their_principal_across_sessions() -> None:
 
 
 @pytest.mark.req("TASK-34")
-def test_a_principal_may_be_anything_with_a_name() -> None:
+def test_owner_follows_from_the_principal_or_the_owner_option() -> None:
     known = Mine(link={"principal": Grant("https://id", "ada", "app")})
     known.wire.begin()
     assert known.changes[0].owner == '["https://id","ada","app"]'
@@ -400,14 +400,14 @@ def test_a_host_runs_the_tasks_of_all_sessions() -> None:
 
 
 @pytest.mark.req("TASK-15", "TASK-21")
-def test_an_error_that_the_work_means_is_the_outcome() -> None:
+def test_request_error_raised_by_the_work_is_the_outcome() -> None:
     mine = Mine()
     id = mine.wire.begin("sift", arguments={"how": "badly"})
     assert mine.wire.ask("tasks/result", taskId=id) == {"code": -32001, "message": "no sieve", "data": {"x": 1}}
 
 
 @pytest.mark.parametrize("kind", [ValueError, None])
-def test_a_handler_that_fails_or_gives_no_result_costs_its_task(kind: type[Exception] | None) -> None:
+def test_handler_that_fails_or_returns_no_result_fails_its_task(kind: type[Exception] | None) -> None:
     def answer(scope: Any, request: Any) -> Any:
         if kind is not None:
             raise kind("broken")
@@ -421,7 +421,7 @@ def test_a_handler_that_fails_or_gives_no_result_costs_its_task(kind: type[Excep
 
 
 @pytest.mark.req("TASK-16")
-def test_a_question_changes_the_status_and_back() -> None:
+def test_question_sets_input_required_until_the_answer() -> None:
     async def dig(ctx: Context) -> str:
         return (await ctx.elicit(ElicitFormRequest("How deep?", ElicitSchema({})))).action
 

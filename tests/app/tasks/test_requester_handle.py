@@ -69,7 +69,7 @@ def test_handle_without_a_task_has_only_a_result() -> None:
 @pytest.mark.parametrize(
     ("said", "expected"), [(2000, 2.0), (None, 1.0), (500, 0.5), (0, 0.05), (-3, 0.05), (600_000, 600.0)]
 )
-def test_the_state_is_looked_at_as_often_as_the_peer_wants(said: float | None, expected: float) -> None:
+def test_state_is_polled_at_the_interval_of_the_peer(said: float | None, expected: float) -> None:
     played = client()
     created = state() if said is None else state(pollInterval=said)
     if said is None:
@@ -85,7 +85,7 @@ def test_the_state_is_looked_at_as_often_as_the_peer_wants(said: float | None, e
         played.answer(message, **created)
 
 
-def test_an_interval_beyond_all_measure_is_waited_for() -> None:
+def test_huge_poll_interval_is_kept() -> None:
     played = client()
     task = begin(played, created=state(pollInterval=10**400))
     waiting = played.start(task.result(timeout=None))
@@ -97,7 +97,7 @@ def test_an_interval_beyond_all_measure_is_waited_for() -> None:
 
 
 @pytest.mark.req("TASK-17")
-def test_the_result_is_asked_for_at_once_when_the_task_wants_input() -> None:
+def test_input_required_requests_the_result_at_once() -> None:
     played = client()
     task = begin(played)
     waiting = played.start(task.result())
@@ -112,7 +112,7 @@ def test_the_result_is_asked_for_at_once_when_the_task_wants_input() -> None:
 
 
 @pytest.mark.req("TASK-20")
-def test_the_waiting_may_be_left_to_the_peer() -> None:
+def test_poll_false_requests_the_result_at_once() -> None:
     played = client()
     task = begin(played)
     waits = [played.start(task.result(poll=False)) for _ in range(2)]
@@ -190,7 +190,7 @@ def test_iteration_requests_the_result_while_input_is_required() -> None:
     assert played.got() == []
 
 
-def test_a_stream_that_the_peer_refuses_is_asked_for_again() -> None:
+def test_refused_result_request_is_repeated_at_the_next_input_required() -> None:
     played = client()
     task = begin(played)
 
@@ -208,7 +208,7 @@ def test_a_stream_that_the_peer_refuses_is_asked_for_again() -> None:
     assert played.asked("tasks/result")
 
 
-def test_a_task_known_by_its_id_is_looked_at_first() -> None:
+def test_handle_made_from_an_id_requests_the_state_first() -> None:
     played = client()
     task = played.session.task("t1")
     assert (task.owned, task.last, task.done) == (False, None, False)
@@ -266,7 +266,7 @@ def test_a_cancelled_task_may_have_a_result() -> None:
     assert waiting.state == "returned"
 
 
-def test_a_result_that_makes_no_sense() -> None:
+def test_malformed_result_raises_invalid_message() -> None:
     played = client()
     waiting = played.start(begin(played).result(poll=False))
     played.answer(played.asked("tasks/result"), content=5)
@@ -274,7 +274,7 @@ def test_a_result_that_makes_no_sense() -> None:
         _ = waiting.result
 
 
-def test_a_task_that_the_peer_forgot() -> None:
+def test_unknown_task_raises_the_error_of_the_peer() -> None:
     played = client()
     waiting = played.start(begin(played).result())
     played.advance(2)
@@ -367,7 +367,7 @@ def test_ended_task_is_not_cancelled() -> None:
     assert [message["method"] for message in played.got()] == ["notifications/cancelled"]
 
 
-def test_a_peer_that_cancels_nothing_is_not_asked_to() -> None:
+def test_peer_without_cancellation_gets_no_cancel_request() -> None:
     played = client({"requests": {"tools": {"call": {}}}})
     task = begin(played)
     waiting = played.start(task.result())
@@ -407,7 +407,7 @@ def test_a_task_is_cancelled_by_its_handle() -> None:
     ],
 )
 @pytest.mark.parametrize("poll", [True, False])
-def test_the_wait_for_a_result_has_an_end(ttl: Any, timeout: Any, limit: float, poll: bool) -> None:
+def test_wait_for_a_result_is_limited_by_timeout_and_ttl(ttl: Any, timeout: Any, limit: float, poll: bool) -> None:
     played = client()
     task = begin(played, created=state(ttl=ttl, pollInterval=10**9))
     options = {} if timeout == "default" else {"timeout": timeout}
@@ -421,7 +421,7 @@ def test_the_wait_for_a_result_has_an_end(ttl: Any, timeout: Any, limit: float, 
     assert played.got()[-1]["method"] == "tasks/cancel"
 
 
-def test_a_wait_without_an_end() -> None:
+def test_timeout_none_waits_without_limit() -> None:
     played = client()
     task = begin(played, created=state(pollInterval=10**9))
     waiting = played.start(task.result(timeout=None))
@@ -434,7 +434,7 @@ def test_a_wait_without_an_end() -> None:
     assert waiting.state == "returned"
 
 
-def test_a_look_takes_no_longer_than_the_wait() -> None:
+def test_poll_times_out_with_its_wait() -> None:
     played = client()
     task = begin(played)
     waiting = played.start(task.result(timeout=5))

@@ -52,7 +52,7 @@ def finish(played: Played[Client], call: Wait[CallToolResult], **wish: Any) -> N
 
 @pytest.mark.req("TASK-06")
 @pytest.mark.parametrize("name", ["absent", "empty", "forbidden", "optional"])
-def test_a_tool_that_need_not_be_a_task_is_called_plainly(name: str) -> None:
+def test_tool_with_optional_tasks_is_called_plainly(name: str) -> None:
     played = client()
     call = played.start(played.session.call_tool(name, {"a": 1}))
     message = played.asked("tools/call")
@@ -62,7 +62,7 @@ def test_a_tool_that_need_not_be_a_task_is_called_plainly(name: str) -> None:
 
 
 @pytest.mark.req("TASK-06")
-def test_a_tool_that_must_be_a_task_is_one() -> None:
+def test_tool_that_requires_a_task_is_called_as_one() -> None:
     played = client()
     call = played.start(played.session.call_tool("required", meta={"x": 1}, timeout=50, retry=False))
     finish(played, call)
@@ -85,7 +85,7 @@ FAILED: dict[str, Any] = {**DONE, "isError": True}
 
 
 @pytest.mark.req("TASK-06", "TASK-07")
-def test_a_refusal_in_a_result_is_looked_into_as_well() -> None:
+def test_failed_result_of_an_unlisted_tool_leads_to_a_task() -> None:
     played = client(listed=False)
     call = played.start(played.session.call_tool("required"))
     played.answer(played.asked("tools/call"), **FAILED)
@@ -107,7 +107,7 @@ def test_tool_with_is_error_counts_as_failed(name: str) -> None:
     ("tasks", "listed", "name", "task"),
     [(None, False, "required", None), (TASKS, True, "absent", None), (TASKS, False, "required", False)],
 )
-def test_a_failure_is_not_looked_into_where_that_cannot_help(tasks: Any, listed: bool, name: str, task: Any) -> None:
+def test_failed_result_is_returned_where_a_task_cannot_help(tasks: Any, listed: bool, name: str, task: Any) -> None:
     played = client(tasks, listed=listed)
     call = played.start(played.session.call_tool(name, task=task))
     played.answer(played.asked("tools/call"), **FAILED)
@@ -116,7 +116,7 @@ def test_a_failure_is_not_looked_into_where_that_cannot_help(tasks: Any, listed:
 
 
 @pytest.mark.parametrize("name", ["optional", "unknown"])
-def test_a_call_that_is_refused_for_other_reasons_stays_refused(name: str) -> None:
+def test_refusal_for_another_reason_is_raised(name: str) -> None:
     played = client(listed=False)
     call = played.start(played.session.call_tool(name))
     played.refuse(played.asked("tools/call"), -32601, "no such method")
@@ -188,7 +188,7 @@ def test_task_support_without_the_capability_is_ignored(tasks: Any) -> None:
     assert call.state == "waits"
 
 
-def test_a_tool_that_need_not_be_one_any_more_is_called_plainly() -> None:
+def test_tool_that_no_longer_requires_a_task_is_called_plainly() -> None:
     played = client()
     call = played.start(played.session.call_tool("empty"))
     played.answer(played.asked("tools/call"), **DONE)
@@ -200,7 +200,7 @@ def test_a_tool_that_need_not_be_one_any_more_is_called_plainly() -> None:
 
 
 @pytest.mark.req("CANC-04")
-def test_a_call_that_is_given_up_gives_up_its_task() -> None:
+def test_cancelled_call_cancels_its_task() -> None:
     played = client()
     call = played.start(played.session.call_tool("required"))
     message = played.asked("tools/call")

@@ -72,7 +72,7 @@ def test_callback_is_called_after_its_handle_was_dropped() -> None:
     assert seen[1].status_message == "it broke"
 
 
-def test_a_callback_that_fails_costs_a_report() -> None:
+def test_failing_status_callback_is_reported() -> None:
     played = client()
 
     def fail(_: Task) -> None:

@@ -98,7 +98,7 @@ def test_request_waits_for_the_next_tasks_result() -> None:
     assert len(questions(wire)) == 2
 
 
-def test_an_answer_of_the_requestors_that_is_an_error_is_the_handlers() -> None:
+def test_error_answer_of_the_requestor_raises_in_the_handler() -> None:
     asking = Asking()
     wire = asking.wire
     id = wire.begin()
@@ -109,7 +109,7 @@ def test_an_answer_of_the_requestors_that_is_an_error_is_the_handlers() -> None:
 
 
 @pytest.mark.req("TASK-25")
-def test_a_cancelled_task_asks_no_more() -> None:
+def test_cancelled_task_cancels_its_open_question() -> None:
     asking = Asking()
     wire = asking.wire
     id = wire.begin()

@@ -87,7 +87,7 @@ def test_sessions_that_are_open_when_the_first_tool_comes_can_ask_for_tasks() ->
         ({"immediate_response": "soon", "task_support": "forbidden"}, TypeError),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: Any, error: type[Exception]) -> None:
+def test_invalid_task_support_is_refused(options: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="task_support"):
         Server("s").tool(lambda: None, name="x", **options)
 
@@ -124,7 +124,7 @@ def test_a_call_becomes_a_task_and_is_answered_at_once() -> None:
 
 
 @pytest.mark.req("TASK-03")
-def test_without_the_capability_a_call_is_just_a_call() -> None:
+def test_task_call_without_the_capability_is_a_plain_call() -> None:
     plain = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
     server = Server("s", capabilities=plain, tasks=TaskOptions())
     server.tool(lambda: "done", name="dig", task_support="optional")
@@ -145,12 +145,12 @@ def test_earlier_revisions_have_no_tasks() -> None:
 
 @pytest.mark.req("TASK-04", "TASK-07")
 @pytest.mark.parametrize(("name", "more"), [("look", {"task": {}}), ("sift", {})])
-def test_the_wrong_kind_of_call_is_refused(name: str, more: Any) -> None:
+def test_call_that_task_support_forbids_is_refused(name: str, more: Any) -> None:
     assert Mine().wire.ask("tools/call", name=name, **more)["code"] == -32601
 
 
 @pytest.mark.req("TASK-07")
-def test_the_right_kinds_of_call_are_served() -> None:
+def test_calls_that_task_support_allows_are_served() -> None:
     mine = Mine()
     assert mine.wire.ask("tools/call", name="look")["content"] == [{"type": "text", "text": "dark"}]
     assert mine.wire.begin("sift")
@@ -224,7 +224,7 @@ def test_error_of_a_task_is_stored_unchanged() -> None:
 @pytest.mark.parametrize(
     ("failure", "message"), [(ToolError("rock"), "rock"), (ValueError("rock"), "dig failed: ValueError: rock")]
 )
-def test_a_failure_of_the_tools_own_is_a_result_and_a_failed_task(failure: Exception, message: str) -> None:
+def test_failing_tool_gives_an_error_result_and_a_failed_task(failure: Exception, message: str) -> None:
     mine = Mine()
     id = mine.wire.begin()
     mine.dug(failure)

@@ -28,7 +28,7 @@ def echo(text: str) -> str:
 
 @pytest.mark.parametrize("listen", [True, False])
 @pytest.mark.parametrize("sessions", [True, False])
-def test_leaving_the_block_does_not_wait(sessions: bool, listen: bool, each_loop: EachLoop) -> None:
+def test_block_left_after_a_call_ends_cleanly(sessions: bool, listen: bool, each_loop: EachLoop) -> None:
     @asynccontextmanager
     async def served() -> AsyncIterator[str]:
         options = HttpOptions(sessions=sessions)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 
 
 @pytest.mark.req("STDIO-01", "STDIO-05", "STDIO-06", "STDIO-07", "STDIO-10", "STDIO-13")
-def test_a_conversation(each_loop: EachLoop) -> None:
+def test_client_calls_a_child_process_and_ends_it(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         err: list[str] = []
         async with here.drivers.open_stdio(server_on("trio"), stderr=err.append, era="handshake") as client:
@@ -39,7 +39,7 @@ def test_a_conversation(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
-def test_a_client_that_is_tied_to_no_block(each_loop: EachLoop) -> None:
+def test_connected_client_works_outside_a_block(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         client = await here.connect_stdio(POLITE, era="handshake")
         await client.call_tool("any")
@@ -52,7 +52,7 @@ def test_a_client_that_is_tied_to_no_block(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
-def test_a_cancelled_block_ends_a_server_that_would_go_on_with_its_call(each_loop: EachLoop) -> None:
+def test_cancelled_block_ends_a_child_with_a_running_call(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         began = here.now()
         with here.scope() as scope:
@@ -67,7 +67,7 @@ def test_a_cancelled_block_ends_a_server_that_would_go_on_with_its_call(each_loo
     each_loop.run(main)
 
 
-def test_an_option_that_there_is_not_starts_no_process(each_loop: EachLoop) -> None:
+def test_unknown_option_starts_no_process(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         wrong: Any = {"environ": {}}
         with pytest.raises(TypeError, match=r"^unknown option 'environ'; the options are .*\bcwd, .*\bsampling"):
@@ -194,7 +194,7 @@ def test_a_program_that_does_not_start(each_loop: EachLoop) -> None:
         (python("print('hello', flush=True); import time; time.sleep(60)"), ConnectFailed, "begins with 'hello'"),
     ],
 )
-def test_argument_or_program_that_is_none_is_explained(
+def test_missing_argument_or_program_is_explained(
     argv: Any, error: type[Exception], said: str, each_loop: EachLoop
 ) -> None:
     async def main(here: Here) -> None:

@@ -243,9 +243,7 @@ def test_block_left_between_two_children_ends_at_once(tmp_path: Path, each_loop:
         os.kill(pid, 0)
 
 
-def test_a_client_that_is_tied_to_no_block_is_ended_from_a_thread_in_the_middle_of_a_restart(
-    tmp_path: Path, each_loop: EachLoop
-) -> None:
+def test_connected_client_is_closed_from_a_thread_during_a_restart(tmp_path: Path, each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         client = await here.connect_stdio(program(tmp_path), restart=POLICY, stderr="discard")
         os.kill(client.child.pid, signal.SIGKILL)

@@ -91,7 +91,7 @@ def test_a_batch_of_which_an_answer_is_missing_fails_for_that_one_alone() -> Non
 
 
 @pytest.mark.parametrize("array", [True, False])
-def test_an_answer_to_nothing_that_was_asked_fails_the_request(array: bool) -> None:
+def test_response_with_an_unknown_id_fails_the_request(array: bool) -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -361,7 +361,7 @@ def test_listening_stream_follows_any_redirect_status() -> None:
 
 @pytest.mark.req("HTTP-27", "HTTP-28")
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 500, 501])
-def test_a_server_need_not_let_anybody_listen(status: int) -> None:
+def test_server_that_refuses_listening_is_not_asked_again(status: int) -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello(), mcp_session_id="s-1")
     (listening,) = talk.answer(initialized, 202)

@@ -85,7 +85,7 @@ def test_nothing_overtakes_the_handshake() -> None:
     assert asked.json["method"] == "tools/call"
 
 
-def test_a_server_that_does_not_say_whether_we_may_listen_is_waited_for_half_a_second() -> None:
+def test_requests_wait_half_a_second_for_the_listening_stream() -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello())
     (listening,) = talk.answer(initialized, 202)
@@ -120,7 +120,7 @@ def test_a_ping_before_the_handshake_is_done_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_a_server_that_does_not_want_to_know_that_we_are_initialized_is_forgiven(status: int) -> None:
+def test_refused_initialized_notification_is_reported_and_ignored(status: int) -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello())
     (listening,) = talk.answer(initialized, status, "text/plain", b"what?")
@@ -142,7 +142,7 @@ def test_a_handshake_that_is_refused_ends_the_connection(status: int, kind: type
 
 @pytest.mark.req("SESS-02")
 @pytest.mark.parametrize("id", ["", "a b", "caf\xe9", "x\x7f"])
-def test_a_session_id_that_cannot_be_ends_the_handshake(id: str) -> None:
+def test_invalid_session_id_ends_the_handshake(id: str) -> None:
     talk = WebTalk()
     hi = talk.begin()
     fields = [(b"content-type", b"application/json"), (b"mcp-session-id", id.encode("latin-1"))]
@@ -245,7 +245,7 @@ def test_refused_notification_is_reported_and_the_next_one_is_sent() -> None:
     assert "3 s" in str(errors[3])
 
 
-def test_a_server_that_takes_no_messages_is_given_up_when_too_much_waits() -> None:
+def test_server_that_accepts_no_messages_is_disconnected_beyond_queued_bytes() -> None:
     talk = WebTalk(options=Options(limits=Limits(queued_bytes=4000)))
     talk.open()
     for _ in range(4):
@@ -273,7 +273,7 @@ def test_requests_that_wait_for_their_turn_count_as_output() -> None:
 
 
 @pytest.mark.req("CANC-10")
-def test_a_request_that_is_given_up_is_cancelled_by_a_message_and_its_stream_ends_soon() -> None:
+def test_cancelled_request_sends_a_cancellation_and_its_stream_ends() -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL)
@@ -290,7 +290,7 @@ def test_a_request_that_is_given_up_is_cancelled_by_a_message_and_its_stream_end
 
 
 @pytest.mark.req("TIME-01")
-def test_an_answer_that_does_not_come_in_time_is_not_waited_for() -> None:
+def test_timed_out_request_is_cancelled() -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL, timeout=5.0)
@@ -400,7 +400,7 @@ def test_closing_deletes_the_session_regardless_of_the_response(status: int) -> 
 
 
 @pytest.mark.req("SESS-08")
-def test_a_server_that_does_not_answer_the_farewell_is_left_after_five_seconds() -> None:
+def test_unanswered_session_delete_ends_after_five_seconds() -> None:
     talk = WebTalk()
     talk.open(session="s-1")
     talk.connection.close(0.0)
@@ -413,7 +413,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left_after_five_seconds()
 
 
 @pytest.mark.req("SESS-10")
-def test_without_a_session_there_is_nothing_to_end() -> None:
+def test_closing_without_a_session_sends_no_delete() -> None:
     talk = WebTalk()
     talk.open()
     talk.connection.close(0.0)
@@ -421,7 +421,7 @@ def test_without_a_session_there_is_nothing_to_end() -> None:
     assert talk.machine.closed
 
 
-def test_a_farewell_that_breaks_is_one() -> None:
+def test_broken_session_delete_ends_the_connection() -> None:
     talk = WebTalk()
     talk.open(session="s-1")
     talk.connection.close(0.0)
@@ -430,7 +430,7 @@ def test_a_farewell_that_breaks_is_one() -> None:
     assert talk.machine.closed
 
 
-def test_the_last_words_go_out_before_the_farewell() -> None:
+def test_waiting_notifications_are_sent_before_the_session_delete() -> None:
     talk = WebTalk(capabilities=CAPABLE)
     talk.open(session="s-1")
     talk.connection.send_notification(RootsListChangedNotification())
@@ -479,7 +479,7 @@ def test_connection_closed_before_the_handshake_sends_nothing() -> None:
 
 
 @pytest.mark.req("LIFE-19")
-def test_a_handshake_that_takes_too_long() -> None:
+def test_unanswered_handshake_times_out() -> None:
     talk = WebTalk()
     hi = talk.begin()
     talk.advance(30.0)

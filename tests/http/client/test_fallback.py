@@ -133,7 +133,7 @@ def test_failed_fallback_raises_the_first_error(status: int, media_type: str | N
     assert closed.reason is CloseReason.LOST
 
 
-def test_an_error_of_the_protocol_stands_where_the_older_transport_leads_nowhere() -> None:
+def test_protocol_error_is_raised_if_the_older_transport_fails() -> None:
     talk = WebTalk()
     refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "wrong header"}}
     (everything,) = talk.answer_json(talk.begin(), refusal, 400)

@@ -58,7 +58,7 @@ def test_a_stream_is_not_read_while_the_server_does_not_take_the_answers(owed: b
     assert talk.connection.held.unwritten == 0
 
 
-def test_a_server_that_floods_all_the_same_is_given_up() -> None:
+def test_flooding_server_is_disconnected_as_slow_consumer() -> None:
     talk, asked = talking(Limits(high_water=10_000, queued_bytes=50_000))
     for _ in range(200):
         talk.body(asked, PING)

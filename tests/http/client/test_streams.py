@@ -61,7 +61,7 @@ def test_closed_stream_is_resumed_after_the_servers_retry_time() -> None:
 
 @pytest.mark.req("HTTP-19", "RESUME-06")
 @pytest.mark.parametrize("breaks", [True, False])
-def test_without_a_word_of_the_servers_the_wait_grows_and_has_an_end(breaks: bool) -> None:
+def test_resumption_without_a_retry_time_backs_off_and_gives_up(breaks: bool) -> None:
     talk, id, asked = streaming("id: 1", "data:", http=QUICK)
     for delay in (1.0, 2.0, 4.0):
         if breaks:
@@ -78,7 +78,7 @@ def test_without_a_word_of_the_servers_the_wait_grows_and_has_an_end(breaks: boo
     assert isinstance(error.__cause__, OSError)
 
 
-def test_a_server_that_ends_each_stream_at_once_is_not_asked_all_the_time() -> None:
+def test_stream_ended_at_once_is_resumed_after_a_minimum_delay() -> None:
     talk, _, asked = streaming("id: 1", "retry: 0", "data:", http=QUICK)
     for number in range(20):
         talk.end(asked)
@@ -110,7 +110,7 @@ def test_new_event_on_a_stream_resets_the_attempts() -> None:
     assert len(talk.found(NotificationReceived)) == 20
 
 
-def test_a_stream_that_was_open_for_long_is_worth_more_tries() -> None:
+def test_stream_that_was_open_for_long_resets_the_attempts() -> None:
     talk, _, asked = streaming("id: 1", "data:", http=QUICK)
     for _ in range(10):
         talk.advance(4.0)
@@ -121,7 +121,7 @@ def test_a_stream_that_was_open_for_long_is_worth_more_tries() -> None:
 
 @pytest.mark.req("RESUME-06")
 @pytest.mark.parametrize("said", [[], ["id: 1", "id"], ["id: a\x01b"], ["id: " + "x" * 2000]])
-def test_a_stream_without_an_id_that_can_be_named_cannot_be_taken_up(said: list[str]) -> None:
+def test_stream_without_a_usable_event_id_is_not_resumed(said: list[str]) -> None:
     talk, id, asked = streaming(*said, "data:")
     assert talk.end(asked) == []
     assert isinstance(talk.error(id), ConnectionLost)
@@ -130,7 +130,7 @@ def test_a_stream_without_an_id_that_can_be_named_cannot_be_taken_up(said: list[
 
 @pytest.mark.req("RESUME-06")
 @pytest.mark.parametrize("status", [400, 405, 410])
-def test_a_server_that_does_not_let_a_stream_be_taken_up_costs_the_request(status: int) -> None:
+def test_refused_resumption_fails_the_request(status: int) -> None:
     talk, id, asked = streaming("id: 1", "data:")
     talk.end(asked)
     (resumed,) = talk.advance(1.0)
@@ -149,7 +149,7 @@ def test_stream_resumed_with_another_content_type_fails_the_request(media_type: 
     assert isinstance(talk.error(id), ConnectionLost)
 
 
-def test_a_server_that_is_away_for_a_while_is_tried_again() -> None:
+def test_resumption_is_retried_after_503_and_429() -> None:
     talk, id, asked = streaming("id: 1", "data:")
     talk.end(asked)
     (resumed,) = talk.advance(1.0)
@@ -212,7 +212,7 @@ def test_closing_client_resumes_no_stream(closing: bool) -> None:
         assert talk.machine.closed
 
 
-def test_the_answer_to_initialize_may_be_taken_up_as_well() -> None:
+def test_stream_of_initialize_is_resumed() -> None:
     talk = WebTalk()
     hi = talk.begin()
     talk.stream(hi, mcp_session_id="s-1")
@@ -295,7 +295,7 @@ def test_failed_listening_is_reported_and_retried_after_the_next_answer() -> Non
     assert again.method == "GET"
 
 
-def test_a_server_that_no_longer_lets_us_listen_is_reported() -> None:
+def test_refused_listening_is_reported() -> None:
     talk = WebTalk()
     listening = talk.open(listen=True)
     assert listening is not None
@@ -387,7 +387,7 @@ def test_client_without_reinitialize_ends_with_its_session() -> None:
     assert talk.machine.closed
 
 
-def test_a_server_that_forgets_every_session_at_once_is_given_up() -> None:
+def test_repeatedly_lost_sessions_back_off_and_end_the_client() -> None:
     talk = WebTalk(http=QUICK)
     talk.open(session="s")
     for wait in (0.0, 1.0, 2.0):
@@ -404,7 +404,7 @@ def test_a_server_that_forgets_every_session_at_once_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_session_that_was_of_use_is_worth_another(answered: bool) -> None:
+def test_used_session_resets_the_backoff_of_new_sessions(answered: bool) -> None:
     talk = WebTalk(http=QUICK)
     talk.open(session="s")
     for _ in range(6):
@@ -439,7 +439,7 @@ def test_404_while_closing_is_not_reported() -> None:
     assert talk.machine.closed
 
 
-def test_messages_that_were_not_acted_on_yet_count_before_the_session_is_lost() -> None:
+def test_received_answer_counts_before_the_session_is_lost() -> None:
     talk = WebTalk()
     talk.open(session="s")
     first, second = talk.ask(CALL), talk.ask(CALL)

@@ -208,7 +208,7 @@ def test_stored_session_continues_with_another_token_of_the_same_identity() -> N
     assert (exchange.status, event.context.principal is new) == (200, True)
 
 
-def test_silent_store_turns_requests_away_in_time() -> None:
+def test_requests_are_refused_if_the_store_does_not_answer_in_time() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()

@@ -348,7 +348,7 @@ def unfinished(site: KeptSite, session: str) -> Exchange:
     return site.ask("POST", body=None, content_type="application/json", accept=BOTH, **fields)
 
 
-def test_a_server_that_ends_leaves_its_sessions_to_the_next() -> None:
+def test_closing_server_leaves_its_sessions_to_the_next_process() -> None:
     site = KeptSite()
     idle, session = site.open(), site.open()
     listener = site.listen(session)
@@ -401,7 +401,7 @@ def test_requests_beyond_the_grace_are_left_to_the_next_process() -> None:
     assert [each["id"] for each in rest.new_messages()] == [1]
 
 
-def test_a_server_that_ends_without_a_limit_waits() -> None:
+def test_closing_server_without_a_grace_limit_waits() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = busy(site, session)
@@ -413,7 +413,7 @@ def test_a_server_that_ends_without_a_limit_waits() -> None:
     assert (exchange.is_over, site.machine.closed) == (True, True)
 
 
-def test_others_end_as_ever() -> None:
+def test_sessions_that_are_not_stored_end_with_the_server() -> None:
     site = KeptSite(options=HttpOptions(legacy=("/sse", "/messages")))
     site.open(principal=("a", "tuple"))
     legacy = site.ask("GET", "/sse", accept="text/event-stream")
@@ -451,7 +451,7 @@ def test_stored_session_is_not_taken_up_while_too_much_memory_is_held() -> None:
     assert site.machine.sessions == ()
 
 
-def test_a_session_that_is_found_when_the_server_ends_is_left_alone() -> None:
+def test_session_loaded_while_the_server_closes_is_not_restored() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()
@@ -489,6 +489,6 @@ def test_restored_session_continues_its_event_numbers() -> None:
 
 
 @pytest.mark.parametrize("options", [{"resumable": False}, {"listening": False}, {"sessions": False}])
-def test_options_that_do_not_go_with_a_store(options: Any) -> None:
+def test_options_that_exclude_a_store_raise(options: Any) -> None:
     with pytest.raises(ValueError, match="a store of sessions needs"):
         KeptSite(options=HttpOptions(**options))

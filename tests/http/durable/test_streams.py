@@ -86,7 +86,7 @@ def test_future_last_event_id_still_gets_all_events() -> None:
 
 
 @pytest.mark.req("HTTP-19", "HTTP-20")
-def test_a_stream_is_cut_on_purpose_when_the_client_has_something_to_come_back_with() -> None:
+def test_interrupt_waits_until_the_first_event_is_stored() -> None:
     site = KeptSite()
     session = site.open()
     site.is_late = True
@@ -104,7 +104,7 @@ def test_a_stream_is_cut_on_purpose_when_the_client_has_something_to_come_back_w
     assert said(site.listen(session, "3-1")) == ["answer"]
 
 
-def test_a_stream_that_has_sent_something_is_cut_at_once() -> None:
+def test_interrupt_after_a_stored_event_cuts_at_once() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -115,7 +115,7 @@ def test_a_stream_that_has_sent_something_is_cut_at_once() -> None:
     assert not site.machine.interrupt(site.session(), via, site.now)
 
 
-def test_older_clients_are_left_alone() -> None:
+def test_interrupt_does_nothing_for_older_clients() -> None:
     site = KeptSite()
     session = site.open("2025-06-18")
     _, event = site.call(session)
@@ -212,7 +212,7 @@ def test_remaining_output_of_a_session_is_sent_at_its_end() -> None:
     assert (said(exchange), exchange.is_over) == ([2], True)
 
 
-def test_sessions_without_a_journal_are_as_ever() -> None:
+def test_sessions_of_unstorable_principals_work_without_a_journal() -> None:
     site = KeptSite()
     session = site.open(principal=("a", "tuple"))
     exchange = site.post(tool_call(1, progressToken=1), session, principal=("a", "tuple"))

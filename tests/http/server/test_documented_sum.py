@@ -14,7 +14,7 @@ CONNECTION = 128 * 1024
 """What a connection reads and writes at the moment."""
 
 
-def test_the_most_memory_that_the_defaults_allow_is_documented() -> None:
+def test_maximum_memory_with_the_defaults_is_documented() -> None:
     limits = Limits()
     connections = inspect.signature(serve_http).parameters["max_connections"].default
     parts = (limits.total_bytes, limits.peer_bytes, connections * CONNECTION)
@@ -26,6 +26,6 @@ def test_the_most_memory_that_the_defaults_allow_is_documented() -> None:
     ) in said
 
 
-def test_an_answer_of_any_size_fits_among_what_is_kept() -> None:
+def test_longest_message_fits_into_replay_bytes() -> None:
     limits = Limits()
     assert limits.replay_bytes >= 2 * limits.message_bytes

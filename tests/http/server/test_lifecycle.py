@@ -61,7 +61,7 @@ def test_close_serves_a_request_that_has_begun() -> None:
 
 @pytest.mark.parametrize("state", [State.NEW, State.IDLE])
 @pytest.mark.parametrize("event", [Input.SEND_CLOSE, Input.TIMEOUT, Input.RECV_LOSS])
-def test_resting_connection_closes_without_a_word(state: State, event: Input) -> None:
+def test_idle_connection_closes_without_a_response(state: State, event: Input) -> None:
     life = begin(state)
     assert life.step(event, 100.0) is Action.CLOSE
     assert life.state is State.CLOSED
@@ -124,7 +124,7 @@ def test_deadline_of_a_head_counts_from_the_beginning_of_the_connection() -> Non
     assert life.deadline == 137.0
 
 
-def test_bytes_of_a_body_earn_time() -> None:
+def test_bytes_of_a_body_extend_its_deadline() -> None:
     life = begin(State.BODY)
     life.step(Input.RECV_BYTES, 110.0, 5000)
     assert life.deadline == 135.0
