@@ -51,7 +51,7 @@ FLOODS = {
 @on_posix
 @pytest.mark.req("STDIO-07", "STDIO-12")
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_a_child_that_floods_is_answered_all_the_same(flood: str) -> None:
+def test_call_to_a_flooding_child_is_answered(flood: str) -> None:
     source = f"greet()\nid = next_id()\n{flood}\nanswer(id, {{'content': []}})\nsys.stdin.read()"
 
     async def main() -> None:
@@ -63,7 +63,7 @@ def test_a_child_that_floods_is_answered_all_the_same(flood: str) -> None:
 
 
 @on_posix
-def test_a_child_that_never_answers_a_call_costs_that_call() -> None:
+def test_unanswered_call_times_out_and_the_session_continues() -> None:
     source = "greet()\nnext_id()\nnext_id()\nanswer(next_id(), {})\nsys.stdin.read()"
 
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_a_child_that_never_answers_a_call_costs_that_call() -> None:
     ],
     ids=["silent", "noisy"],
 )
-def test_a_child_that_never_shakes_hands(source: str, said: str) -> None:
+def test_child_without_a_handshake_raises_connect_failed(source: str, said: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
             async with open_stdio(child(source), options=Options(initialize_timeout=0.5), era="handshake"):
@@ -120,7 +120,7 @@ DEATHS = {
 
 @on_posix
 @pytest.mark.parametrize(("source", "how"), DEATHS.values(), ids=DEATHS)
-def test_a_child_that_dies(source: str, how: str) -> None:
+def test_call_fails_with_the_exit_of_the_child(source: str, how: str) -> None:
     async def main() -> None:
         async with open_stdio(child("greet()\n" + source), close_grace=0.1, era="handshake") as client:
             with pytest.raises(ConnectionLost) as caught:
@@ -133,7 +133,7 @@ def test_a_child_that_dies(source: str, how: str) -> None:
 
 
 @on_posix
-def test_a_child_that_dies_between_calls() -> None:
+def test_call_after_the_exit_of_the_child_is_refused() -> None:
     async def main() -> None:
         async with open_stdio(child("greet()"), era="handshake") as client:
             await client.driver.wait_closed()

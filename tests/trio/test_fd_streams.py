@@ -92,7 +92,7 @@ def test_fd_stream_passes_trios_stream_checks(ends: Ends) -> None:
 
 
 @both
-def test_a_second_task_is_refused(ends: Ends) -> None:
+def test_concurrent_use_raises_busy_resource_error(ends: Ends) -> None:
     async def main() -> None:
         stream = StdioStream(*ends())
         async with trio.open_nursery() as nursery:
@@ -180,7 +180,7 @@ def test_send_without_a_reader_raises_broken_resource_error(ends: Ends) -> None:
     trio.run(main)
 
 
-def test_room_is_told_at_once() -> None:
+def test_send_nowait_returns_how_much_was_sent() -> None:
     async def main() -> None:
         source, sink = polled()
         stream = StdioStream(source, sink)
@@ -202,7 +202,7 @@ def test_room_is_told_at_once() -> None:
     trio.run(main)
 
 
-def test_a_read_that_took_all_there_was_is_followed_by_a_wait() -> None:
+def test_short_read_is_followed_by_a_wait() -> None:
     reads: list[int] = []
 
     def read(fd: int, size: int) -> bytes:
@@ -264,7 +264,7 @@ def test_an_input_can_be_handed_over_under_its_reader() -> None:
     trio.run(main)
 
 
-def test_a_socket_whose_peer_is_gone_still_ends() -> None:
+def test_send_eof_after_the_peer_left_raises_nothing() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         theirs.close()
@@ -319,7 +319,7 @@ def test_error_of_the_thread_is_raised_in_the_reading_task() -> None:
     trio.run(main)
 
 
-def test_a_descriptor_outlives_the_call_that_blocks_on_it_and_no_longer() -> None:
+def test_descriptor_is_closed_when_its_blocking_call_returns() -> None:
     async def main() -> None:
         reading, writing = os.pipe()
         source = ThreadReader(reading)

@@ -11,7 +11,7 @@ import pytest
 import mcpio.trio
 
 
-def test_every_name_is_there() -> None:
+def test_every_public_name_resolves() -> None:
     for name in mcpio.trio.__all__:
         vars(mcpio.trio).pop(name, None)
         assert name in dir(mcpio.trio)
@@ -21,7 +21,7 @@ def test_every_name_is_there() -> None:
         assert name in vars(mcpio.trio)
 
 
-def test_a_name_that_there_is_not() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'mcpio.trio' has no attribute 'sever'$"):
         _ = mcpio.trio.sever  # type: ignore[attr-defined]  # the mistake
 

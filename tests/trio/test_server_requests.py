@@ -111,7 +111,7 @@ async def answer_later(scope: RequestScope, request: CreateMessageRequest) -> Cr
 
 @over_each
 @pytest.mark.parametrize(("sampler", "said"), [(answer_at_once, "quick says 4"), (answer_later, "slow says four")])
-def test_a_model_answers(connected: Any, sampler: Any, said: str) -> None:
+def test_sampling_callback_answers_a_tool(connected: Any, sampler: Any, said: str) -> None:
     async def main() -> None:
         async with connected(sampling=sampler) as client:
             assert text_of(await client.call_tool("ask_model")) == said
@@ -150,7 +150,7 @@ def test_a_client_reports_progress_too(connected: Any) -> None:
         (ElicitResult("cancel"), "cancel {}"),
     ],
 )
-def test_a_user_answers(connected: Any, answer: ElicitResult, said: str) -> None:
+def test_elicitation_callback_answers_a_tool(connected: Any, answer: ElicitResult, said: str) -> None:
     asked: list[ElicitRequest] = []
 
     async def elicit(scope: RequestScope, request: ElicitRequest) -> ElicitResult:
@@ -179,7 +179,7 @@ def test_roots_are_requested_from_the_client(connected: Any) -> None:
 
 
 @over_each
-def test_a_client_that_cannot_is_not_asked(connected: Any) -> None:
+def test_undeclared_requests_fail_the_tool(connected: Any) -> None:
     async def main() -> None:
         async with connected() as client:
             for tool in ("ask_model", "ask_user", "ask_roots"):
@@ -191,7 +191,7 @@ def test_a_client_that_cannot_is_not_asked(connected: Any) -> None:
 
 
 @over_each
-def test_client_that_declines(connected: Any) -> None:
+def test_rejected_sampling_fails_the_tool(connected: Any) -> None:
     def refuse(*_: object) -> CreateMessageResult:
         raise RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
 
@@ -205,7 +205,7 @@ def test_client_that_declines(connected: Any) -> None:
 
 
 @over_each
-def test_a_client_whose_callback_fails(connected: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_fails_the_tool_without_details(connected: Any, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> CreateMessageResult:
         raise ValueError("a secret")
 
@@ -237,7 +237,7 @@ class Sampler:
 @pytest.mark.req("CANC-05", "TIME-01")
 @over_each
 @pytest.mark.parametrize("how", ["timeout of the server", "cancelled by the client"])
-def test_a_question_that_is_given_up_is_given_up_at_the_client_too(connected: Any, how: str) -> None:
+def test_cancelled_question_cancels_the_callback_of_the_client(connected: Any, how: str) -> None:
     sampler = Sampler()
 
     async def main() -> None:
@@ -257,7 +257,7 @@ def test_a_question_that_is_given_up_is_given_up_at_the_client_too(connected: An
 
 
 @over_each
-def test_a_question_ends_with_the_connection(connected: Any) -> None:
+def test_closed_connection_cancels_the_callback(connected: Any) -> None:
     sampler = Sampler()
 
     async def main() -> None:

@@ -175,7 +175,7 @@ trio.run(main)
 """
 
 
-def test_exit_functions_run_and_the_rest_of_an_exit_is_left_out() -> None:
+def test_exit_functions_run_and_buffers_are_not_flushed() -> None:
     command = [sys.executable, "-c", WITH_EXIT_FUNCTIONS]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -195,7 +195,7 @@ def _own_handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_the_block_is_unwound_before_terminated_leaves_it() -> None:
+def test_block_is_unwound_before_terminated_is_raised() -> None:
     seen: list[str] = []
 
     async def main() -> None:
@@ -216,7 +216,7 @@ def test_the_block_is_unwound_before_terminated_leaves_it() -> None:
 
 
 @pytest.mark.usefixtures("_own_handlers")
-def test_a_failure_on_the_way_out_is_not_hidden() -> None:
+def test_exception_during_cleanup_propagates() -> None:
     async def main() -> None:
         with terminate_on_signals(timeout=None):
             try:
@@ -269,7 +269,7 @@ def test_other_exceptions_propagate_unchanged() -> None:
         run_until_signalled(fail_bare)
 
 
-def test_the_status_of_an_exception() -> None:
+def test_exit_status_is_that_of_the_terminated_exception() -> None:
     terminated = Terminated(signal.SIGINT)
     assert terminated.code == 130
     assert exit_status(terminated) == 130

@@ -92,7 +92,7 @@ def test_a_server_without_tasks_has_nothing_to_run() -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_store_knows_how_its_tasks_ended(tmp_path: Path, resume: bool) -> None:
+def test_outcome_of_a_cancelled_run_is_stored(tmp_path: Path, resume: bool) -> None:
     async def main() -> None:
         with SqliteStore(tmp_path / "tasks.db") as store:
             first = Mine(resume, store=store)

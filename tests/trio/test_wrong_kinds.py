@@ -50,7 +50,7 @@ SERVERS: list[tuple[Callable[..., Any], str]] = [
 
 
 @pytest.mark.parametrize(("opened", "name"), CLIENTS)
-def test_a_client(opened: Callable[..., Any], name: str) -> None:
+def test_client_option_of_the_wrong_type_raises(opened: Callable[..., Any], name: str) -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match=rf"^{name}= takes \w+, not 'wrong'"):
             async with opened(**{name: "wrong"}):
@@ -59,7 +59,7 @@ def test_a_client(opened: Callable[..., Any], name: str) -> None:
     trio.run(main)
 
 
-def test_a_client_over_a_transport_of_ones_own() -> None:
+def test_option_of_the_wrong_type_sends_nothing() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with far:
@@ -77,7 +77,7 @@ def test_a_server_with_its_own_options() -> None:
 
 
 @pytest.mark.parametrize(("serve", "name"), SERVERS)
-def test_a_server(serve: Callable[..., Any], name: str) -> None:
+def test_server_argument_of_the_wrong_type_raises(serve: Callable[..., Any], name: str) -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match=rf"^{name}= takes \w+, not 'wrong'"):
             await serve(**{name: "wrong"})

@@ -58,7 +58,7 @@ async def _resets(stream: trio.SocketStream) -> None:
 
 @pytest.mark.parametrize("play", [_leaves, _resets], ids=["at once", "abruptly"])
 @each_socket
-def test_a_server_that_goes_before_the_handshake(over: Sockets, play: Any, tmp_path: Path) -> None:
+def test_connection_end_before_the_handshake_raises_connect_failed(over: Sockets, play: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.opened(play, tmp_path) as opened:
             with pytest.raises(
@@ -72,7 +72,7 @@ def test_a_server_that_goes_before_the_handshake(over: Sockets, play: Any, tmp_p
 
 
 @each_socket
-def test_a_server_that_resets_loses_the_calls_and_later_ones_are_refused(over: Sockets, tmp_path: Path) -> None:
+def test_connection_reset_fails_running_and_later_calls(over: Sockets, tmp_path: Path) -> None:
     async def play(stream: trio.SocketStream) -> None:
         await welcome(stream)
         await read_line(stream)
@@ -118,7 +118,7 @@ def test_plain_client_of_a_tls_server_gets_a_clear_error() -> None:
     SOCKETS["tcp"].run(main)
 
 
-def test_a_path_with_no_socket_or_none_that_anybody_listens_on(tmp_path: Path) -> None:
+def test_path_without_a_listening_socket_raises_connect_failed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(tmp_path / "stale"))

@@ -125,7 +125,7 @@ class Fault:
 
 
 @pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
-def test_an_exception_in_a_step_ends_one_connection_at_most(
+def test_exception_in_any_step_ends_at_most_one_connection(
     kind: str, step: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault = Fault(step)
@@ -339,9 +339,7 @@ class FailingListener(MemoryListener):
 
 
 @pytest.mark.parametrize("error", [Oops("accepting"), OSError(errno.EMFILE, "Too many open files")])
-def test_a_listener_that_fails_is_asked_again_and_does_not_fill_the_log(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_listener_is_retried_and_logged_seldom(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     made: list[int] = []
 
     async def serve(stream: trio.abc.Stream, peer: object) -> None:
@@ -383,7 +381,7 @@ def test_all_listeners_are_closed_though_one_fails(caplog: pytest.LogCaptureFixt
     assert caplog.messages == ["a listener could not be closed"]
 
 
-def test_a_failing_search_for_room_costs_no_client_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_make_room_delays_no_waiting_client(caplog: pytest.LogCaptureFixture) -> None:
     class Site:
         """Serves a connection until its client leaves."""
 
@@ -414,7 +412,7 @@ def test_a_failing_search_for_room_costs_no_client_its_turn(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(("files", "asked", "given"), [(32, 24, 24), (16, 24, 12), (1, 24, 1), (None, 24, 24)])
-def test_connections_leave_a_part_of_the_files_to_everything_else(
+def test_connections_leave_a_share_of_open_files_unused(
     files: int | None,
     asked: int,
     given: int,
@@ -453,7 +451,7 @@ def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.L
         assert caplog.messages
 
 
-def test_the_number_of_connections_is_a_number() -> None:
+def test_max_connections_of_another_type_raises() -> None:
     with pytest.raises(TypeError, match="max_connections= takes int, not 'many'"):
         new_acceptor(max_connections="many")
 
@@ -461,7 +459,7 @@ def test_the_number_of_connections_is_a_number() -> None:
 # Shared tasks
 
 
-def test_a_response_that_cannot_be_written_costs_no_other_session_anything() -> None:
+def test_unwritable_response_affects_no_other_session() -> None:
     """What wakes a connection is the handler of any session, or another connection."""
     server = Server("here", "1.0")
     go_on = trio.Event()
@@ -495,7 +493,7 @@ def test_a_response_that_cannot_be_written_costs_no_other_session_anything() -> 
     in_virtual_time(main)
 
 
-def test_a_deadline_of_http2_that_cannot_be_acted_on_ends_that_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_http2_deadline_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         listener, fault = MemoryListener(), Fault("mcpio.trio._http.http2.streams:Http2Streams.handle_timeout")
         async with trio.open_nursery() as nursery:
@@ -512,7 +510,7 @@ def test_a_deadline_of_http2_that_cannot_be_acted_on_ends_that_connection(caplog
     assert caplog.messages == ["a deadline of a connection could not be acted on"]
 
 
-def test_a_connection_that_cannot_be_closed_in_order_costs_no_other_its_answer(
+def test_failing_close_of_one_connection_affects_no_other_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("here", "1.0")
@@ -537,7 +535,7 @@ def test_a_connection_that_cannot_be_closed_in_order_costs_no_other_its_answer(
     assert caplog.messages == ["a connection could not be closed gracefully"]
 
 
-def test_a_function_that_fails_at_the_next_turn_of_the_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_call_soon_function_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise Oops
 

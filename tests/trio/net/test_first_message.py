@@ -40,7 +40,7 @@ META = {
 
 
 @pytest.mark.parametrize("said", [b"", b'{"jsonrpc":', b"\n", b"\n" * 100])
-def test_a_client_without_a_first_message_is_cut_off(said: bytes) -> None:
+def test_client_without_a_first_message_is_disconnected(said: bytes) -> None:
     async def main() -> None:
         async with listening() as listener:
             client = listener.connect()
@@ -62,7 +62,7 @@ def test_a_client_without_a_first_message_is_cut_off(said: bytes) -> None:
     ],
     ids=["initialize", "ping", "stateless", "stateless and unanswered"],
 )
-def test_a_client_with_a_first_message_keeps_its_place(said: bytes) -> None:
+def test_client_with_a_first_message_stays_connected(said: bytes) -> None:
     async def main() -> None:
         async with listening() as listener:
             client = listener.connect()

@@ -151,7 +151,7 @@ def test_beyond_the_limit_of_an_address_clients_are_refused(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_connection_by_which_nothing_comes_is_closed_but_not_while_something_runs(kind: str, tmp_path: Path) -> None:
+def test_idle_connection_is_closed_unless_a_request_runs(kind: str, tmp_path: Path) -> None:
     server = make_server()
 
     async def main() -> None:
@@ -337,7 +337,7 @@ def test_invalid_options_raise_and_close_the_listeners(wrong: dict[str, Any], er
     run(main)
 
 
-def test_options_that_there_are_not_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     async def main() -> None:
         wrong: Any = {"colour": 1}
         for serve in (partial(serve_tcp, make_server()), partial(serve_unix, make_server(), "/nowhere")):

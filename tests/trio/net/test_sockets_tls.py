@@ -101,7 +101,7 @@ def test_certificate_without_names_or_fingerprint_is_rejected() -> None:
     assert SocketPeer().identity is None
 
 
-def test_the_certificate_is_for_the_function_to_see() -> None:
+def test_principal_function_sees_the_certificate() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
     peers: list[SocketPeer] = []
 

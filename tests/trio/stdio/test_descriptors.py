@@ -126,7 +126,7 @@ def test_output_waits_without_touching_the_shared_flags(pair: Callable[[], tuple
     trio.run(main)
 
 
-def test_the_end_of_a_pipe_shows_both_ways() -> None:
+def test_end_of_a_pipe_is_seen_by_both_sides() -> None:
     async def main() -> None:
         reading, writing = os.pipe()
         source, sink = open_input(reading), open_output(writing)
@@ -142,7 +142,7 @@ def test_the_end_of_a_pipe_shows_both_ways() -> None:
     trio.run(main)
 
 
-def test_the_end_of_a_socket_shows_although_the_descriptor_stays_open() -> None:
+def test_end_of_a_socket_is_seen_though_the_descriptor_stays_open() -> None:
     async def main() -> None:
         ours, theirs = socket_pair()
         with fds(ours, theirs):
@@ -156,7 +156,7 @@ def test_the_end_of_a_socket_shows_although_the_descriptor_stays_open() -> None:
     trio.run(main)
 
 
-def test_a_terminal_that_is_hung_up_is_at_its_end() -> None:
+def test_hung_up_terminal_is_the_end_of_input() -> None:
     async def main() -> None:
         terminal, control = terminal_pair()
         with fds(terminal):
@@ -225,7 +225,7 @@ def test_a_file_opened_for_appending_is_appended_to(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_the_null_device_is_at_its_end_and_takes_everything() -> None:
+def test_null_device_reads_as_empty_and_accepts_all_output() -> None:
     async def main() -> None:
         null = os.open(os.devnull, os.O_RDWR)
         with fds(null):
@@ -287,7 +287,7 @@ def test_terminal_without_proc_is_opened_by_name(monkeypatch: pytest.MonkeyPatch
     trio.run(main)
 
 
-def test_other_kinds_are_served_by_a_thread() -> None:
+def test_other_kinds_of_files_are_read_in_a_thread() -> None:
     async def main() -> None:
         zero = os.open("/dev/zero", os.O_RDONLY)
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -46,7 +46,7 @@ async def until_ready(child: ChildProcess) -> None:
 
 
 @pytest.mark.req("STDIO-01")
-def test_a_conversation() -> None:
+def test_child_process_echoes_until_end_of_input() -> None:
     async def main() -> None:
         async with open_process_stream(ECHO) as child:
             await child.stream.send_all(b"hello")
@@ -64,7 +64,7 @@ def test_a_conversation() -> None:
     ("argv", "returncode"), [(ECHO, 0), (IGNORES_EOF, -signal.SIGTERM), (IGNORES_SIGTERM, -signal.SIGKILL)]
 )
 @pytest.mark.parametrize("tied", [False, True])
-def test_every_child_is_brought_to_its_end(argv: list[str], returncode: int, tied: bool) -> None:
+def test_every_child_is_ended(argv: list[str], returncode: int, tied: bool) -> None:
     async def main() -> None:
         close_grace = 5.0 if argv is ECHO else SHORT
         terminate_grace = 5.0 if argv is IGNORES_EOF else SHORT
@@ -117,7 +117,7 @@ if sys.argv[2] == "waits":
 @pytest.mark.req("STDIO-08", "STDIO-13")
 @pytest.mark.parametrize("leader", ["waits", "exits at once"])
 @pytest.mark.parametrize("helper", ["polite", "stubborn"])
-def test_nothing_is_left_of_its_group(helper: str, leader: str) -> None:
+def test_helpers_in_the_process_group_are_ended(helper: str, leader: str) -> None:
     async def main() -> None:
         argv = python(WITH_HELPERS, helper, leader)
         grace = 5.0 if helper == "polite" else SHORT
@@ -140,7 +140,7 @@ def is_running(pid: int) -> bool:
     return state != b"Z"
 
 
-def test_closing_is_synchronous_idempotent_and_open_to_every_task() -> None:
+def test_child_may_be_closed_repeatedly_by_any_task() -> None:
     async def main() -> None:
         async with open_process_stream(ECHO) as child:
             async with trio.open_nursery() as nursery:
@@ -168,7 +168,7 @@ def test_last_output_of_an_exited_child_is_readable() -> None:
     trio.run(main)
 
 
-def test_an_abandoned_wait_leaves_the_end_going_on() -> None:
+def test_shutdown_continues_after_a_cancelled_aclose() -> None:
     async def main() -> None:
         async with open_process_stream(IGNORES_EOF, close_grace=SHORT) as child:
             await until_ready(child)
@@ -204,7 +204,7 @@ def test_a_cancelled_nursery_ends_its_children() -> None:
     trio.run(main)
 
 
-def test_a_closed_nursery_starts_nothing() -> None:
+def test_closed_nursery_raises() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             pass
@@ -261,7 +261,7 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert set(default_environment()) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 
 
-def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+def test_unstartable_program_raises_connect_failed(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("echo")
     script = tmp_path / "script"
@@ -295,7 +295,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_mistakes_of_the_caller() -> None:
+def test_invalid_arguments_raise() -> None:
     async def start(argv: object, **options: object) -> None:
         async with open_process_stream(argv, **options):  # type: ignore[arg-type]  # wrong on purpose
             pass
@@ -322,7 +322,7 @@ FLOOD = python(
 
 @pytest.mark.req("STDIO-07")
 @pytest.mark.parametrize("stderr", ["capture", "discard", "function"])
-def test_a_megabyte_of_standard_error_holds_nothing_up(stderr: str) -> None:
+def test_megabyte_of_standard_error_does_not_block_the_child(stderr: str) -> None:
     lines: list[str] = []
 
     async def main() -> None:
@@ -342,7 +342,7 @@ def test_a_megabyte_of_standard_error_holds_nothing_up(stderr: str) -> None:
         assert lines == [*(f"line {number} of a flood of one megabyte, ü" for number in range(20_000)), "no end"]
 
 
-def test_standard_error_is_inherited_unless_something_else_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_standard_error_is_inherited_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         async with open_process_stream(python("import sys; sys.stderr.write('seen')")) as child:
             await child.wait()
@@ -352,7 +352,7 @@ def test_standard_error_is_inherited_unless_something_else_is_asked_for(capfd: p
     assert capfd.readouterr().err == "seen"
 
 
-def test_a_function_for_standard_error_that_fails_is_called_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_stderr_function_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
     lines: list[str] = []
 
     def fail(line: str) -> None:
@@ -389,7 +389,7 @@ def test_error_contains_exit_status_and_last_stderr() -> None:
     trio.run(main)
 
 
-def test_a_stranger_that_holds_standard_error_holds_nothing_up() -> None:
+def test_process_that_keeps_standard_error_open_does_not_delay_the_end() -> None:
     stray = python(
         "import subprocess, sys\n"
         "stray = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
@@ -406,7 +406,7 @@ def test_a_stranger_that_holds_standard_error_holds_nothing_up() -> None:
 
 
 @pytest.mark.parametrize("is_waiting", [True, False])
-def test_a_stranger_that_holds_standard_output_does_not_keep_it_from_ending(is_waiting: bool) -> None:
+def test_process_that_keeps_standard_output_open_does_not_delay_the_end(is_waiting: bool) -> None:
     stray = python(
         "import subprocess, sys\n"
         "stray = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
@@ -432,7 +432,7 @@ def test_a_stranger_that_holds_standard_output_does_not_keep_it_from_ending(is_w
     trio.run(main)
 
 
-def test_a_stream_that_is_closed_while_only_the_standard_error_is_read_is_closed() -> None:
+def test_stream_can_be_closed_while_standard_error_is_still_open() -> None:
     held = python(
         "import os, time\n"
         "if os.fork() == 0:\n"

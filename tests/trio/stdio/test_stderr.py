@@ -56,18 +56,18 @@ def test_the_tail_begins_with_a_whole_line_and_stays_small() -> None:
     assert TAIL_SIZE - 20 < len(tail) <= TAIL_SIZE
 
 
-def test_a_break_is_an_end() -> None:
+def test_broken_stream_ends_reading() -> None:
     assert read(b"before", trio.BrokenResourceError("gone")) == (["before"], "before")
 
 
-def test_nothing_to_read_is_at_its_end() -> None:
+def test_reader_without_a_stream_has_ended() -> None:
     reader = StderrReader(None, None)
     assert reader.ended.is_set()
     trio.run(reader.run)
     assert reader.tail == ""
 
 
-def test_a_function_that_failed_is_called_no_more() -> None:
+def test_failing_function_is_not_called_again() -> None:
     calls: list[str] = []
 
     def fail(line: str) -> None:

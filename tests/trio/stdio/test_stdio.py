@@ -138,7 +138,7 @@ def test_flags_of_shared_files_survive_any_exit(make: Callable[[], Ends], end: s
         ends.close()
 
 
-def test_a_file_and_the_null_device_serve_too(tmp_path: Path) -> None:
+def test_files_and_the_null_device_work_as_standard_streams(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"x" * 200_000)
     with open(tmp_path / "in", "rb") as source, open(tmp_path / "out", "wb") as sink:
         child = start(ECHO, stdin=source.fileno(), stdout=sink.fileno())
@@ -187,7 +187,7 @@ def test_other_output_goes_to_standard_error() -> None:
 
 
 @pytest.mark.req("STDIO-04", "STDIO-09")
-def test_an_output_that_was_ended_does_not_come_back() -> None:
+def test_pipe_ended_by_send_eof_is_not_restored() -> None:
     command = [sys.executable, "-c", NOISE, "with its own end"]
     done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, timeout=20)
     assert (done.returncode, done.stdout) == (0, b"<protocol>")
@@ -230,7 +230,7 @@ def test_the_peer_sees_the_end_of_the_output_while_the_process_lives() -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_process_that_was_started_without_them_still_runs(closed: str) -> None:
+def test_process_started_without_standard_streams_still_runs(closed: str) -> None:
     command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, ECHO]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
     assert done.returncode == 0
@@ -238,7 +238,7 @@ def test_a_process_that_was_started_without_them_still_runs(closed: str) -> None
     assert done.stdout == (b"" if ">&-" in closed.replace("2>&-", "") else b"ready\n")
 
 
-def test_one_block_at_a_time(capfd: pytest.CaptureFixture[str]) -> None:
+def test_second_concurrent_block_raises(capfd: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         async with stdio_stream() as stream:
             with pytest.raises(RuntimeError, match="in use by another block"), claim_stdio():
@@ -271,7 +271,7 @@ def test_a_program_without_a_console_has_no_sys_stdout(monkeypatch: pytest.Monke
     assert sys.stdout is None
 
 
-def test_a_claim_that_fails_inside_is_undone() -> None:
+def test_standard_streams_are_restored_after_an_exception() -> None:
     before = os.fstat(1)
     seen: list[int] = []
 

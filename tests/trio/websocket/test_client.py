@@ -96,7 +96,7 @@ async def far_server(play: Callable[[FarServer], Awaitable[None]]) -> AsyncItera
 @pytest.mark.req("XPORT-04")
 @SERVING
 @pytest.mark.parametrize("compression", [True, False])
-def test_many_clients(serve: Any, compression: bool) -> None:
+def test_many_concurrent_clients_get_their_own_answers(serve: Any, compression: bool) -> None:
     async def main() -> None:
         found: list[int] = []
 
@@ -112,7 +112,7 @@ def test_many_clients(serve: Any, compression: bool) -> None:
 
 
 @SERVING
-def test_a_client_tied_to_no_block(serve: Any) -> None:
+def test_connected_client_works_outside_a_block(serve: Any) -> None:
     async def main() -> None:
         async with serving(serve) as url, trio.open_nursery() as nursery:
             client = await connect_websocket(url, nursery=nursery, era="handshake")
@@ -127,7 +127,7 @@ def test_a_client_tied_to_no_block(serve: Any) -> None:
 
 @SERVING
 @pytest.mark.parametrize("scheme", ["wss", "wss+unix"])
-def test_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
+def test_client_connects_over_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
     async def main() -> None:
         where: dict[str, Any] = {"unix": tmp_path / "s"} if scheme.endswith("unix") else {}
         async with serving(serve, ssl_context=serving_as("localhost"), **where) as url:
@@ -143,7 +143,7 @@ def test_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
     run(main)
 
 
-def test_the_request_and_the_dialect_of_erlmcp() -> None:
+def test_headers_and_the_erlmcp_subprotocol_are_sent() -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.open(sec_websocket_protocol="mcp.v1")
@@ -184,7 +184,7 @@ def test_invalid_arguments_raise(url: str, options: Any) -> None:
     run(main)
 
 
-def test_an_option_that_there_is_not() -> None:
+def test_unknown_option_raises() -> None:
     async def main() -> None:
         with pytest.raises(TypeError, match="unknown option 'websockets'"):
             async with open_websocket("ws://localhost/", websockets=1):  # type: ignore[call-arg]  # which is the point
@@ -217,7 +217,7 @@ async def why(url: str, **options: Any) -> BaseException | None:
         (b"", RemoteProtocolError, {}),
     ],
 )
-def test_a_server_that_refuses(answer: bytes, kind: type[McpError], facts: dict[str, Any]) -> None:
+def test_refused_opening_has_a_typed_cause(answer: bytes, kind: type[McpError], facts: dict[str, Any]) -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.head()
@@ -232,7 +232,7 @@ def test_a_server_that_refuses(answer: bytes, kind: type[McpError], facts: dict[
 
 
 @pytest.mark.parametrize("drips", [False, True])
-def test_the_status_of_a_refusal_whose_text_does_not_come(drips: bool) -> None:
+def test_refusal_with_an_incomplete_body_has_its_status(drips: bool) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
 
@@ -270,7 +270,7 @@ def test_unused_port_raises_connect_failed() -> None:
     run(main)
 
 
-def test_a_server_that_does_not_answer_in_time() -> None:
+def test_unanswered_opening_times_out() -> None:
     async def main() -> None:
         async def play(_: FarServer) -> None:
             await trio.sleep_forever()
@@ -285,7 +285,7 @@ def test_a_server_that_does_not_answer_in_time() -> None:
 
 
 @pytest.mark.parametrize("last", [close(1008, "no"), None])
-def test_a_server_that_closes_before_the_handshake_of_mcp(last: Frame | None) -> None:
+def test_close_before_the_mcp_handshake_raises_connect_failed(last: Frame | None) -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             _, asked = await far.head()
@@ -321,7 +321,7 @@ async def lost(url: str, **options: Any) -> BaseException | None:
 
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize("code", [1000, 1001, None, 1002, 1003, 1007, 1008, 1009, 1011, 4000])
-def test_a_server_that_closes(code: int | None) -> None:
+def test_close_code_of_the_server_is_the_cause(code: int | None) -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.open()
@@ -344,7 +344,7 @@ def test_a_server_that_closes(code: int | None) -> None:
 @pytest.mark.parametrize(
     ("frame", "code"), [(Frame(2, b"x"), 1003), (text(b"\xff"), 1007), (Frame(3), 1002), (text("x", rsv=4), 1002)]
 )
-def test_a_server_that_breaks_the_rules(frame: Frame, code: int) -> None:
+def test_protocol_violation_of_the_server_is_the_cause(frame: Frame, code: int) -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.open()
@@ -358,7 +358,7 @@ def test_a_server_that_breaks_the_rules(frame: Frame, code: int) -> None:
     run(main)
 
 
-def test_a_server_that_goes_without_a_word() -> None:
+def test_connection_end_without_a_close_frame_is_1006() -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.open()
@@ -373,7 +373,7 @@ def test_a_server_that_goes_without_a_word() -> None:
 
 
 @pytest.mark.req("XPORT-04")
-def test_a_server_that_gives_no_sign_of_life() -> None:
+def test_missing_pong_ends_the_connection() -> None:
     async def main() -> None:
         async def play(far: FarServer) -> None:
             await far.open()
@@ -388,7 +388,7 @@ def test_a_server_that_gives_no_sign_of_life() -> None:
     run(main)
 
 
-def test_a_client_closes_in_order_and_waits_a_moment_for_the_server() -> None:
+def test_closing_client_waits_briefly_for_the_close_frame() -> None:
     async def main() -> None:
         said: list[int | None] = []
 
@@ -405,7 +405,7 @@ def test_a_client_closes_in_order_and_waits_a_moment_for_the_server() -> None:
     run(main)
 
 
-def test_a_cancelled_client_goes_away() -> None:
+def test_cancelled_client_sends_a_close_frame() -> None:
     async def main() -> None:
         said: list[Any] = []
 
@@ -431,7 +431,7 @@ def test_a_cancelled_client_goes_away() -> None:
 
 @SERVING
 @pytest.mark.parametrize("compression", [True, False])
-def test_connecting_again(serve: Any, compression: bool) -> None:
+def test_lost_connection_is_reopened(serve: Any, compression: bool) -> None:
     async def main() -> None:
         server = make_server()
         options = WebSocketOptions(compression=compression)
@@ -447,7 +447,7 @@ def test_connecting_again(serve: Any, compression: bool) -> None:
     run(main)
 
 
-def test_a_call_on_a_connection_that_is_lost_and_the_end_of_trying() -> None:
+def test_refused_reconnection_ends_the_client() -> None:
     async def main() -> None:
         refusing = False
 

@@ -40,7 +40,7 @@ def _forget() -> None:
 
 @pytest.mark.req("XPORT-04", "PING-03")
 @each_kind
-def test_pings_that_are_answered_and_one_that_is_not(kind: str) -> None:
+def test_missing_pong_closes_the_connection_with_1011(kind: str) -> None:
     async def main() -> None:
         options = WebSocketOptions(ping_interval=30, pong_timeout=20)
         async with websocket_site(make_server(), kind, options, tap=Ends) as site:
@@ -70,7 +70,7 @@ def test_silent_client_is_disconnected() -> None:
     in_virtual_time(main)
 
 
-def test_a_client_that_asks_for_no_websocket_in_time() -> None:
+def test_incomplete_opening_request_gets_408() -> None:
     async def main() -> None:
         async with websocket_site(make_server()) as site:
             far, began = site.dial(), trio.current_time()
@@ -113,7 +113,7 @@ async def ending(kind: str, grace: float) -> AsyncIterator[tuple[Any, FarClient]
 
 
 @each_kind
-def test_a_client_that_does_not_close_too_does_not_put_off_the_end_of_a_server(kind: str) -> None:
+def test_missing_close_frame_of_a_client_does_not_delay_the_server(kind: str) -> None:
     left: list[float] = []
 
     @asynccontextmanager
@@ -138,7 +138,7 @@ def test_a_client_that_does_not_close_too_does_not_put_off_the_end_of_a_server(k
 @pytest.mark.req("XPORT-04")
 @each_kind
 @pytest.mark.parametrize("grace", [5.0, 1.0])
-def test_a_server_ends_in_order(kind: str, grace: float) -> None:
+def test_cancelled_server_answers_within_its_grace_and_closes_with_1001(kind: str, grace: float) -> None:
     async def main() -> None:
         async with ending(kind, grace) as (site, far):
             site.scope.cancel()
@@ -209,7 +209,7 @@ def test_a_request_and_the_close_frame_come_at_once(kind: str) -> None:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_a_client_that_closed_has_a_moment_to_read_the_frame_that_is_under_way(is_read: bool) -> None:
+def test_closing_client_may_finish_reading_a_frame(is_read: bool) -> None:
     async def main() -> None:
         server = make_server()
         async with websocket_site(server, tap=Ends) as site:
@@ -231,7 +231,7 @@ def test_a_client_that_closed_has_a_moment_to_read_the_frame_that_is_under_way(i
 
 @each_kind
 @pytest.mark.parametrize("politely", [True, False])
-def test_a_client_goes_without_a_close_frame(kind: str, politely: bool) -> None:
+def test_connection_end_without_a_close_frame_is_lost(kind: str, politely: bool) -> None:
     async def main() -> None:
         async with ending(kind, 5.0) as (_, far):
             if politely:

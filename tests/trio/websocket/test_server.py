@@ -63,7 +63,7 @@ def test_frames_sent_with_the_opening_request_are_received(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_one_port_serves_both(kind: str) -> None:
+def test_one_port_serves_http_and_websocket(kind: str) -> None:
     async def main() -> None:
         server = make_server()
         async with websocket_site(server, kind) as site:
@@ -158,7 +158,7 @@ def _user(head: RequestHead, peer: SocketPeer) -> Any:
 
 @pytest.mark.req("XPORT-05")
 @each_kind
-def test_whose_a_session_is(kind: str) -> None:
+def test_principal_function_decides_the_principal_of_a_session(kind: str) -> None:
     async def main() -> None:
         async with websocket_site(make_server(), kind, principal=_user) as site:
             assert await called(await site.open(x_user="ada"), "who") == "'ada'"
@@ -171,7 +171,7 @@ def test_whose_a_session_is(kind: str) -> None:
 
 @pytest.mark.req("XPORT-04")
 @each_kind
-def test_the_dialect_of_erlmcp(kind: str) -> None:
+def test_erlmcp_subprotocol_selects_its_dialect(kind: str) -> None:
     async def main() -> None:
         server = make_server(options=Options(profiles={Profile.ERLMCP}))
         async with websocket_site(server, kind) as site:
@@ -192,7 +192,7 @@ def test_mcp_v1_is_offered_only_with_the_erlmcp_profile() -> None:
     in_virtual_time(main)
 
 
-def test_many_clients_are_let_in_up_to_the_limit() -> None:
+def test_clients_beyond_the_limit_wait() -> None:
     async def main() -> None:
         server = make_server()
         async with websocket_site(server, max_connections=20) as site:
@@ -212,7 +212,7 @@ def test_many_clients_are_let_in_up_to_the_limit() -> None:
 
 
 @each_kind
-def test_a_session_that_cannot_begin_costs_itself(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_session_start_ends_only_its_connection(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Tap):
         def opened(self, connection: Any, now: float) -> None:
             raise ValueError("no")
@@ -272,7 +272,7 @@ def test_floods_of_control_frames_and_fragments_are_bounded() -> None:
 
 
 @pytest.mark.req("XPORT-04")
-def test_a_client_that_reads_nothing_costs_itself() -> None:
+def test_client_that_reads_nothing_affects_no_other() -> None:
     async def main() -> None:
         limits = Limits(high_water=1000, queued_bytes=250_000)
         async with websocket_site(make_server(options=Options(limits=limits)), tap=Ends) as site:
@@ -309,7 +309,7 @@ def test_output_for_a_client_that_does_not_read_is_bounded() -> None:
 # The rest
 
 
-def test_a_parser_that_there_is_not() -> None:
+def test_unknown_parser_raises() -> None:
     with pytest.raises(ValueError, match="parser"):
         trio.run(lambda: serve_websocket(make_server(), parser="no"))  # type: ignore[arg-type]  # which is the point
 
