@@ -17,6 +17,7 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ErrorCode, RequestError
+from mcpio.events import CloseReason
 from mcpio.http.model import Body, End, RequestHead
 from mcpio.http.options import Answers, Cors, HttpOptions
 from mcpio.revisions import REV_2026_07_28, REVISIONS
@@ -465,6 +466,44 @@ def test_listening_needs_a_client_that_takes_streams() -> None:
     site = Site(HttpOptions(strict_accept=False), engine=TWO_ERAS)
     post = Post("subscriptions/listen", notifications={})
     assert post_to(site, post, accept="application/json").status == 406
+
+
+def end_overloaded(site: Site) -> None:
+    site.machine.end(site.session(), CloseReason.OVERLOADED)
+
+
+def end_slow(site: Site) -> None:
+    site.machine.end(site.session(), CloseReason.SLOW_CONSUMER)
+
+
+def end_failed(site: Site) -> None:
+    site.machine.end(site.session())
+
+
+def end_closing(site: Site) -> None:
+    site.machine.close(0.0, 0.0)
+    site.machine.handle_timeout(0.0)
+
+
+@pytest.mark.req("SHTTP-09")
+@pytest.mark.parametrize(
+    ("end", "status", "message"),
+    [
+        (end_overloaded, 503, "Service unavailable: too much is held for clients"),
+        (end_slow, 503, "Service unavailable: too much is held for clients"),
+        (end_failed, 500, "Internal error: the request was cut off"),
+        (end_closing, 503, "Service unavailable: the server is closing"),
+    ],
+)
+def test_request_that_is_cut_off_is_not_answered_as_by_an_older_server(
+    end: Callable[[Site], None], status: int, message: str
+) -> None:
+    site = Site(engine=TWO_ERAS)
+    response = post_to(site, Post(name="x"))
+    end(site)
+    site.settle()
+    assert (response.status, response.json["error"]["message"]) == (status, message)
+    assert site.machine.sessions == ()
 
 
 def test_requests_are_limited_in_number() -> None:

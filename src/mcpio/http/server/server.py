@@ -106,6 +106,7 @@ NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never 
 SESSION_REQUIRED: Final = Rejection(400, "Invalid request: Mcp-Session-Id is required: initialize first")
 OVERLOADED: Final = Rejection(503, "Service unavailable: too much is held for clients", ErrorCode.INTERNAL_ERROR, LATER)
 CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
+CUT_OFF: Final = Rejection(500, "Internal error: the request was cut off", ErrorCode.INTERNAL_ERROR)
 NO_EVENTS: Final = Rejection(406, "Not acceptable: a subscription is a stream: Accept must list text/event-stream")
 STORE_FAILED: Final = Rejection(503, "Service unavailable: sessions cannot be stored", ErrorCode.INTERNAL_ERROR, SOON)
 TOO_MANY_REQUESTS: Final = Rejection(503, "Service unavailable: too many requests", ErrorCode.INTERNAL_ERROR, LATER)
@@ -119,6 +120,7 @@ _CLOSING, _CLOSED = _ENDING = Phase.CLOSING, Phase.CLOSED
 _ENGINE, _IDLE, _EXPIRY = TimerKind.ENGINE, TimerKind.IDLE, TimerKind.EXPIRY
 _UNDECIDED, _ENDED = Response.UNDECIDED, Response.ENDED
 _WAITING = Lookup.WAITING
+_GIVEN_UP = (CloseReason.SLOW_CONSUMER, CloseReason.OVERLOADED)
 
 
 class Durability(Protocol):
@@ -1126,8 +1128,13 @@ class HttpServer:
         self._flush(session)
 
     def closed_response(self, session: HttpSession) -> Rejection:
-        """Return the answer to a request for a session that has ended."""
-        return (None if self._durable is None else self._durable.closed_response(session)) or NO_SESSION
+        """Return the answer to a request for a session that has ended, or to one that had none and was cut off."""
+        if session.id is not None:
+            return (None if self._durable is None else self._durable.closed_response(session)) or NO_SESSION
+        # Not 404, which would send clients back to initialize: they may take the server for an older one (ERA-06).
+        if session.connection.end is not None and session.connection.end.reason in _GIVEN_UP:
+            return OVERLOADED
+        return CLOSING if self.is_closing else CUT_OFF
 
     def _forget(self, session: HttpSession) -> None:
         """Forget a session whose connection has ended."""
@@ -1144,7 +1151,7 @@ class HttpServer:
         self._deferring.pop(session, None)
         end = session.connection.end
         # A client that does not read is not waited for.
-        delivers = end is None or end.reason not in (CloseReason.SLOW_CONSUMER, CloseReason.OVERLOADED)
+        delivers = end is None or end.reason not in _GIVEN_UP
         for exchange in self.streams.end(session, delivers=delivers):
             exchange.reject(self.closed_response(session))
         for exchange in session.exchanges:
