@@ -187,7 +187,7 @@ _NO_DRIVER: Final[Any] = object()
 _HOW_TO_GET_ONE: Final = (
     "a Client is made by a driver: to talk to a Server object use `async with memory_client(server) as client`, to a "
     "program open_stdio([...]), to a URL open_http(url) or open_websocket(url), to a socket open_tcp(host, port) or "
-    "open_unix(path), all of mcpio.trio; on asyncio use mcpio.asyncio.open_streams(reader, writer)"
+    "open_unix(path), all of mcpio.trio and of mcpio.asyncio"
 )
 
 
