@@ -95,7 +95,7 @@ def test_fresh_takes_a_bool() -> None:
 
 def test_call_of_the_other_era_raises_with_the_alternative() -> None:
     link = Link(server_that_asks(), era="auto")
-    with pytest.raises(LocalProtocolError, match=r"await client\.discover\(\)"):
+    with pytest.raises(LocalProtocolError, match=r"await client\.discover\(fresh=True\)"):
         link.do(link.client.ping())
     assert link.do(link.client.discover()).supported_versions[0] == NEW
     link.client.notify_roots_changed()  # there is nothing to tell
@@ -104,10 +104,13 @@ def test_call_of_the_other_era_raises_with_the_alternative() -> None:
         link.do(link.client.discover())
 
 
+DISCOVERED = {"supportedVersions": [NEW], "capabilities": OFFERED, "ttlMs": 0, "cacheScope": "private"}
+
+
 class Played:
     """A client of a stateless server that the test plays."""
 
-    def __init__(self, *, over_http: bool = False, **options: Any) -> None:
+    def __init__(self, *, over_http: bool = False, said: Any = None, **options: Any) -> None:
         options.setdefault("options", Options(revisions=REVISIONS))
         self.runtime = ManualRuntime()
         self.connection = client_connection(**options)
@@ -116,7 +119,7 @@ class Played:
         self.client = Client(self.connection, self, **options)
         self._opening = Wait(self.runtime, self.client.initialize(), self.run)
         (probe,) = self.sent()
-        self.answer(probe, {"supportedVersions": [NEW], "capabilities": OFFERED, "ttlMs": 0, "cacheScope": "private"})
+        self.answer(probe, {**DISCOVERED, **(said or {})})
         assert self._opening.state == "returned"
 
     # As a driver
@@ -197,6 +200,41 @@ def test_fresh_list_is_not_requested_again_until_it_changed() -> None:
     assert isinstance(played.start(listening.__anext__()).result, ToolListChangedNotification)
     assert played.start(played.client.list_tools()).state == "waits"
     assert [each["method"] for each in played.sent()] == ["tools/list"]
+
+
+@pytest.mark.req("CACHE-01", "CACHE-03")
+def test_description_of_the_opening_stays_fresh_as_long_as_the_server_says() -> None:
+    played = Played(said={"ttlMs": 60_000, "instructions": "Be kind."})
+    assert played.start(played.client.discover()).result.instructions == "Be kind."
+    assert played.sent() == []
+    fresh = played.start(played.client.discover(fresh=True))
+    played.answer(played.sent()[0], {**DISCOVERED, "ttlMs": 60_000, "instructions": "Be quick."})
+    assert fresh.result.instructions == "Be quick."
+    assert played.start(played.client.discover()).result.instructions == "Be quick."
+    played.advance(60)
+    assert played.start(played.client.discover()).state == "waits"
+
+
+@pytest.mark.parametrize("said", [{"ttlMs": 0}, {"ttlMs": -1}])
+def test_description_that_is_stale_at_once_is_requested_again(said: dict[str, Any]) -> None:
+    played = Played(said=said)
+    assert played.start(played.client.discover()).state == "waits"
+    assert [each["method"] for each in played.sent()] == ["server/discover"]
+
+
+@pytest.mark.req("CACHE-05")
+@pytest.mark.parametrize(("scope", "state"), [("public", "returned"), ("private", "waits")])
+def test_description_of_the_opening_is_shared_if_it_is_public(scope: str, state: str) -> None:
+    shared = ResultCache()
+    Played(shared_cache=shared, said={"ttlMs": 60_000, "cacheScope": scope})
+    bob = Played(shared_cache=shared)
+    assert bob.start(bob.client.discover()).state == state
+
+
+def test_lost_session_takes_the_description_of_the_opening_with_it() -> None:
+    played = Played(said={"ttlMs": 60_000})
+    played.client.driving.lose_session()
+    assert played.start(played.client.discover()).state == "waits"
 
 
 @pytest.mark.req("CACHE-05")

@@ -155,6 +155,11 @@ class CachingLayer:
             self._keep(key, result, call.now())
         return result
 
+    def keep(self, request: Any, method: str, members: Mapping[str, Any], now: float) -> None:
+        """Keep a result, as it came, of a request that did not pass this layer: that of the opening."""
+        result = codec(REV_2026_07_28).decode(members, METHODS[method].result_type)
+        self._keep((method, params_of(request)), result, now)
+
     def hear(self, notification: Any, method: str) -> None:
         """Drop the results that a notification of the server invalidates (CACHE-06)."""
         if method == "notifications/resources/updated":

@@ -354,10 +354,8 @@ class Client(Session):
         self.driver.wake()
         outcome = await waiter.outcome.wait()
         if isinstance(outcome, Negotiated):
-            if self.era is Era.STATELESS and self._on_log is not None and self.connection.log_level is None:
-                # As in a session, whose server sends all messages until it is told a level.
-                self.connection.log_level = "debug"
-            self._begin_listening()
+            if self.era is Era.STATELESS:
+                self._begin_stateless(outcome)
             return
         failure = outcome.error
         error: Exception = ConnectFailed(
@@ -372,8 +370,9 @@ class Client(Session):
         return self.connection.era
 
     async def discover(self, **call: Unpack[CallOptions]) -> DiscoverResult:
-        """Return a stateless server's current description: its revisions, capabilities and instructions.
+        """Return a stateless server's description: its revisions, capabilities and instructions.
 
+        As long as the server allows, it is the one of the opening; ``fresh=True`` asks the server in any case.
         Raises LocalProtocolError for a server of the handshake era: it said so in the handshake (``client.server``).
         """
         result: DiscoverResult = await self._call(types.DiscoverRequest(), call)
@@ -637,9 +636,12 @@ class Client(Session):
             raise
 
     async def ping(self, **call: Unpack[CallOptions]) -> None:
-        """Send a ping and wait for the answer. Raises LocalProtocolError for a stateless server: use ``discover``."""
+        """Send a ping and wait for the answer.
+
+        Raises LocalProtocolError for a stateless server, which has none: use ``discover(fresh=True)``.
+        """
         if self.era is Era.STATELESS:
-            raise LocalProtocolError("stateless servers have no ping: await client.discover()")
+            raise LocalProtocolError("stateless servers have no ping: await client.discover(fresh=True)")
         await self._call(PingRequest(), call)
 
     async def set_log_level(self, level: LoggingLevel, **call: Unpack[CallOptions]) -> None:
@@ -830,9 +832,16 @@ class Client(Session):
         if callback is not None:
             self._call_back(f"the callback for {method}", callback, event.notification)
 
-    def _begin_listening(self) -> None:
-        """Listen for changes of a stateless server's lists, if the program wants notifications."""
-        if self.era is Era.STATELESS and self._on_notification is not None:
+    def _begin_stateless(self, outcome: Negotiated) -> None:
+        """Keep what a stateless server said of itself, and listen for changes if the program wants notifications."""
+        if self._on_log is not None and self.connection.log_level is None:
+            # As in a session, whose server sends all messages until it is told a level.
+            self.connection.log_level = "debug"
+        if outcome.raw["result"].get("ttlMs"):  # few servers say so
+            self._settle_layers()
+            cache: Any = self._cache
+            cache.keep(types.DiscoverRequest(), "server/discover", outcome.raw["result"], self.driver.now())
+        if self._on_notification is not None:
             self.driver.runtime.spawn(self._managed().start())
 
     def _managed(self) -> ManagedListening:
