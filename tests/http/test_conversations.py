@@ -21,18 +21,13 @@ from mcpio.testing import Script, read_script
 rules = pytest.mark.req
 """Under a name of its own: the map reads the ids of conversations from their files, and those of tests from markers."""
 
-SCRIPTS = [
-    read_script(path)
-    for path in sorted((Path(__file__).parents[1] / "conversations").glob("*.txt"))
-    if not path.name.startswith("stateless-")
-]
-"""Those of sessions. Without one each request has an exchange, header fields and a status of its own, and what cancels
-it is the end of its response: ``tests/http/server/test_stateless.py`` and its neighbours."""
+SCRIPTS = [read_script(path) for path in sorted((Path(__file__).parents[1] / "conversations").glob("*.txt"))]
 
 NO_SESSION = "a message other than initialize needs a session (SESS-04)"
 NO_END = "requests end, sessions end, but there is no end of the input as channels have it"
 STATUS = "what is no acceptable notification gets a status and an error (HTTP-10)"
 TOO_LARGE = "a message over the limit is refused with status 413, before any engine sees it (HTTP-14)"
+NO_CHANNEL = "without a session, what does not answer comes on the response to the request that it is about (SHTTP-05)"
 ONE_ARRAY = "the answers to one POST are one array (BATCH-06)"
 
 OTHERWISE = {
@@ -58,6 +53,14 @@ OTHERWISE = {
     ("lost", "client-server"): NO_END,
     ("lost", "server"): NO_END,
     ("ping-while-closing", "server"): NO_SESSION,
+    ("stateless-adopted", "client"): NO_CHANNEL,
+    ("stateless-cancel", "client"): "the end of the response cancels a request, and no message does (SHTTP-06)",
+    ("stateless-client-refusals", "client"): NO_CHANNEL,
+    ("stateless-listen", "client"): NO_CHANNEL,
+    ("stateless-listen-ended", "client"): NO_CHANNEL,
+    ("stateless-listen-lost", "client"): NO_CHANNEL,
+    ("stateless-opening-in-silence", "client"): "silence tells nothing of the era (ERA-07)",
+    ("stateless-opening-lost", "client"): "a lost connection tells nothing of the era (ERA-07)",
     ("too-long-and-passed-over-by-a-client", "client"): TOO_LARGE,
     ("too-long-for-a-client", "client"): TOO_LARGE,
     ("too-long-for-a-server", "server"): TOO_LARGE,
@@ -66,9 +69,18 @@ OTHERWISE = {
 """By script and engines: why it goes otherwise over HTTP."""
 
 
+def _engines(script: Script) -> list[frozenset[Role]]:
+    """Return the engines that a script is played with.
+
+    A stateless server has one for each request: ``tests/http/server/test_stateless.py`` shows what it does.
+    """
+    is_stateless = script.name.startswith("stateless-")
+    return [engines for engines in script.engines if not is_stateless or engines == {Role.CLIENT}]
+
+
 def _cases() -> Iterator[ParameterSet]:
     for script in SCRIPTS:
-        for engines in script.engines:
+        for engines in _engines(script):
             key = (script.name.removesuffix(".txt"), "-".join(sorted(role.value for role in engines)))
             for answers in ("auto", "sse"):
                 if key in OTHERWISE:
@@ -89,7 +101,7 @@ def test_skipped_conversations_exist() -> None:
     known = {
         (script.name.removesuffix(".txt"), "-".join(sorted(role.value for role in engines)))
         for script in SCRIPTS
-        for engines in script.engines
+        for engines in _engines(script)
     }
     assert known >= OTHERWISE.keys()
     assert len(known) > 3 * len(OTHERWISE)
