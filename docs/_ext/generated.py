@@ -129,7 +129,7 @@ _TABLES: Final[dict[str, tuple[list[str], Callable[[str], Iterator[list[str]]]]]
         lambda words: member_rows(),
     ),
     "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
-    "opening": (["What comes", "On a channel", "Over HTTP"], lambda words: opening_rows()),
+    "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "requirements": (["Rule", "What it says", "Here"], rule_rows),
     "states": (["In", "when this happens", "the next is"], lambda words: diagram_rows(*words.split())),
 }

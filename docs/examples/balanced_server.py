@@ -37,7 +37,7 @@ class Confirmation:
 
 
 async def main(port: int) -> None:
-    # The first key seals, all of them open.
+    # The first key signs, all of them verify.
     keys = [bytes.fromhex(key) for key in os.environ["STATE_KEYS"].split()]
     async with (
         RedisStore(REDIS_URL, lease=LEASE) as store,
