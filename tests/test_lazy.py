@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+import mcpio
 from mcpio._lazy import lazy_names
 
 
@@ -37,6 +42,20 @@ def test_dir_shows_names_before_they_are_looked_up(package: ModuleType) -> None:
 def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match=r"^module 'mcpio_example' has no attribute 'Cherry'$"):
         _ = package.Cherry
+
+
+def test_name_of_another_package_is_an_error_that_says_where_it_is() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'open_stdio': it is in mcpio.trio and mcpio.asyncio$"):
+        _ = mcpio.open_stdio  # type: ignore[attr-defined]  # what is shown
+
+
+def test_names_are_where_the_errors_of_the_package_say() -> None:
+    lookup: Any = vars(mcpio)["__getattr__"]
+    others = inspect.getclosurevars(lookup).nonlocals["others"]
+    assert len(others) > 20
+    for name, places in others.items():
+        for package in re.findall(r"mcpio\.(?!asgi)\w+", places):
+            assert name in importlib.import_module(package).__all__, (name, package)
 
 
 def test_importing_the_module_imports_nothing_else() -> None:

@@ -111,4 +111,14 @@ else:
             "types.tools": "CallToolRequest CallToolResult ListToolsRequest ListToolsResult Tool",
             "_version": "__version__",
         },
+        elsewhere={
+            "mcpio.trio and mcpio.asyncio": (
+                "memory_client open_http open_servers open_stdio open_tcp open_unix open_websocket proxy serve "
+                "serve_stdio serve_tcp serve_unix"
+            ),
+            "mcpio.trio, and mcpio.asgi serves it on asyncio": "serve_http serve_websocket",
+            "mcpio.app": "Accepted Cancelled Declined Depends InputRequired Middleware RateLimit Retry SizeLimit",
+            "mcpio.auth": "BearerToken ClientCredentials JwtVerifier OAuth ResourceServer",
+            "mcpio.types": "AudioContent EmbeddedResource ImageContent PromptMessage ResourceLink ToolAnnotations",
+        },
     )

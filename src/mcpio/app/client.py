@@ -328,6 +328,14 @@ class Client(Session):
             self._handlers.update(self._receiver.handlers)
             self._receiver.attach(driver, None, self)
 
+    if not TYPE_CHECKING:  # to type checkers, every misspelt attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which says what to use where other libraries have the name."""
+            from mcpio.app.foreign_names import OF_CLIENTS, no_attribute
+
+            raise no_attribute(self, name, OF_CLIENTS)
+
     @property
     def driving(self) -> ClientDriving:
         """The drivers' side of the client; programs have no use for it."""

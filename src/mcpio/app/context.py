@@ -198,6 +198,14 @@ class Context(RequestScope):
         # Whether a request was sent to the client on behalf of the handler.
         self._has_asked = False
 
+    if not TYPE_CHECKING:  # to type checkers, every misspelt attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which says what to use where other libraries have the name."""
+            from mcpio.app.foreign_names import OF_CONTEXTS, no_attribute
+
+            raise no_attribute(self, name, OF_CONTEXTS)
+
     @property
     def driving(self) -> _ContextDriving:
         """The side of the context for sessions and registries; handlers have no use for it."""

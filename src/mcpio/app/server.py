@@ -258,6 +258,14 @@ class Server:
         if tasks is not None:
             self._keep_tasks(tasks)
 
+    if not TYPE_CHECKING:  # to type checkers, every misspelt attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which says what to use where other libraries have the name."""
+            from mcpio.app.foreign_names import OF_SERVERS, no_attribute
+
+            raise no_attribute(self, name, OF_SERVERS)
+
     @property
     def states(self) -> RequestStates:
         """How the state of a stateless client's call is sealed between rounds."""
