@@ -16,7 +16,7 @@ OWNERS = {"mcp": Server, "server": Server, "ctx": Context, "client": Client}
 TABLES = {Server: OF_SERVERS, Context: OF_CONTEXTS, Client: OF_CLIENTS}
 
 
-def bare(kind: type[Any]) -> Any:
+def bare(kind: Any) -> Any:
     """Return an object of a class, without its attributes."""
     return kind.__new__(kind)
 

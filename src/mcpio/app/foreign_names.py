@@ -7,8 +7,9 @@ from typing import Final
 
 __all__ = ["OF_CLIENTS", "OF_CONTEXTS", "OF_SERVERS", "no_attribute"]
 
-_SERVE: Final = (
-    "await serve_stdio(server) or serve_http(server), of mcpio.trio or mcpio.asyncio, or `mcpio serve FILE.py`"
+_SERVE: Final = "await serve_stdio(server) of mcpio.trio or mcpio.asyncio, or the command `mcpio serve FILE.py`"
+_SERVE_HTTP: Final = (
+    "await serve_http(server) of mcpio.trio, mcpio.asgi.app(server), or `mcpio serve FILE.py --http 8000`"
 )
 _ASGI: Final = "mcpio.asgi.app(server)"
 
