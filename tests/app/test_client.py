@@ -175,7 +175,7 @@ async def all_of(items: AsyncIterator[Any]) -> list[Any]:
 
 @pytest.mark.req("PAGE-01", "PAGE-02", "PAGE-06", "PROM-09")
 @pytest.mark.parametrize("page_size", [None, 1, 3, 5])
-def test_lists_are_walked_page_by_page(page_size: int | None) -> None:
+def test_iterators_fetch_all_pages(page_size: int | None) -> None:
     link = Link(everything(page_size))
     client = link.client
     assert [tool.name for tool in link.do(all_of(client.tools()))] == ["echo", "tool0", "tool1", "tool2", "tool3"]
@@ -313,7 +313,7 @@ def test_notification_of_the_other_role_reaches_no_callback() -> None:
 # Tools by name, and what they return
 
 
-def test_a_tool_is_looked_up_in_a_list_that_is_kept() -> None:
+def test_tool_is_found_in_the_cached_list() -> None:
     server = everything()
     link = Link(server)
 
@@ -327,7 +327,7 @@ def test_a_tool_is_looked_up_in_a_list_that_is_kept() -> None:
     assert link.do(names()) == ["echo", "tool0", "more"]
 
 
-def test_results_are_checked_where_that_was_asked_for() -> None:
+def test_results_are_checked_with_check_results() -> None:
     server = everything()
     wrong = Tool("tool0", {"type": "object"}, output_schema={"type": "object", "required": ["n"]})
     server.handlers["tools/list"] = lambda ctx, request: ListToolsResult((wrong,))

@@ -44,7 +44,7 @@ def test_several_requests_go_out_in_one_array() -> None:
 
 
 @pytest.mark.req("TASK-01", "TASK-31")
-def test_a_client_that_keeps_tasks_declares_which() -> None:
+def test_client_with_task_options_declares_its_task_requests() -> None:
     link = Link(Server("s"), elicitation=lambda *_: ElicitResult("decline"), tasks=TaskOptions(), era="handshake")
     assert link.session.connection.peer is not None
     tasks: Any = link.session.connection.peer.capabilities.tasks
@@ -92,7 +92,7 @@ def test_read_only_request_is_retried_by_policy() -> None:
 
 @pytest.mark.req("ROOT-03")
 @pytest.mark.parametrize(("declared", "told"), [(None, True), (RootsCapability(), False)])
-def test_the_roots_can_be_changed(declared: RootsCapability | None, told: bool) -> None:
+def test_set_roots_replaces_and_notifies(declared: RootsCapability | None, told: bool) -> None:
     server = Server("s")
 
     @server.tool
@@ -109,7 +109,7 @@ def test_the_roots_can_be_changed(declared: RootsCapability | None, told: bool) 
 
 
 @pytest.mark.req("ELIC-16", "ELIC-17")
-def test_a_visit_that_an_error_asks_for_can_be_waited_for() -> None:
+def test_elicitation_named_by_an_error_can_be_awaited() -> None:
     server = Server("s")
 
     @server.tool
@@ -157,7 +157,7 @@ def test_reconnector_is_inside_of_all_middleware() -> None:
 
 
 @pytest.mark.req("TASK-06")
-def test_a_tool_that_is_refused_a_plain_call_is_called_as_a_task() -> None:
+def test_tool_that_refuses_a_plain_call_is_called_as_a_task() -> None:
     server = Server("s")
 
     @server.tool(task_support="required")

@@ -231,7 +231,7 @@ def test_roots_are_given_as_a_list_or_a_function(roots: Any) -> None:
 
 
 @pytest.mark.req("ROOT-03")
-def test_roots_may_change() -> None:
+def test_changed_roots_are_notified() -> None:
     roots = list(ROOTS)
     heard: list[Any] = []
     server = Server("s")

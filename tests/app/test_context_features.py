@@ -75,7 +75,7 @@ def test_a_stream_is_interrupted_where_the_driver_can() -> None:
     assert asked == [(None, 1.5)]
 
 
-def test_a_model_works_with_functions() -> None:
+def test_sample_with_tools_passes_functions_to_the_model() -> None:
     async def ask(ctx: Context) -> Any:
         return (await ctx.sample_with_tools(QUESTION, [len_of])).content
 

@@ -108,7 +108,7 @@ def test_a_cancelled_wait_abandons_the_thread_which_may_still_call_back(run: Run
 
 
 @loops
-def test_an_abandoned_thread_does_not_hold_up_the_end(run: Run) -> None:
+def test_abandoned_thread_does_not_delay_the_end(run: Run) -> None:
     entered, release, done = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:

@@ -27,6 +27,6 @@ def test_the_first_hint_that_matches_wins(hints: list[str | None], chosen: str |
     assert choose_model(preferences, iter(NAMES)) == chosen
 
 
-def test_a_server_need_not_prefer_anything() -> None:
+def test_no_preferred_model_returns_none() -> None:
     assert choose_model(None, NAMES) is None
     assert choose_model(ModelPreferences((ModelHint("gpt"),)), []) is None

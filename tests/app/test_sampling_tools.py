@@ -84,7 +84,7 @@ def results_in(request: CreateMessageRequest) -> list[Any]:
 
 
 @pytest.mark.req("SAMP-08", "SAMP-09", "SAMP-10", "SAMP-11", "TOOL-24")
-def test_a_model_works_with_tools_until_it_has_an_answer() -> None:
+def test_tools_run_until_the_model_answers() -> None:
     both = says(TextContent("Let me see"), use("weather", "1", city="Oslo"), use("temperature", "2", city="Oslo"))
     found, (first, second) = worked(both, DONE)
     assert found == DONE

@@ -113,7 +113,7 @@ def test_a_server_has_options_for_its_connections() -> None:
 # Registration
 
 
-def test_all_ways_to_register() -> None:
+def test_every_way_to_register_works() -> None:
     server, counter = Server("s"), Counter()
 
     @server.tool
@@ -160,7 +160,7 @@ def test_sampling_tools_are_not_listed_by_the_server() -> None:
 
 
 @pytest.mark.req("TOOL-04")
-def test_a_name_is_taken_once() -> None:
+def test_duplicate_names_are_refused() -> None:
     server = Server("s")
     server.tool(echo)
     server.prompt(echo)

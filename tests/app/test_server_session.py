@@ -282,7 +282,7 @@ def test_a_notification_handler_that_fails_is_reported_and_costs_nothing() -> No
 # Handlers
 
 
-def test_a_method_whose_handler_was_taken_away_does_not_exist() -> None:
+def test_method_without_a_handler_is_not_found() -> None:
     server = server_with_notes()
     del server.handlers["resources/read"]
     link = Link(server)

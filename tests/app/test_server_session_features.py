@@ -30,7 +30,7 @@ def test_only_the_elicited_client_is_notified_of_completion() -> None:
 
 
 @pytest.mark.req("ROOT-06")
-def test_the_roots_are_kept_where_the_client_tells_of_changes() -> None:
+def test_roots_are_cached_if_the_client_notifies_changes() -> None:
     asked: list[int] = []
 
     def roots(*_: Any) -> list[Root]:

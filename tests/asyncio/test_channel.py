@@ -54,7 +54,7 @@ async def served() -> AsyncIterator[tuple[End, End]]:
     await task
 
 
-def test_a_conversation_in_a_block() -> None:
+def test_client_over_a_channel_calls_tools() -> None:
     async def main() -> None:
         async with served() as (near, far), open_channel(near.receive, near.send, close=near.close) as client:
             calls = [client.call_tool("echo", {"text": str(number)}) for number in range(40)]
@@ -64,7 +64,7 @@ def test_a_conversation_in_a_block() -> None:
     run(main)
 
 
-def test_a_client_that_is_tied_to_no_block() -> None:
+def test_connected_client_works_outside_a_block() -> None:
     async def main() -> None:
         async with served() as (near, _):
             client: Client = await asyncio.create_task(

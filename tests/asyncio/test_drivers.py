@@ -121,7 +121,7 @@ def test_the_principal_reaches_the_handlers_and_the_server_knows_its_session() -
 
 
 @pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])
-def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
+def test_lifespan_is_left_at_any_end_of_the_conversation(end: str) -> None:
     scope = Scope()
     server = Server("s", lifespan=scope)
     states: list[object] = []
@@ -260,7 +260,7 @@ def test_unanswered_handshake_fails_and_closes_the_writer() -> None:
     run(main)
 
 
-def test_a_callback_that_ends_oddly_leaves_the_block() -> None:
+def test_base_exception_of_a_callback_leaves_the_block() -> None:
     error = Odd()
 
     def fail(_: object) -> None:
@@ -333,7 +333,7 @@ def test_client_in_a_group_cancelled_before_its_start_leaks_nothing() -> None:
     assert seen == [True]
 
 
-def test_a_group_that_takes_no_more_tasks_takes_no_client() -> None:
+def test_closed_group_refuses_a_client() -> None:
     async def fail(near: Any) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(late(near, group))

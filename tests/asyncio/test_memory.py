@@ -38,7 +38,7 @@ def a_server(**options: Any) -> Server:
     return server
 
 
-def test_a_conversation() -> None:
+def test_memory_client_calls_and_lists_tools() -> None:
     progress: list[float] = []
 
     async def main() -> None:

@@ -174,7 +174,7 @@ def test_requests_of_a_half_closed_client_have_a_minute_by_default(seconds: floa
     assert ended == ["ended"]
 
 
-def test_beyond_the_limit_clients_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_beyond_the_limit_are_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(server, max_connections=1) as serve_one, asyncio.TaskGroup() as group:
             for _ in range(2):
@@ -201,7 +201,7 @@ def test_invalid_connection_limit_raises(most: Any, error: type[Exception]) -> N
     run(main)
 
 
-def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_session_start_ends_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     class Fails(Tap):
         def opened(self, *args: Any, **keywords: Any) -> None:
             raise ValueError("not today")

@@ -202,7 +202,7 @@ def test_a_silent_client_is_closed(option: str, tmp_path: Path) -> None:
     run(main)
 
 
-def test_a_client_that_speaks_is_not_silent(tmp_path: Path) -> None:
+def test_client_with_a_first_message_stays_connected(tmp_path: Path) -> None:
     async def main() -> None:
         served = serving(make_server(), "unix", tmp_path, first_message_timeout=1)
         async with served as opened, opened() as client:

@@ -24,7 +24,7 @@ from mcpio.types import CreateMessageRequest, CreateMessageResult, ElicitResult,
 
 @pytest.mark.req("CANC-01", "STDIO-02")
 @pytest.mark.parametrize("turns", range(0, 40, 2))
-def test_a_cancelled_caller_tears_no_message(turns: int) -> None:
+def test_cancelled_call_truncates_no_message(turns: int) -> None:
     """Wherever in the writing of its request a caller is cancelled, the server reads whole lines."""
     received: list[dict[str, Any]] = []
 
@@ -78,7 +78,7 @@ class NoTimersForThePast(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
 
-def test_deadlines_that_have_come_need_no_timer() -> None:
+def test_expired_deadline_starts_no_timer() -> None:
     async def main() -> None:
         async with raw_server() as (_, client):
             for outcome in await asyncio.gather(*(client.ping(timeout=0) for _ in range(3)), return_exceptions=True):
@@ -158,7 +158,7 @@ async def fails_when_cancelled() -> None:
 
 
 @pytest.mark.parametrize("name", ["fails", "fails_later"])
-def test_a_handler_that_raises_costs_one_error(name: str) -> None:
+def test_raising_handler_fails_only_its_request(name: str) -> None:
     async def main() -> None:
         async with conversation(busy) as client:
             result = await client.call_tool(name)
@@ -202,7 +202,7 @@ def test_handler_that_raises_during_cancellation_affects_nothing_else(caplog: py
     assert len(caplog.records) <= 1
 
 
-def test_handlers_in_threads_do_not_hold_up_the_others() -> None:
+def test_handlers_in_threads_do_not_delay_others() -> None:
     server, release = Server("s"), threading.Event()
 
     @server.tool(blocking=True)
@@ -229,7 +229,7 @@ def test_handlers_in_threads_do_not_hold_up_the_others() -> None:
     run_in_real_time(main)
 
 
-def test_a_handler_that_holds_up_the_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_blocking_handler_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -393,7 +393,7 @@ def test_cancelled_server_cancels_its_own_requests() -> None:
     run(main)
 
 
-def test_plain_exit_is_exit() -> None:
+def test_sys_exit_of_a_callback_ends_the_program() -> None:
     """What ``sys.exit`` raises in a client's callback ends the program too."""
 
     async def main() -> None:

@@ -130,7 +130,7 @@ def test_invalid_grace_raises_without_closing(grace: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["thread", "signal"])
-def test_close_from_elsewhere(how: str) -> None:
+def test_client_may_be_closed_from_a_thread_and_a_signal_handler(how: str) -> None:
     async def main() -> None:
         async with conversation(a_server()) as client:
             if how == "thread":

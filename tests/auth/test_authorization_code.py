@@ -205,7 +205,7 @@ def test_registration_is_tried_with_the_other_type_once() -> None:
         (503, {}, "status 503"),
     ],
 )
-def test_a_registration_that_is_of_no_use_ends_before_the_browser(status: int, answer: Any, reason: str) -> None:
+def test_unusable_registration_fails_before_the_browser_opens(status: int, answer: Any, reason: str) -> None:
     world = World()
     routes = AuthorizationServer._routes
     world.server._routes = lambda: {**routes(world.server), ("POST", AS + "/register"): lambda *_: (status, answer)}  # type: ignore[method-assign]  # another server
@@ -271,7 +271,7 @@ def test_an_authorization_endpoint_that_must_not_be_opened_is_refused(url: str) 
         begun(world)
 
 
-def test_parameters_follow_a_query_that_is_there() -> None:
+def test_parameters_are_added_to_an_existing_query() -> None:
     world = World()
     document = {**world.server._metadata(), "authorization_endpoint": AS + "/authorize?tenant=1"}
     world.answers[AS + "/.well-known/oauth-authorization-server"] = document

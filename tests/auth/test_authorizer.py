@@ -56,7 +56,7 @@ def logged_in(world: World | None = None, **settings: Any) -> Calls:
     return calls
 
 
-def test_a_server_that_wants_nothing_is_never_probed() -> None:
+def test_open_server_is_never_probed() -> None:
     calls = Calls(World())
     calls.is_open = True
     assert calls.result(1) == OK
@@ -168,7 +168,7 @@ def test_a_lost_refresh_token_leads_to_a_login() -> None:
 
 @pytest.mark.req("AUTH-41")
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_a_busy_server_does_not_cost_the_refresh_token(status: int) -> None:
+def test_refresh_token_survives_a_busy_server(status: int) -> None:
     calls = logged_in()
     calls.world.server.faults.status = status
     calls.pass_time(3541)
@@ -201,7 +201,7 @@ def test_a_busy_server_is_waited_for_where_the_token_was_refused() -> None:
 
 
 @pytest.mark.req("AUTH-41")
-def test_a_token_that_is_refused_after_all_was_tried_fails_the_call() -> None:
+def test_token_refused_after_renewal_and_login_fails_the_call() -> None:
     world = World()
     calls = logged_in(world)
     other = AuthorizationServer(issuer="https://other.example")
@@ -262,7 +262,7 @@ def test_a_401_without_a_challenge_leads_to_a_login() -> None:
 
 
 @pytest.mark.req("AUTH-35")
-def test_more_scopes_are_asked_for_with_those_there_are() -> None:
+def test_step_up_requests_the_union_of_scopes() -> None:
     calls = Calls(World(AuthorizationServer(resource_scopes=("basic",))))
     assert calls.result(1) == OK
     calls.needed[2] = frozenset({"write"})
@@ -440,7 +440,7 @@ def stored_client(calls: Calls) -> str:
     return calls.world.server.authorizations[0]["client_id"]
 
 
-def test_a_forgotten_client_that_was_given_fails() -> None:
+def test_unknown_given_client_fails() -> None:
     world = World(AuthorizationServer(clients={"c": "s"}))
     calls = logged_in(world, method=OAuth(client_id="c", client_secret="s"))
     world.server.forget_clients()
@@ -636,7 +636,7 @@ def failing(world: World, *kinds: type, times: int = 1000) -> None:
     world.perform = fail  # type: ignore[method-assign]  # a broken store
 
 
-def test_a_store_that_fails_costs_only_the_storing() -> None:
+def test_failing_store_does_not_fail_the_login() -> None:
     world = World()
     failing(world, LoadCredentials, SaveCredentials)
     calls = Calls(world)
@@ -760,7 +760,7 @@ def test_stored_client_that_failed_to_log_in_is_not_reused() -> None:
     assert stored(calls.world).registrations[AS].client_id != stored_client(calls)
 
 
-def test_a_person_who_cannot_be_asked_fails_the_login() -> None:
+def test_failed_ask_user_effect_fails_the_login() -> None:
     calls = begun()
     while not isinstance(calls.effects[0], AskUser):
         calls.do(calls.effects.popleft())
@@ -832,7 +832,7 @@ def test_an_answer_of_another_kind_raises_and_changes_nothing() -> None:
     assert calls.outcomes[1] == [OK]
 
 
-def test_a_redirect_uri_that_cannot_be_raises_and_changes_nothing() -> None:
+def test_invalid_redirect_uri_raises_and_changes_nothing() -> None:
     calls = begun()
     while not isinstance(calls.effects[0], BindRedirect):
         calls.do(calls.effects.popleft())

@@ -58,7 +58,7 @@ def test_closing_forcefully_leaves_neither_direction_open() -> None:
     within_trio(main)
 
 
-def test_calls_pass_through_the_least_room() -> None:
+def test_calls_work_over_an_unbuffered_channel() -> None:
     async def main() -> None:
         near, far = queue_pair(room=0)
         sums: list[int] = []
@@ -77,7 +77,7 @@ def test_calls_pass_through_the_least_room() -> None:
     within_trio(main)
 
 
-def test_a_peer_that_is_gone_ends_the_call() -> None:
+def test_call_fails_when_the_peer_is_gone() -> None:
     async def main() -> None:
         near, far = queue_pair()
         async with trio.open_nursery() as nursery:

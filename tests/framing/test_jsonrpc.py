@@ -158,7 +158,7 @@ def _asked_id(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("value", "code", "id_", "answerable", "reason"), MALFORMED, ids=[str(row[0]) for row in MALFORMED]
 )
-def test_anything_else_is_malformed(
+def test_other_values_are_malformed(
     value: Any, code: int, id_: int | str | None, answerable: bool, reason: str
 ) -> None:
     malformed = classify(value)

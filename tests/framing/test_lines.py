@@ -58,7 +58,7 @@ def lines_of(
         (b"\x00\xff\n", [b"\x00\xff"]),
     ],
 )
-def test_a_line_ends_at_a_newline_and_nowhere_else(data: bytes, lines: list[bytes]) -> None:
+def test_only_a_newline_ends_a_line(data: bytes, lines: list[bytes]) -> None:
     assert lines_of(data) == lines
     assert lines_of(*(data[n : n + 1] for n in range(len(data)))) == lines
 

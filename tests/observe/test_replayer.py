@@ -390,12 +390,12 @@ def test_changed_capabilities_are_replayed() -> None:
         ({"do": "log_level", "level": "debug"}, "only a client sets the level"),
     ],
 )
-def test_servers_do_not_open(call: dict[str, Any], fault: str) -> None:
+def test_client_calls_in_the_recording_of_a_server_raise(call: dict[str, Any], fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         replay([recording()[0], json.dumps({"at": 0, **call})])
 
 
-def test_clients_acknowledge_nothing() -> None:
+def test_acknowledge_in_the_recording_of_a_client_raises() -> None:
     lines: list[str] = []
     connection = ClientConnection(INFO)
     add_tap(connection, Recorder(lines.append), now=0.0)

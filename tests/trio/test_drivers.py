@@ -124,7 +124,7 @@ def test_a_client_for_the_length_of_a_block(make: Callable[[], tuple[Any, Any]])
 
 
 @over_each
-def test_a_client_that_is_tied_to_no_block(make: Callable[[], tuple[Any, Any]]) -> None:
+def test_connected_client_works_outside_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
     async def main() -> None:
         near, far = make()
         async with served(far) as nursery:
@@ -172,7 +172,7 @@ def test_non_transport_raises_type_error() -> None:
     run(main)
 
 
-def test_an_option_that_there_is_not_is_refused() -> None:
+def test_unknown_option_raises() -> None:
     async def main() -> None:
         near, _ = trio.testing.memory_stream_pair()
         wrong: Any = {"samplng": None}
@@ -187,7 +187,7 @@ def test_an_option_that_there_is_not_is_refused() -> None:
 
 
 @pytest.mark.parametrize("options", [{"on_log": 5}, {"snapshot": {}}])
-def test_options_that_make_no_sense_close_the_transport(options: Any) -> None:
+def test_invalid_options_close_the_transport(options: Any) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
@@ -232,7 +232,7 @@ def test_the_principal_reaches_the_handlers() -> None:
 
 
 @pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])
-def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
+def test_lifespan_is_left_at_any_end_of_the_conversation(end: str) -> None:
     scope = Scope()
     server = Server("s", lifespan=scope)
     states: list[object] = []
@@ -428,7 +428,7 @@ def test_unanswered_handshake_fails_and_closes_the_transport() -> None:
     run(main)
 
 
-def test_a_call_that_fails_leaves_a_callers_nursery_as_any_exception_does() -> None:
+def test_failed_call_propagates_through_the_nursery_of_its_caller() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with served(far), open_transport(near, era="handshake") as client:

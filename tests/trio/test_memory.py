@@ -51,7 +51,7 @@ def a_server(**options: Any) -> Server:
     return server
 
 
-def test_a_conversation() -> None:
+def test_memory_client_calls_tools_and_cancels() -> None:
     progress: list[tuple[float, float | None, str | None]] = []
     logs: list[LoggingMessageNotification] = []
 
@@ -72,7 +72,7 @@ def test_a_conversation() -> None:
     assert [log.data for log in logs] == [{"step": 1}, {"step": 2}]
 
 
-def test_deadlines_of_both_sides_that_come_at_once() -> None:
+def test_simultaneous_deadlines_of_both_sides_expire() -> None:
     """The end of one side's call may take the other's deadline with it."""
     seen: list[str] = []
 
@@ -102,7 +102,7 @@ def test_deadlines_of_both_sides_that_come_at_once() -> None:
 
 
 @pytest.mark.parametrize("end", ["left", "closed", "cancelled", "closed by the server", "lost by the server"])
-def test_a_handler_that_never_ends_does_not_keep_the_block(end: str) -> None:
+def test_block_ends_though_a_handler_never_does(end: str) -> None:
     server = a_server()
     lost: list[str] = []
 
@@ -230,7 +230,7 @@ def test_body_error_propagates_unwrapped() -> None:
     run(main)
 
 
-def test_a_handshake_that_fails() -> None:
+def test_failed_handshake_raises_connect_failed() -> None:
     async def main() -> None:
         server = a_server(options=Options(limits=Limits(message_bytes=10)))
         with pytest.raises(ConnectFailed, match="the handshake failed"):
@@ -240,7 +240,7 @@ def test_a_handshake_that_fails() -> None:
     run(main)
 
 
-def test_an_option_that_there_is_not_is_refused() -> None:
+def test_unknown_option_raises() -> None:
     async def main() -> None:
         wrong: Any = {"on_logs": print}
         with pytest.raises(TypeError, match="unknown option 'on_logs'"):

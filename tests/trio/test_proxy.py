@@ -137,7 +137,7 @@ def _sampled(scope: Any, request: Any) -> CreateMessageResult:
     return CreateMessageResult("assistant", TextContent("a tree"), "m")
 
 
-def test_everything_passes_through() -> None:
+def test_every_feature_passes_through() -> None:
     async def main() -> None:
         seen: list[Any] = []
         options: dict[str, Any] = {

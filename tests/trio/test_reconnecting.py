@@ -270,7 +270,7 @@ class Gone(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
 
-def test_a_server_that_lets_in_and_closes_at_once_is_tried_again() -> None:
+def test_server_that_closes_at_once_is_reconnected() -> None:
     async def main(nursery: trio.Nursery) -> None:
         server, losses, dialled = make_server(), list[int](), list[trio.abc.Stream]()
 
@@ -299,7 +299,7 @@ async def _serve_with(path: Path, principal: Any, *, task_status: Any) -> None:
     await serve_unix(make_server(), path, principal=principal, task_status=task_status)
 
 
-def test_a_server_that_is_silent_is_left_for_a_new_connection(tmp_path: Path) -> None:
+def test_silent_server_is_reconnected(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         listener = trio.socket.socket(trio.socket.AF_UNIX)
         path = tmp_path / "s"
@@ -343,7 +343,7 @@ def test_a_ready_made_connection_cannot_be_made_again() -> None:
     run(main)
 
 
-def test_options_that_make_no_sense_leave_no_connection(tmp_path: Path) -> None:
+def test_invalid_options_leave_no_connection(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         listener = trio.socket.socket(trio.socket.AF_UNIX)
         path = tmp_path / "s"

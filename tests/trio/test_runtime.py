@@ -49,7 +49,7 @@ def test_a_task_that_fails_while_it_is_cancelled_is_logged_and_raises_nothing(
     assert [record.getMessage() for record in caplog.records] == ["the task of a handler failed"]
 
 
-def test_a_task_that_ends_the_program_may_do_so() -> None:
+def test_system_exit_of_a_task_propagates() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             TrioRuntime(nursery).spawn(exits_when_cancelled()).cancel()
@@ -60,7 +60,7 @@ def test_a_task_that_ends_the_program_may_do_so() -> None:
     assert not caught.group_contains(ValueError)
 
 
-def test_a_thread_that_outlives_the_run_has_no_way_back() -> None:
+def test_thread_that_outlives_the_run_raises_no_back_channel() -> None:
     release, seen = threading.Event(), list[str]()
     threads: list[threading.Thread] = []
 

@@ -129,7 +129,7 @@ class ByThrees(trio.abc.ReceiveStream):
 
 @pytest.mark.req("CANC-01", "STDIO-02")
 @pytest.mark.parametrize("turns", range(0, 120, 8))
-def test_a_cancelled_caller_tears_no_message(turns: int) -> None:
+def test_cancelled_call_truncates_no_message(turns: int) -> None:
     """Wherever in the writing of its request a caller is cancelled, the server reads whole lines."""
     received: list[dict[str, Any]] = []
 
@@ -201,7 +201,7 @@ def test_progress_puts_off_the_idle_limit_but_not_the_total() -> None:
     run(main)
 
 
-def test_a_progress_callback_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_progress_callback_does_not_affect_the_call(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -255,7 +255,7 @@ async def fails_when_cancelled() -> None:
 
 
 @pytest.mark.parametrize("name", ["fails", "fails_later"])
-def test_a_handler_that_raises_costs_one_error(name: str) -> None:
+def test_raising_handler_fails_only_its_request(name: str) -> None:
     async def main() -> None:
         async with conversation(busy) as client:
             result = await client.call_tool(name)
@@ -300,7 +300,7 @@ def test_handler_that_raises_during_cancellation_affects_nothing_else(caplog: py
     assert [record.getMessage() for record in caplog.records] == ["the task of a handler failed"]
 
 
-def test_a_handler_that_fails_while_the_server_is_cancelled_makes_no_group() -> None:
+def test_failing_handler_of_a_cancelled_server_raises_no_group() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         raw = Raw(near)
@@ -314,7 +314,7 @@ def test_a_handler_that_fails_while_the_server_is_cancelled_makes_no_group() -> 
     run(main)
 
 
-def test_handlers_in_threads_do_not_hold_up_the_others() -> None:
+def test_handlers_in_threads_do_not_delay_others() -> None:
     server, release = Server("s"), threading.Event()
 
     @server.tool(blocking=True)
@@ -366,7 +366,7 @@ def test_a_cancelled_thread_is_abandoned() -> None:
         release.set()
 
 
-def test_a_handler_that_holds_up_the_loop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_blocking_handler_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     server, clock = Server("s"), trio.testing.MockClock(autojump_threshold=0)
 
     @server.tool
@@ -412,7 +412,7 @@ def test_a_handler_may_end_the_program(when: str) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_session_that_fails_costs_one_session(times: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_session_affects_no_other(times: int, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a handler manages to break: its connection ends, and the others go on."""
 
     async def main() -> None:

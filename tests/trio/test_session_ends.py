@@ -358,7 +358,7 @@ def test_a_cancelled_block_does_not_wait_long_for_a_peer_that_reads_nothing(read
 
 
 @pytest.mark.parametrize("ends_first", [True, False])
-def test_a_peer_that_neither_reads_nor_writes_any_more_is_not_waited_for(ends_first: bool) -> None:
+def test_broken_peer_is_not_waited_for(ends_first: bool) -> None:
     over: list[float] = []
     told = trio.Event()
 
@@ -427,7 +427,7 @@ def test_handlers_are_cancelled_when_a_client_that_ended_its_side_is_given_up() 
     assert server.instructions == "cancelled"
 
 
-def test_without_an_end_timeout_a_client_that_ended_its_side_is_answered_whenever() -> None:
+def test_half_closed_client_is_answered_without_a_limit_by_default() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:

@@ -73,7 +73,7 @@ def test_client_that_reads_nothing_is_disconnected_beyond_queued_bytes() -> None
     run(main)
 
 
-def test_a_client_that_reads_nothing_costs_only_itself() -> None:
+def test_client_that_reads_nothing_affects_no_other() -> None:
     async def main() -> None:
         server = a_server()
         flood = [call(number, "large", size=100_000) for number in range(1, 60)]
@@ -90,7 +90,7 @@ def test_a_client_that_reads_nothing_costs_only_itself() -> None:
     run(main)
 
 
-def test_a_client_that_asks_much_at_once_gives_way_to_the_others() -> None:
+def test_client_with_many_requests_lets_others_take_turns() -> None:
     server, served, most = Server("s"), list[int](), 0
 
     @server.tool
@@ -217,7 +217,7 @@ def test_last_answer_is_delivered_to_a_slow_reader(kind: type[trio.abc.Stream]) 
 
 @pytest.mark.parametrize("grace", [5, 0])
 @pytest.mark.parametrize("pulled", [True, False])
-def test_the_last_answer_waits_for_the_grace_of_close_and_no_longer(grace: float, pulled: bool) -> None:
+def test_last_answer_waits_at_most_for_the_grace(grace: float, pulled: bool) -> None:
     async def main() -> None:
         server = a_server()
         near, far = trio.testing.lockstep_stream_pair()

@@ -86,7 +86,7 @@ def test_tasks_without_a_host_end_with_their_sessions() -> None:
     trio.run(main)
 
 
-def test_a_server_without_tasks_has_nothing_to_run() -> None:
+def test_run_tasks_of_a_server_without_tasks_raises() -> None:
     with pytest.raises(TypeError, match="the server has no tasks"):
         trio.run(run_tasks, Server("s"))
 

@@ -58,7 +58,7 @@ def test_context_is_left_out_before_2025_06_18() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_an_answer(revision: Revision) -> None:
+def test_complete_result_round_trips(revision: Revision) -> None:
     raw = {"completion": {"values": ["bee", "beer"], "total": 250, "hasMore": True}}
     read = codec(revision).decode(raw, CompleteResult)
     assert read == CompleteResult(Completion(("bee", "beer"), 250, True))

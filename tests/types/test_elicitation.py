@@ -69,7 +69,7 @@ FIELDS: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.req("ELIC-05", "ELIC-06", "ELIC-07", "ELIC-08")
 @pytest.mark.parametrize(("field", "raw"), FIELDS)
-def test_a_field_of_a_form(field: Any, raw: dict[str, Any]) -> None:
+def test_form_field_round_trips(field: Any, raw: dict[str, Any]) -> None:
     form = {"type": "object", "properties": {"it": raw}}
     read = codec(REV_2025_11_25).decode(form, ElicitSchema)
     assert read == ElicitSchema({"it": field})
@@ -169,7 +169,7 @@ def test_request_unknown_to_the_revision_is_refused() -> None:
 
 @pytest.mark.req("ELIC-10")
 @pytest.mark.parametrize("revision", REVISIONS[2:])
-def test_an_answer(revision: Revision) -> None:
+def test_elicit_result_round_trips(revision: Revision) -> None:
     raw = {"action": "accept", "content": {"name": "a", "age": 5, "height": 1.85, "ok": True, "colours": ["r"]}}
     read = codec(revision).decode(raw, ElicitResult)
     assert read.content == {"name": "a", "age": 5, "height": 1.85, "ok": True, "colours": ("r",)}

@@ -23,7 +23,7 @@ from mcpio.types import (
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_page_of_prompts(revision: Revision) -> None:
+def test_list_prompts_result_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     raw = {"prompts": [{"name": "a", "arguments": [{"name": "x", "required": True}, {"name": "y", "required": False}]}]}
     page = conversion.decode(raw, ListPromptsResult)

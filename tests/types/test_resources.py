@@ -27,7 +27,7 @@ from mcpio.types import (
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_resources_and_templates(revision: Revision) -> None:
+def test_resource_and_template_lists_round_trip(revision: Revision) -> None:
     conversion = codec(revision)
     raw: dict[str, Any] = {
         "resources": [{"uri": "file:///A/%7e", "name": "a", "size": 3, "annotations": {"priority": 1}}],
@@ -57,7 +57,7 @@ def test_malformed_resource_is_set_aside() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_reading(revision: Revision) -> None:
+def test_read_resource_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     assert conversion.encode(conversion.decode({"uri": "a:b"}, ReadResourceRequest)) == {"uri": "a:b"}
     raw = {"contents": [{"uri": "a:b", "text": ""}, {"uri": "a:c", "blob": "", "mimeType": "x/y"}]}
@@ -78,7 +78,7 @@ def test_retry_members_exist_only_in_the_stateless_revision() -> None:
         codec(REV_2025_11_25).encode(request)
 
 
-def test_subscriptions_and_changes() -> None:
+def test_subscriptions_and_updates_round_trip() -> None:
     conversion = codec(REV_2024_11_05)
     for cls in (SubscribeRequest, UnsubscribeRequest, ResourceUpdatedNotification):
         assert conversion.encode(conversion.decode({"uri": "a:b"}, cls)) == {"uri": "a:b"}

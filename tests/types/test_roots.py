@@ -10,7 +10,7 @@ from mcpio.types import ListRootsRequest, ListRootsResult, MalformedItem, Root, 
 
 @pytest.mark.req("ROOT-02")
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_roots(revision: Revision) -> None:
+def test_roots_round_trip(revision: Revision) -> None:
     conversion = codec(revision)
     assert conversion.encode(conversion.decode({}, ListRootsRequest)) == {}
     raw = {"roots": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///b"}]}

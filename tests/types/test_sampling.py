@@ -39,7 +39,7 @@ RETURNED = {"type": "tool_result", "toolUseId": "1", "content": [TEXT], "isError
 
 @pytest.mark.req("SAMP-02", "SAMP-13", "SAMP-14", "MRTR-19")
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_question_to_the_model(revision: Revision) -> None:
+def test_create_message_request_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     raw = {
         "messages": [{"role": "user", "content": TEXT}],
@@ -60,7 +60,7 @@ def test_a_question_to_the_model(revision: Revision) -> None:
 
 @pytest.mark.req("SAMP-03")
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_an_answer_of_the_model(revision: Revision) -> None:
+def test_create_message_result_round_trips(revision: Revision) -> None:
     raw = {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "an own reason"}
     result = codec(revision).decode(raw, CreateMessageResult)
     assert result == CreateMessageResult("assistant", TextContent("hi"), "m", "an own reason")
@@ -93,7 +93,7 @@ def test_several_blocks_are_refused_before_2025_11_25(revision: Revision) -> Non
 
 
 @pytest.mark.req("SAMP-02", "SAMP-08", "SAMP-11")
-def test_tools_the_model_uses() -> None:
+def test_tool_use_and_tool_result_are_decoded() -> None:
     conversion = codec(REV_2025_11_25)
     raw = {"role": "user", "content": [USE, RETURNED]}
     message = conversion.decode(raw, SamplingMessage)

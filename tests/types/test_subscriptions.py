@@ -12,7 +12,7 @@ from mcpio.types import (
 E = codec(REV_2026_07_28)
 
 
-def test_a_subscription() -> None:
+def test_listen_request_round_trips() -> None:
     raw = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"], "taskIds": ["1"]}}
     read = E.decode(raw, SubscriptionsListenRequest)
     assert read == SubscriptionsListenRequest(

@@ -115,6 +115,6 @@ def test_tasks_exist_only_in_2025_11_25() -> None:
         (ServerTasksCapability(), {}),
     ],
 )
-def test_capabilities_for_tasks(capability: Any, raw: dict[str, Any]) -> None:
+def test_task_capabilities_round_trip(capability: Any, raw: dict[str, Any]) -> None:
     assert D.encode(capability) == raw
     assert D.decode(raw, type(capability)) == capability

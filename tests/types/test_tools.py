@@ -43,7 +43,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_call(revision: Revision) -> None:
+def test_call_tool_request_round_trips(revision: Revision) -> None:
     raw = {"name": "echo", "arguments": {"text": ["x", None]}, "_meta": {"progressToken": 7}}
     request = codec(revision).decode(raw, CallToolRequest)
     assert request == CallToolRequest("echo", {"text": ["x", None]}, meta={"progressToken": 7})
@@ -100,7 +100,7 @@ def test_task_in_a_revision_without_tasks_is_an_unknown_member() -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
-def test_a_result(revision: Revision) -> None:
+def test_call_tool_result_round_trips(revision: Revision) -> None:
     raw = {"content": [{"type": "text", "text": "hi"}], "isError": True}
     result = codec(revision).decode(raw, CallToolResult)
     assert result == CallToolResult((TextContent("hi"),), is_error=True)
@@ -203,7 +203,7 @@ def test_received_tool_can_be_sent_in_any_revision(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_page_of_tools(revision: Revision) -> None:
+def test_list_tools_result_round_trips(revision: Revision) -> None:
     conversion = codec(revision)
     assert conversion.decode({"cursor": ""}, ListToolsRequest) == ListToolsRequest("")
     raw: dict[str, Any] = {"tools": [conversion.encode(TOOL)], "nextCursor": ""}

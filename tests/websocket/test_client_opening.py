@@ -83,7 +83,7 @@ def test_equivalent_answers_are_accepted() -> None:
     assert outcome(answer(Sec_WebSocket_Protocol="mcp.v1", body=b"\x81")) == CompletedHandshake("mcp.v1", None, b"\x81")
 
 
-def test_without_subprotocols() -> None:
+def test_client_without_subprotocols_sends_no_field() -> None:
     client = ClientOpening(URL, WebSocketOptions(), subprotocols=(), headers={}, entropy=lambda _: b"the sample nonce")
     assert b"Protocol" not in client.request
     assert outcome(answer(Sec_WebSocket_Protocol=None), client=client) == CompletedHandshake(None, None, b"")
@@ -122,7 +122,7 @@ def test_repeated_field_in_the_answer_fails() -> None:
 
 
 @pytest.mark.parametrize(("status", "challenge"), [("401 Unauthorized", "Bearer realm=x"), ("403 Forbidden", None)])
-def test_a_server_that_wants_credentials(status: str, challenge: str | None) -> None:
+def test_status_401_or_403_raises_authorization_required(status: str, challenge: str | None) -> None:
     error = outcome(answer(status, b"who?", WWW_Authenticate=challenge, Content_Length="4"))
     assert isinstance(error, AuthorizationRequired)
     assert error.status == int(status[:3])
@@ -154,7 +154,7 @@ def test_answer_that_is_not_http_fails(data: list[bytes | None]) -> None:
     assert isinstance(outcome(*data), RemoteProtocolError)
 
 
-def test_a_refusal_without_the_rest_of_its_text() -> None:
+def test_refusal_with_an_incomplete_body_has_an_outcome() -> None:
     client = opening()
     before = client.is_refused
     assert outcome(b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nno", client=client) is None

@@ -415,7 +415,7 @@ ANSWER = CreateMessageResult("assistant", TextContent("secret 123"), "m")
 
 
 @pytest.mark.req("SAMP-15", "SAMP-17", "SEC-09")
-def test_s_6_a_human_sees_each_question_and_each_answer_before_it_is_sent() -> None:
+def test_s_6_middleware_can_ask_the_user_before_each_question_and_answer() -> None:
     verdicts = [True, False]
     seen: list[Any] = []
 

@@ -193,7 +193,7 @@ def test_a_server_that_gives_up_its_question_cancels_the_clients_task() -> None:
 
 
 @pytest.mark.req("TASK-24", "TASK-31", "PROG-07")
-def test_a_server_has_the_same_calls() -> None:
+def test_server_can_start_tasks_too() -> None:
     async def think(scope: RequestScope, _: CreateMessageRequest) -> CreateMessageResult:
         for number in range(3):
             scope.progress(number + 1)

@@ -72,7 +72,7 @@ def test_every_message_is_posted_with_session_and_revision() -> None:
 
 
 @pytest.mark.req("LIFE-09")
-def test_nothing_overtakes_the_handshake() -> None:
+def test_requests_wait_for_initialized_and_listening() -> None:
     talk = WebTalk()
     (initialized,) = talk.result(talk.begin(), hello())
     talk.ask(CALL)
@@ -98,7 +98,7 @@ def test_requests_wait_half_a_second_for_the_listening_stream() -> None:
     assert len(talk.found(NotificationReceived)) == 1
 
 
-def test_a_client_need_not_listen() -> None:
+def test_listen_false_opens_no_stream() -> None:
     talk = WebTalk(http=HttpClientOptions(listen=False))
     assert talk.open() is None
     talk.ask(CALL)
@@ -345,7 +345,7 @@ def test_item_of_an_unknown_exchange_is_ignored() -> None:
     assert "broke off" in str(talk.error(1))
 
 
-def test_time_does_not_go_back_and_deadlines_may_be_looked_at_early() -> None:
+def test_earlier_and_early_timeouts_change_nothing() -> None:
     talk = WebTalk()
     talk.open()
     id = talk.ask(CALL, timeout=5.0)

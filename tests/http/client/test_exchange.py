@@ -79,7 +79,7 @@ def test_refusal_has_the_servers_error_or_its_text() -> None:
         assert isinstance(call(body=body).refusal(head), UnexpectedResponse)
 
 
-def test_an_answer_names_what_was_asked() -> None:
+def test_response_answers_its_request_only_with_its_id() -> None:
     assert call(body=b'{"jsonrpc":"2.0","id":7,"result":{}}').holds_answer(JSON)
     assert call(body=b'{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}').holds_answer(JSON)
     assert not call(body=b'{"jsonrpc":"2.0","id":8,"result":{}}').holds_answer(JSON)
@@ -101,7 +101,7 @@ def test_broken_exchange_names_the_cause() -> None:
     assert str(call().lost(None)) == "the exchange for a request broke off"
 
 
-def test_credentials_that_are_missing_are_named() -> None:
+def test_unauthorized_error_names_the_challenges() -> None:
     head = ResponseHead(1, 401, [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b"Basic")])
     error = call(body=b"log in").unauthorized(head)
     assert (error.status, error.challenges) == (401, ("Bearer", "Basic"))
@@ -109,7 +109,7 @@ def test_credentials_that_are_missing_are_named() -> None:
     assert str(call(body=b"log in").unauthorized(PLAIN)).endswith(": log in")
 
 
-def test_header_fields() -> None:
+def test_header_fields_are_found_by_name() -> None:
     assert (header(JSON, b"x"), header(JSON, b"y"), headers_named(JSON, b"x")) == ("1", None, ["1", "\xe9"])
     assert (media_type(JSON), media_type(PLAIN)) == ("application/json", "")
 
@@ -121,7 +121,7 @@ def test_d12_some_dialects_give_messages_any_event_type() -> None:
 
 
 @pytest.mark.req("HTTP-38")
-def test_a_redirect_leads_somewhere_only_where_the_message_goes_along() -> None:
+def test_only_redirects_that_repeat_the_message_are_followed() -> None:
     origin = Location.parse("http://a/mcp")
     for status in REDIRECTS:
         head = ResponseHead(1, status, [(b"location", b"/x")])

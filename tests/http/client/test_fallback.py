@@ -70,7 +70,7 @@ def test_the_newer_transport_is_tried_first_and_kept_if_it_answers(fall_back: bo
         ("http://localhost:8000/m", "/m"),
     ],
 )
-def test_everything_goes_by_the_older_transport(status: int, endpoint: str, target: str) -> None:
+def test_conversation_works_over_the_older_transport(status: int, endpoint: str, target: str) -> None:
     talk, everything = fallen_back(status)
     hi = talk.requests[0]
     talk.stream(everything)
@@ -101,7 +101,7 @@ def test_the_answer_may_come_before_the_post_is_acknowledged() -> None:
     assert talk.machine.next_deadline() is None
 
 
-def test_a_second_endpoint_changes_nothing() -> None:
+def test_second_endpoint_event_is_ignored() -> None:
     talk, everything = opened()
     assert talk.event(everything, None, "event: endpoint", "data: /other") == []
     talk.ask(CALL)
@@ -144,7 +144,7 @@ def test_protocol_error_is_raised_if_the_older_transport_fails() -> None:
 
 
 @pytest.mark.req("FALL-07")
-def test_an_error_that_answers_initialize_is_the_answer() -> None:
+def test_error_response_to_initialize_prevents_the_fallback() -> None:
     talk = WebTalk()
     refusal = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no"}}
     assert talk.answer_json(talk.begin(), refusal, 400) == []
@@ -159,7 +159,7 @@ def test_other_statuses_do_not_lead_to_the_older_transport(status: int) -> None:
     assert isinstance(talk.error(1), AuthorizationRequired if status in (401, 403) else UnexpectedResponse)
 
 
-def test_the_older_transport_may_be_left_out() -> None:
+def test_fall_back_false_raises_the_first_error() -> None:
     talk = WebTalk(http=HttpClientOptions(fall_back=False))
     assert talk.answer(talk.begin(), 404) == []
     assert isinstance(talk.error(1), UnexpectedResponse)
@@ -191,7 +191,7 @@ def test_the_end_of_the_stream_is_the_end_of_the_connection(breaks: bool) -> Non
     assert talk.machine.closed
 
 
-def test_a_message_that_is_not_taken_fails_alone() -> None:
+def test_refused_message_fails_alone() -> None:
     talk, everything = opened()
     first, second = talk.ask(CALL), talk.ask(CALL)
     talk.answer(talk.requests[-2], 500)
@@ -205,7 +205,7 @@ def test_a_message_that_is_not_taken_fails_alone() -> None:
     assert len(talk.found(MessageRefused)) == 1
 
 
-def test_a_handshake_that_is_not_taken_ends_the_connection() -> None:
+def test_refused_handshake_ends_the_connection() -> None:
     talk, everything = fallen_back()
     talk.stream(everything)
     (hi,) = talk.event(everything, None, "event: endpoint", "data: /m")
@@ -214,7 +214,7 @@ def test_a_handshake_that_is_not_taken_ends_the_connection() -> None:
     assert talk.machine.closed
 
 
-def test_a_ping_before_there_is_an_address_does_not_hold_up_the_end() -> None:
+def test_ping_before_the_endpoint_event_does_not_delay_closing() -> None:
     talk, everything = fallen_back()
     talk.stream(everything)
     assert talk.event(everything, {"jsonrpc": "2.0", "id": 1, "method": "ping"}) == []

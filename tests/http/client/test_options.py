@@ -28,12 +28,12 @@ from mcpio.http.client.options import HttpClientOptions
         {"x": 5},
     ],
 )
-def test_headers_that_cannot_be_are_refused_and_not_quoted(headers: dict[Any, Any]) -> None:
+def test_invalid_headers_are_refused_without_quoting_them(headers: dict[Any, Any]) -> None:
     with pytest.raises(ValueError, match="header"):
         HttpClientOptions(headers=headers)
 
 
-def test_headers_are_a_mapping_and_not_quoted_either() -> None:
+def test_headers_of_another_type_are_refused_without_quoting_them() -> None:
     wrong: Any = [("Authorization", "Bearer secret")]
     with pytest.raises(TypeError, match=r"^headers must be a mapping of names to values, not a list$"):
         HttpClientOptions(headers=wrong)
@@ -51,7 +51,7 @@ def test_headers_are_a_mapping_and_not_quoted_either() -> None:
         {"tell_timeout": float("inf")},
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_numbers_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
         HttpClientOptions(**given)
 
@@ -61,7 +61,7 @@ def test_headers_may_be_secrets_and_are_not_shown() -> None:
     assert "secret" not in repr(options)
 
 
-def test_waits_grow_to_a_limit() -> None:
+def test_delays_double_up_to_the_limit() -> None:
     options = HttpClientOptions(reconnect_after=1, reconnect_at_most=10)
     assert [options.delay(tries) for tries in (0, 1, 2, 3, 4, 5000)] == [1, 2, 4, 8, 10, 10]
     assert [options.delay(tries, 3.0) for tries in (0, 1, 2, 3, 4, 5000)] == [3, 3, 3, 4, 8, 10]
