@@ -27,7 +27,7 @@ HANDSHAKE_ERA: Final = Options(revisions=HANDSHAKE_REVISIONS)
 
 
 class Upstreams(Protocol):
-    """The clients of the server behind a proxy: one for each session, opened when first needed. A driver has them."""
+    """The clients of the server behind a proxy: one for each session, opened on first use. Implemented by a driver."""
 
     async def client(self, session: ServerSession) -> Client:
         """Return the client for a session. Raises ConnectFailed."""
@@ -104,7 +104,8 @@ class ForwardingServer(Server):
 
     async def _forward(self, method: str, scope: Context, request: Any) -> Any:
         """Forward a request to the server behind this one. Raises RequestError with that server's error."""
-        session, upstreams = scope.session, scope.state
+        session = scope.session
+        upstreams: Upstreams = scope.state
         try:
             client = await upstreams.client(session)
         except ConnectFailed as error:

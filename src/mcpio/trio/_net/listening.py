@@ -26,7 +26,6 @@ __all__ = [
     "listen_tcp",
     "listen_unix",
     "new_acceptor",
-    "protocol_of",
     "unix_path_of",
 ]
 
@@ -90,14 +89,6 @@ async def close_all(listeners: Sequence[Listener]) -> None:
                 await listener.aclose()
             except Exception as error:
                 report("a listener could not be closed", error)
-
-
-def protocol_of(stream: trio.abc.Stream) -> str | None:
-    """Return the protocol of the TLS handshake (ALPN), such as ``"h2"``, or ``None``."""
-    if not isinstance(stream, trio.SSLStream):
-        return None
-    chosen: str | None = stream.selected_alpn_protocol()
-    return chosen
 
 
 async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bool:
