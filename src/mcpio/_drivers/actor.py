@@ -13,18 +13,19 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from mcpio._drivers import report
+from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT, FINAL_WRITE_TIMEOUT, TRANSPORT_CLOSE_TIMEOUT
 from mcpio.app.runtime import Runtime, Spawned, checked_grace
 from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Flag", "Timed", "TransportAdapter", "handle_events"]
+__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Timed", "TransportAdapter", "close_forcefully", "handle_events"]
 
 EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""
@@ -63,16 +64,6 @@ class TransportAdapter(Protocol):
         """Close the transport."""
 
 
-class Flag(Protocol):
-    """Can be set, and waited for."""
-
-    def set(self) -> object:
-        """Wake the waiting tasks."""
-
-    async def wait(self) -> object:
-        """Wait until the flag is set."""
-
-
 class Timed(Protocol):
     """Has a deadline."""
 
@@ -90,11 +81,8 @@ class Deadlines(Protocol):
 class Actor(ABC):
     """Runs one session until its connection ends; the session's ``Driver``.
 
-    Nothing that the peer or the transport does makes ``run`` raise. Subclasses fill in what differs by event loop.
+    Nothing that the peer or the transport does makes ``run`` raise, which each event loop implements.
     """
-
-    _EXPECTED: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """How a transport says that it no longer works. Anything else that it raises is a bug in it, and is logged."""
 
     def __init__(
         self,
@@ -102,25 +90,27 @@ class Actor(ABC):
         adapter: TransportAdapter,
         deadlines: Deadlines,
         runtime: Runtime,
+        loop: EventLoop,
         *,
-        signal: Callable[[], Flag],
-        event: Callable[[], Flag],
         end_timeout: float | None = None,
     ) -> None:
-        """``runtime`` runs the handlers. ``signal`` makes flags that waiting lowers again, ``event`` flags that stay.
+        """``runtime`` runs the handlers.
 
         ``end_timeout`` is how many seconds the peer's requests have after it ended its side; ``None`` for no limit.
         """
         self.connection = connection
         self.runtime = runtime
+        self.now = loop.now
+        self._loop = loop
         self._adapter = adapter
         self._deadlines = deadlines
-        self._due = signal()
-        self._may_read = signal()
-        self._may_write = signal()
-        self._ended = event()
-        self._written = event()
-        self._over = event()
+        self._due = loop.signal()
+        self._may_read = loop.signal()
+        self._may_write = loop.signal()
+        self._ended = loop.event()
+        self._written = loop.event()
+        self._over = loop.event()
+        self._last_write = loop.scope()
         self._is_marked = False
         self._is_fresh = True
         self._is_paused = False
@@ -138,10 +128,6 @@ class Actor(ABC):
         self._after_close = after_close
 
     # The driver of the session: called between two waits, in the loop's thread
-
-    @abstractmethod
-    def now(self) -> float:
-        """Return the loop's time."""
 
     def wake(self) -> None:
         """Mark the session: the next turn looks at its connection."""
@@ -228,6 +214,12 @@ class Actor(ABC):
             await self._due.wait()
         self._turn()
 
+    async def _finish_writing(self) -> None:
+        """Wait until the last output is written: without limit, or until the grace of ``close`` expires."""
+        if self._adapter.ending:
+            with self._last_write:
+                await self._written.wait()
+
     async def _read(self) -> None:
         connection = self.connection
         while True:
@@ -260,7 +252,8 @@ class Actor(ABC):
             except Exception as error:
                 self._unwritable = error
                 if connection.wants_read:
-                    await self._wait_ended(FINAL_READ_TIMEOUT)
+                    with self._loop.scope(FINAL_READ_TIMEOUT):
+                        await self._ended.wait()
                 self._lose(error)
                 break
             # Output that was written may have made room for requests that were put aside.
@@ -285,7 +278,7 @@ class Actor(ABC):
             # Callers that wait for an answer learn that none comes.
             steps.callback(self._finish_events)
             steps.callback(self.connection.abort)
-            async with self._last_moment(FINAL_WRITE_TIMEOUT):
+            async with self._loop.last_moment(FINAL_WRITE_TIMEOUT):
                 await self._send_cancellations()
 
     async def _send_cancellations(self) -> None:
@@ -306,38 +299,32 @@ class Actor(ABC):
 
     async def _in_time(self, seconds: float | None, message: str, close: Callable[[], Awaitable[None]]) -> None:
         try:
-            async with self._last_moment(seconds):
+            async with self._loop.last_moment(seconds):
                 await close()
         except Exception as error:
             self.report(message, error)
 
     def _lose(self, error: Exception) -> None:
         """Report to the connection that the transport is broken."""
-        if not isinstance(error, self._EXPECTED):
+        # Anything else that a transport raises is a bug in it.
+        if not isinstance(error, self._loop.broken):
             self.report("the transport failed", error)
         self.connection.connection_lost(error, self.now())
 
     def _close(self, grace: float | None) -> None:
         now = self.now()
         if grace is not None:
-            self._end_writing_by(now + grace)
+            self._last_write.deadline = min(self._last_write.deadline, now + grace)
         self.connection.close(now, grace=grace)
         # Not a mark: where the block of ``run`` is cancelled, nothing would see it before the abort.
         self._turn()
 
-    # Differences between event loops
 
-    @abstractmethod
-    async def _wait_ended(self, seconds: float) -> None:
-        """Wait for the end of the connection, at most that long."""
-
-    @abstractmethod
-    def _end_writing_by(self, deadline: float) -> None:
-        """Stop waiting for the last output at that time."""
-
-    @abstractmethod
-    def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
-        """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
+async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
+    """Close a transport without waiting, and without raising."""
+    with loop.scope() as scope, contextlib.suppress(Exception):
+        scope.cancel()
+        await adapter.aclose()
 
 
 def handle_events(session: SessionDriving, connection: Connection, now: Callable[[], float]) -> bool:

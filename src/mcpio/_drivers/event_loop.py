@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 import ssl
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from socket import gaierror
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from mcpio._drivers.actor import Flag, TransportAdapter
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.runtime import Runtime
 
-__all__ = ["RECEIVE_SIZE", "ByteStream", "CancelScope", "EventLoop", "close_forcefully", "reason_of"]
+__all__ = ["RECEIVE_SIZE", "ByteStream", "CancelScope", "EventLoop", "Flag", "reason_of"]
 
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read."""
+
+
+class Flag(Protocol):
+    """Can be set, and waited for."""
+
+    def set(self) -> object:
+        """Wake the waiting tasks."""
+
+    async def wait(self) -> object:
+        """Wait until the flag is set."""
 
 
 class CancelScope(Protocol):
@@ -116,13 +125,6 @@ class EventLoop(Protocol):
 
     async def abort(self, stream: Any) -> None:
         """Close a stream at once, without waiting for the peer, and without raising."""
-
-
-async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
-    """Close a transport without waiting, and without raising."""
-    with loop.scope() as scope, suppress(Exception):
-        scope.cancel()
-        await adapter.aclose()
 
 
 def reason_of(error: BaseException) -> str:

@@ -13,7 +13,6 @@ from mcpio.app.runtime import Runtime
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.session import Session
-    from mcpio.app.tasks.receiver import TaskReceiver
 
 __all__ = ["TaskHost", "hosted_tasks", "store_tasks"]
 
@@ -39,8 +38,12 @@ class TaskHost:
 
 
 @asynccontextmanager
-async def hosted_tasks(tasks: TaskReceiver, host: TaskHost, state: Any, last_moment: LastMoment) -> AsyncIterator[None]:
-    """Run tasks on a host during a block. At its end they are stopped, and their outcomes are stored."""
+async def hosted_tasks(server: Server, host: TaskHost, state: Any, last_moment: LastMoment) -> AsyncIterator[None]:
+    """Run a server's tasks, if it has any, during a block. At its end they are stopped, and their outcomes stored."""
+    tasks = server.tasks
+    if tasks is None:
+        yield
+        return
     try:
         tasks.attach(host, state)
         yield

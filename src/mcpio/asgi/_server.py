@@ -244,7 +244,8 @@ class AsgiServer:
             lifespan.open(runtime)
             self._watch.begin(lifespan)
             try:
-                async with self._hosted_tasks(lifespan):
+                host = TaskHost(AsgiRuntime(self, lifespan), self.now)
+                async with hosted_tasks(self._server, host, self._state, self.loop.last_moment):
                     try:
                         yield
                     finally:
@@ -257,12 +258,6 @@ class AsgiServer:
                 self._watch.end(lifespan)
                 for task in tuple(lifespan.running):
                     task.cancel()
-
-    def _hosted_tasks(self, lifespan: AsgiRequest) -> contextlib.AbstractAsyncContextManager[None]:
-        tasks = self._server.tasks
-        if tasks is None:
-            return contextlib.nullcontext()
-        return hosted_tasks(tasks, TaskHost(AsgiRuntime(self, lifespan), self.now), self._state, self.loop.last_moment)
 
     # The event loop
 

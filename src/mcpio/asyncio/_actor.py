@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 from mcpio._drivers.actor import Actor, Timed, TransportAdapter
-from mcpio.asyncio._event_loop import Signal
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.asyncio._tasks import last_moment
 from mcpio.engine.connection import Connection
 
 __all__ = ["Alarm", "Alarms", "AsyncioActor"]
@@ -27,16 +24,8 @@ class AsyncioActor(Actor):
         *,
         end_timeout: float | None = None,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._loop)
-        self._last_write = Alarm(self._loop)
-        super().__init__(
-            connection, adapter, self._alarm, runtime, signal=Signal, event=asyncio.Event, end_timeout=end_timeout
-        )
-
-    def now(self) -> float:
-        """Return the loop's time."""
-        return self._loop.time()
+        self._alarm = Alarm(asyncio.get_running_loop())
+        super().__init__(connection, adapter, self._alarm, runtime, AsyncioEventLoop(), end_timeout=end_timeout)
 
     async def run(self) -> None:
         """Run the session until its connection ends; then close the transport."""
@@ -44,9 +33,7 @@ class AsyncioActor(Actor):
             async with asyncio.TaskGroup() as group:
                 pumps = [group.create_task(self._read()), group.create_task(self._write())]
                 await self._take_turns()
-                if self._adapter.ending:
-                    # As long as the peer takes, or until the grace of ``close`` is over.
-                    await self._written.wait()
+                await self._finish_writing()
                 for pump in pumps:
                     pump.cancel()
         finally:
@@ -54,17 +41,6 @@ class AsyncioActor(Actor):
                 await self._end()
             finally:
                 self._alarm.stop()
-                self._last_write.stop()
-
-    async def _wait_ended(self, seconds: float) -> None:
-        async with last_moment(seconds):
-            await self._ended.wait()
-
-    def _end_writing_by(self, deadline: float) -> None:
-        self._last_write.set(deadline, self._written.set)
-
-    def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
-        return last_moment(seconds)
 
 
 class Alarm:
@@ -79,23 +55,18 @@ class Alarm:
     def arm(self, timed: Timed, deadline: float | None) -> None:
         """Fire at a deadline or earlier. Rearming the timer for each request costs more than a false alarm."""
         if deadline is not None and deadline < self._deadline:
-            self.set(deadline, timed.handle_timeout)
-
-    def set(self, deadline: float, function: Callable[[], object]) -> None:
-        """Call a function at a deadline, unless an earlier one is set."""
-        if deadline < self._deadline:
             self.stop()
             self._deadline = deadline
-            self._handle = self._loop.call_at(deadline, self._go_off, function)
+            self._handle = self._loop.call_at(deadline, self._go_off, timed)
 
     def stop(self) -> None:
         """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
 
-    def _go_off(self, function: Callable[[], object]) -> None:
+    def _go_off(self, timed: Timed) -> None:
         self._deadline = math.inf
-        function()
+        timed.handle_timeout()
 
 
 class Alarms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
@@ -152,15 +152,16 @@ async def serving(
     timeout = seconds(end_timeout)
     preload()
     loop = AsyncioEventLoop()
-    async with lifespan_of(server) as state, tasks_around() as runtime:
-        host = TaskHost(runtime, loop.now)
-        tasks = server.tasks
-        async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, last_moment):
-            handler = _ReaderWriterHandler(AsyncioServingContext(server, state, loop), most, tap, timeout)
-            try:
-                yield handler.serve
-            finally:
-                await handler.end(grace)
+    async with (
+        lifespan_of(server) as state,
+        tasks_around() as runtime,
+        hosted_tasks(server, TaskHost(runtime, loop.now), state, last_moment),
+    ):
+        handler = _ReaderWriterHandler(AsyncioServingContext(server, state, loop), most, tap, timeout)
+        try:
+            yield handler.serve
+        finally:
+            await handler.end(grace)
 
 
 async def connect(

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import attrs
 
-from mcpio._checks import check_options
-from mcpio._drivers import check_authorization, lifespan_of, report
+from mcpio._drivers import lifespan_of, report
 from mcpio._drivers.preloading import preload
-from mcpio._drivers.sockets.accepting import Acceptor
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.accepting import Acceptor, checked_acceptor
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio._drivers.sockets.sessions import LAST_WRITES, StreamHandler
 from mcpio._drivers.sockets.unix_path import BACKLOG, bound_unix
 from mcpio._drivers.stream_adapter import StreamAdapter
 from mcpio._drivers.task_host import TaskHost, hosted_tasks
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.runtime import Spawned
 from mcpio.asyncio._drivers import AsyncioServingContext
 from mcpio.asyncio._event_loop import AsyncioEventLoop
@@ -108,23 +105,13 @@ class _Serving:
     def __init__(
         self, server: Server, context: ssl.SSLContext | None, options: ServeSocketOptions, started: Started | None
     ) -> None:
-        check_options(options, ServeSocketOptions.__annotations__)
-        check_authorization(server, is_authorized=options.get("principal") is not None)
         self._loop = AsyncioEventLoop()
         self._server = server
         self._options = options
         self._started = started
-        self._grace = seconds(options.get("grace", 0.5)) or 0.0
         self._sockets = _Sockets()
-        self._acceptor = Acceptor(
-            self._loop,
-            self._sockets,
-            max_connections=options.get("max_connections", MAX_CONNECTIONS),
-            max_per_address=options.get("max_per_address"),
-            ssl_context=context,
-            handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-            tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
-        )
+        self._acceptor = checked_acceptor(server, options, partial(Acceptor, self._loop, self._sockets), context)
+        self._grace = seconds(options.get("grace", 0.5)) or 0.0
 
     def until_signalled(self) -> Any:
         """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted."""
@@ -133,12 +120,12 @@ class _Serving:
 
     async def run(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until cancelled; then end gracefully, and close the listeners."""
-        loop, tasks = self._loop, self._server.tasks
+        loop = self._loop
         try:
             preload()
             async with lifespan_of(self._server) as state, loop.group() as runtime:
                 host = TaskHost(runtime, loop.now)
-                async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, loop.last_moment):
+                async with hosted_tasks(self._server, host, state, loop.last_moment):
                     await self._accept(listeners, AsyncioServingContext(self._server, state, loop), runtime)
         finally:
             await self._sockets.close_all(listeners)

@@ -32,6 +32,7 @@ from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
 from mcpio.trio._actor import TrioActor
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._interrupts import interruptible, uninterruptible
 from mcpio.trio._nurseries import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime, check_in_trio
@@ -229,7 +230,9 @@ async def carry(
                 timekeeper = Timekeeper()
                 nursery.start_soon(timekeeper.run)
             runtime = TrioRuntime(nursery)
-            actor = TrioActor(setup.connection, adapter, timekeeper, runtime, end_timeout=setup.end_timeout)
+            actor = TrioActor(
+                setup.connection, adapter, timekeeper, runtime, TrioEventLoop(), end_timeout=setup.end_timeout
+            )
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
             setup.resume(session)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import Any
-
 import trio
 
-from mcpio._drivers import checked_server, lifespan_of, task_host
+from mcpio._drivers import checked_server, lifespan_of
+from mcpio._drivers.task_host import TaskHost, hosted_tasks
 from mcpio.app.server import Server
-from mcpio.app.tasks.receiver import TaskReceiver
 from mcpio.trio._nurseries import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime, check_in_trio
 
-__all__ = ["hosted_tasks", "run_tasks"]
+__all__ = ["run_tasks"]
 
 
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -27,16 +24,12 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
     Raises TypeError if ``server`` is not a Server, or has no tasks.
     """
     check_in_trio("servers")
-    tasks = checked_server(server).tasks
-    if tasks is None:
+    if checked_server(server).tasks is None:
         raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
     async with lifespan_of(server) as state:
         with ungrouped():
-            async with trio.open_nursery() as nursery, hosted_tasks(tasks, TrioRuntime(nursery), state):
-                task_status.started()
-                await trio.sleep_forever()
-
-
-def hosted_tasks(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
-    """Run tasks during a block. At its end they are stopped, and their outcomes are stored."""
-    return task_host.hosted_tasks(tasks, task_host.TaskHost(runtime, trio.current_time), state, last_moment)
+            async with trio.open_nursery() as nursery:
+                host = TaskHost(TrioRuntime(nursery), trio.current_time)
+                async with hosted_tasks(server, host, state, last_moment):
+                    task_status.started()
+                    await trio.sleep_forever()

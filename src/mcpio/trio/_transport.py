@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import trio
 
-from mcpio._drivers import event_loop
+from mcpio._drivers import actor
 from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.stream_adapter import StreamAdapter
 from mcpio.engine.connection import Connection
@@ -97,4 +97,4 @@ def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
 
 async def close_forcefully(adapter: TransportAdapter) -> None:
     """Close a transport without waiting, and without raising."""
-    await event_loop.close_forcefully(adapter, TrioEventLoop())
+    await actor.close_forcefully(adapter, TrioEventLoop())

@@ -15,8 +15,7 @@ from mcpio.auth.resource_server import Guard, Refused, ResourceServer
 from mcpio.http.model import Denied, Headers, header_fields
 
 if TYPE_CHECKING:
-    from mcpio._drivers.actor import Flag
-    from mcpio._drivers.event_loop import EventLoop
+    from mcpio._drivers.event_loop import EventLoop, Flag
     from mcpio.auth.effects import Fetch
     from mcpio.auth.grant import Grant
 

@@ -15,10 +15,9 @@ import attrs
 
 from mcpio._checks import check_options, chosen
 from mcpio._drivers import report
-from mcpio._drivers.actor import Flag
 from mcpio._drivers.auth.credential_files import CredentialStore, FileCredentials
 from mcpio._drivers.auth.redirect import RedirectReceiver
-from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.event_loop import EventLoop, Flag
 from mcpio._drivers.http.fetch import fetch
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth

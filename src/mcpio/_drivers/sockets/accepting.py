@@ -7,17 +7,22 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mcpio._checks import checked
+from mcpio._checks import check_options, checked
+from mcpio._drivers import check_authorization
 from mcpio._drivers.event_loop import ByteStream, EventLoop
 from mcpio._drivers.fault_log import FaultLog
-from mcpio._drivers.sockets.connection_limit import capped_connections
-from mcpio._drivers.sockets.peer import SocketPeer, address_of_peer, user_id_of_peer
-from mcpio._drivers.tcp_keep_alive import set_tcp_keep_alive
+from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS, capped_connections
+from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketPeer, address_of_peer, user_id_of_peer
+from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
 from mcpio.app.runtime import Runtime
+from mcpio.engine.limits import seconds
 
-__all__ = ["Acceptor", "ListenerClosed", "ServerSockets"]
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+
+__all__ = ["Acceptor", "ListenerClosed", "ServerSockets", "checked_acceptor"]
 
 ACCEPT_AGAIN: Final = 0.1
 """Seconds to wait after the system could not accept a connection."""
@@ -230,3 +235,21 @@ class _Room:
         """Release a place."""
         self._free += 1
         self._released.set()
+
+
+def checked_acceptor(
+    server: Server,
+    options: ServeSocketOptions,
+    new_acceptor: Callable[..., Acceptor],
+    ssl_context: ssl.SSLContext | None = None,
+) -> Acceptor:
+    """Return the acceptor of a server on sockets. Raises TypeError or ValueError for what cannot be served."""
+    check_options(options, ServeSocketOptions.__annotations__)
+    check_authorization(server, is_authorized=options.get("principal") is not None)
+    return new_acceptor(
+        max_connections=options.get("max_connections", MAX_CONNECTIONS),
+        max_per_address=options.get("max_per_address"),
+        ssl_context=ssl_context,
+        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
+        tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
+    )

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mcpio._checks import check_options, checked
-from mcpio._drivers.actor import TransportAdapter
-from mcpio._drivers.event_loop import ByteStream, EventLoop, close_forcefully, reason_of
+from mcpio._drivers.actor import TransportAdapter, close_forcefully
+from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
 from mcpio._drivers.setup import ConnectOptions
 from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.client import Client

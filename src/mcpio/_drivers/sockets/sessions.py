@@ -7,8 +7,8 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from mcpio._drivers import TapSource, report
-from mcpio._drivers.actor import Deadlines, TransportAdapter
-from mcpio._drivers.event_loop import EventLoop, close_forcefully
+from mcpio._drivers.actor import Deadlines, TransportAdapter, close_forcefully
+from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.setup import ServerSetupOptions, SessionSetup, prepare_server
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketPeer
 from mcpio.app.runtime import Driver

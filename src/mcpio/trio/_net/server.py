@@ -9,15 +9,10 @@ from typing import Any, Unpack
 
 import trio
 
-from mcpio._checks import check_options
-from mcpio._drivers import check_authorization
-from mcpio._drivers.sockets.accepting import Acceptor
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.sockets.accepting import Acceptor, checked_acceptor
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening
 from mcpio._drivers.sockets.sessions import StreamHandler
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.server import Server
-from mcpio.engine.limits import seconds
 from mcpio.trio._net.listening import address_of, listen_tcp, listen_unix, new_acceptor
 from mcpio.trio._net.serving import serve_listeners, until_signalled
 from mcpio.trio._transport import stream_adapter
@@ -47,9 +42,8 @@ async def serve_tcp(
     outlive the sessions that started them, and end with the server. Raises OSError if the address is not available;
     what the server's lifespan raises propagates unwrapped.
     """
-    check_options(options, ServeSocketOptions.__annotations__)
-    check_authorization(server, is_authorized=options.get("principal") is not None)
-    acceptor, grace = _acceptor(ssl_context, options), options.get("grace", 0.5)
+    acceptor = checked_acceptor(server, options, new_acceptor, ssl_context)
+    grace = options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         bound = await listen_tcp(host, port) if listeners is None else listeners
         await _run(server, bound, acceptor, grace, options, task_status)
@@ -71,22 +65,11 @@ async def serve_unix(
 
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
-    check_options(options, ServeSocketOptions.__annotations__)
-    check_authorization(server, is_authorized=options.get("principal") is not None)
-    acceptor, grace = _acceptor(None, options), options.get("grace", 0.5)
+    acceptor = checked_acceptor(server, options, new_acceptor)
+    grace = options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         async with listen_unix(path, mode) as listener:
             await _run(server, [listener], acceptor, grace, options, task_status)
-
-
-def _acceptor(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Acceptor:
-    return new_acceptor(
-        max_connections=options.get("max_connections", MAX_CONNECTIONS),
-        max_per_address=options.get("max_per_address"),
-        ssl_context=ssl_context,
-        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-        tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
-    )
 
 
 async def _run(

@@ -18,6 +18,7 @@ from mcpio._drivers.setup import SessionSetup
 from mcpio._drivers.sockets.accepting import Acceptor
 from mcpio._drivers.sockets.peer import SocketPeer
 from mcpio._drivers.sockets.sessions import LAST_WRITES
+from mcpio._drivers.task_host import TaskHost, hosted_tasks
 from mcpio.app.runtime import Driver
 from mcpio.app.server import Server
 from mcpio.app.server_session import ServerSession
@@ -25,10 +26,9 @@ from mcpio.engine.limits import seconds
 from mcpio.trio._drivers import carry
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._net.listening import close_all
-from mcpio.trio._nurseries import ungrouped
+from mcpio.trio._nurseries import last_moment, ungrouped
 from mcpio.trio._runtime import TrioOneShot, TrioRuntime, check_in_trio
 from mcpio.trio._signals import terminate_on_signals
-from mcpio.trio._tasks import hosted_tasks
 from mcpio.trio._timekeeper import Timekeeper
 
 __all__ = ["ConnectionHandler", "ServingContext", "serve_listeners", "until_signalled"]
@@ -161,9 +161,8 @@ async def _hold(
             handlers.start_soon(timekeeper.run)
             runtime = TrioRuntime(handlers)
             handler = make_handler(ServingContext(server, state, runtime, timekeeper))
-            tasks = server.tasks
-            shared = contextlib.nullcontext() if tasks is None else hosted_tasks(tasks, runtime, state)
-            async with shared, trio.open_nursery() as connections:
+            tasks = hosted_tasks(server, TaskHost(runtime, trio.current_time), state, last_moment)
+            async with tasks, trio.open_nursery() as connections:
                 held.set((handler, TrioRuntime(connections)))
                 await closing.wait()
                 if drain:
