@@ -22,6 +22,7 @@ OTHER_MODULES = {
     "_drivers/auth/login.py": "of clients",
     "_drivers/servers.py": "of clients",
     "_drivers/sockets/client.py": "of clients",
+    "_drivers/stdio/client.py": "of clients",
     "app/batching.py": "of clients",
     "app/client.py": "of clients",
     "app/pagination.py": "of clients",

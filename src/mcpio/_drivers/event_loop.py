@@ -72,6 +72,10 @@ class EventLoop(Protocol):
     def broken(self) -> tuple[type[Exception], ...]:
         """The exceptions that a closed or broken stream raises."""
 
+    @property
+    def cancelled(self) -> type[BaseException]:
+        """The exception that a cancelled wait raises."""
+
     def now(self) -> float:
         """Return the loop's time in seconds."""
 

@@ -243,7 +243,16 @@ class HttpActor(ABC):
 
     @abstractmethod
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that outlives the cancellation of ``run``, by way of ``_fail`` if it raises."""
+        """Start a task that outlives the cancellation of ``run``, by way of ``_guard``."""
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task. What it raises, but for a cancellation, ends the session."""
+        try:
+            await task()
+        except self._loop.cancelled:
+            raise
+        except BaseException as error:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Record the exception of a task. It ends the session, and ``run`` raises it."""

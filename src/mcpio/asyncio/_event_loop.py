@@ -104,6 +104,7 @@ class AsyncioEventLoop:
     """``mcpio._drivers.event_loop.EventLoop`` for asyncio."""
 
     broken: tuple[type[Exception], ...] = (OSError,)
+    cancelled: type[BaseException] = asyncio.CancelledError
 
     def __init__(self) -> None:
         """Create it inside the running loop."""

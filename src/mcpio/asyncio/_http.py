@@ -90,11 +90,3 @@ class AsyncioHttpActor(HttpActor):
         started = asyncio.get_running_loop().create_task(self._guard(task))
         self._carriers.add(started)
         started.add_done_callback(self._carriers.discard)
-
-    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await task()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            self._fail(error)

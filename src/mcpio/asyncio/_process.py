@@ -17,13 +17,12 @@ from mcpio._drivers.stdio.process import (
     STDERR_TIMEOUT,
     Stderr,
     StderrSink,
-    describe_exit,
+    describe_end,
     environment,
     starting,
     stderr_mode,
 )
 from mcpio._drivers.stdio.stderr import StderrLines
-from mcpio._printable import printable
 from mcpio.asyncio._event_loop import CancelScope
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
@@ -160,9 +159,7 @@ class ChildProcess:
         with CancelScope(timeout):
             await self.wait()
             await asyncio.wait([self._stderr])
-        text = f"{self.argv[0]!r} {describe_exit(self._transport.get_returncode())}"
-        tail = printable(self.stderr_tail.strip())
-        return f"{text}; the end of its standard error:\n{tail}" if tail else text
+        return describe_end(self.argv[0], self._transport.get_returncode(), self.stderr_tail)
 
     async def _supervise(self) -> None:
         """Supervise the child until its end."""

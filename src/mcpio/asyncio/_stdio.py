@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mcpio._checks import check_options
-from mcpio._drivers.actor import TransportAdapter
-from mcpio._drivers.reconnecting import lasting_client
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
 from mcpio._drivers.stdio.claim import claim_stdio
-from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
+from mcpio._drivers.stdio.client import END_TIMEOUT, Children, StdioClient, StdioOptions
 from mcpio._drivers.stdio.files import inherited_input, inherited_output
 from mcpio._drivers.stdio.process import ProcessOptions
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, check_serving, serve_adapter, start_client
@@ -96,46 +94,14 @@ async def _start(
 
 async def _connect(argv: Sequence[str], group: asyncio.TaskGroup | None, given: dict[str, Any]) -> Started[StdioClient]:
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
-    policy = given.pop("restart", None)
-    children, loop = _Children(argv, of_process), AsyncioEventLoop()
-    make: Callable[..., StdioClient] = partial(StdioClient, children=children, loop=loop)
+    children = Children(partial(start_process, argv, **of_process), _adapter, AsyncioEventLoop())
     try:
-        if policy is None:
-            given.pop("on_session_lost", None)
-            adapter: TransportAdapter = await children.connect(end_is_loss=False)
-        else:
-            adapter, make = await lasting_client(children, policy, given, make, loop)
+        adapter, make = await children.client(given)
         return await start_client(adapter, group, given, make, StdioClient.end_process, abort=children.close)
     except BaseException:
         children.close()
         raise
 
 
-class _Children:
-    """Starts the child processes of one client, one after another."""
-
-    child: ChildProcess
-    """The newest child, once there was one."""
-
-    def __init__(self, argv: Sequence[str], options: Mapping[str, Any]) -> None:
-        self._argv = argv
-        self._options = options
-        self._has_child = False
-
-    async def connect(self, *, end_is_loss: bool = True) -> ReaderWriterAdapter:
-        """Start another child, and return the adapter to it. Raises ConnectFailed."""
-        self.child = child = await start_process(self._argv, **self._options)
-        self._has_child = True
-        return ReaderWriterAdapter(child.reader, child.writer, end_is_loss=end_is_loss)
-
-    async def disconnect(self, adapter: TransportAdapter) -> str:
-        """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""
-        self.child.close()
-        words = await self.child.last_words()
-        await self.child.aclose()
-        return words
-
-    def close(self) -> None:
-        """Start ending the child, if it runs."""
-        if self._has_child:
-            self.child.close()
+def _adapter(child: ChildProcess, *, end_is_loss: bool) -> ReaderWriterAdapter:
+    return ReaderWriterAdapter(child.reader, child.writer, end_is_loss=end_is_loss)

@@ -25,6 +25,7 @@ class TrioEventLoop:
     """``mcpio._drivers.event_loop.EventLoop`` for Trio."""
 
     broken: tuple[type[Exception], ...] = BROKEN
+    cancelled: type[BaseException] = trio.Cancelled
 
     now = staticmethod(trio.current_time)
 

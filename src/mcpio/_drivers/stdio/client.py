@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
+from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.setup import ConnectOptions
 from mcpio._drivers.stdio.process import EXIT_TIMEOUT, ProcessOptions
@@ -36,16 +38,60 @@ class Child(Protocol):
     async def last_words(self) -> str:
         """Return how it ended, with the tail of its standard error, for an error message."""
 
+    def close(self) -> None:
+        """Start its end and return. Further calls do nothing."""
+
     async def aclose(self) -> None:
-        """End it, and wait for its end."""
+        """End it, and wait for its end. If cancelled, the child still ends, but is not waited for."""
 
 
-class Children(Protocol):
-    """The child processes of one client, one after another."""
+class Children:
+    """Starts the child processes of one client, one after another."""
 
-    @property
-    def child(self) -> Child:
-        """The newest."""
+    child: Any
+    """The newest child, once there was one."""
+
+    def __init__(
+        self, start: Callable[[], Awaitable[Child]], make_adapter: Callable[..., TransportAdapter], loop: EventLoop
+    ) -> None:
+        """``start`` raises ConnectFailed. ``make_adapter`` takes a child; with ``end_is_loss``, its end is an error."""
+        self._start = start
+        self._make_adapter = make_adapter
+        self._loop = loop
+        self._has_child = False
+
+    async def client(self, given: dict[str, Any]) -> tuple[TransportAdapter, Callable[..., StdioClient]]:
+        """Start a child, and return the adapter to it and what makes its client.
+
+        ``given`` are the arguments of the client, from which those on restarting are taken out: with ``restart`` the
+        client outlives its children. Raises ConnectFailed.
+        """
+        policy = given.pop("restart", None)
+        make = partial(StdioClient, children=self, loop=self._loop)
+        if policy is None:
+            given.pop("on_session_lost", None)
+            return await self.connect(end_is_loss=False), make
+        from mcpio._drivers.reconnecting import lasting_client
+
+        return await lasting_client(self, policy, given, make, self._loop)
+
+    async def connect(self, *, end_is_loss: bool = True) -> TransportAdapter:
+        """Start another child, and return the adapter to it. Raises ConnectFailed."""
+        self.child = await self._start()
+        self._has_child = True
+        return self._make_adapter(self.child, end_is_loss=end_is_loss)
+
+    async def disconnect(self, adapter: TransportAdapter) -> str:
+        """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""
+        self.child.close()
+        words: str = await self.child.last_words()
+        await self.child.aclose()
+        return words
+
+    def close(self) -> None:
+        """Start ending the child, if there is one."""
+        if self._has_child:
+            self.child.close()
 
 
 class StdioOptions(ProcessOptions, ConnectOptions, total=False):

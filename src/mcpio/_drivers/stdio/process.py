@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypedDict
 
+from mcpio._printable import printable
 from mcpio.errors import ConnectFailed
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
     "Stderr",
     "StderrSink",
     "default_environment",
-    "describe_exit",
+    "describe_end",
     "environment",
     "starting",
     "stderr_mode",
@@ -140,6 +141,13 @@ def stderr_mode(sink: StderrSink) -> Stderr:
         case _ if callable(sink):
             return Stderr.PIPE
     raise ValueError(f"stderr is 'inherit', 'discard', 'capture' or a function, not {sink!r}")
+
+
+def describe_end(program: str, returncode: int | None, stderr_tail: str) -> str:
+    """Return how a program ended, with the tail of its standard error, for an error message."""
+    text = f"{program!r} {describe_exit(returncode)}"
+    tail = printable(stderr_tail.strip())
+    return f"{text}; the end of its standard error:\n{tail}" if tail else text
 
 
 def describe_exit(returncode: int | None) -> str:

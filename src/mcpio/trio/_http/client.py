@@ -81,11 +81,3 @@ class TrioHttpActor(HttpActor):
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
         self._carriers.start_soon(self._guard, task)
-
-    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await task()
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            self._fail(error)

@@ -10,7 +10,7 @@ import trio
 
 from mcpio._checks import check_options
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
-from mcpio._drivers.stdio.client import END_TIMEOUT, StdioClient, StdioOptions
+from mcpio._drivers.stdio.client import END_TIMEOUT, Children, StdioClient, StdioOptions
 from mcpio._drivers.stdio.process import ProcessOptions
 from mcpio.app.session import Session
 from mcpio.errors import ConnectFailed
@@ -21,7 +21,7 @@ from mcpio.trio._runtime import check_in_trio
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio.process import ChildProcess, start_process
 from mcpio.trio._stdio.stdio_stream import stdio_stream
-from mcpio.trio._transport import TransportAdapter, adapter_for, close_forcefully, stream_adapter
+from mcpio.trio._transport import TransportAdapter, stream_adapter
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -52,21 +52,49 @@ async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options
 
 async def _connect(argv: Sequence[str], nursery: trio.Nursery, given: dict[str, Any]) -> StdioClient:
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
-    policy = given.pop("restart", None)
-    children = _Children(argv, of_process, nursery)
-    make = partial(StdioClient, children=children, loop=TrioEventLoop())
+    children = Children(partial(_start, argv, of_process, nursery), _adapter, TrioEventLoop())
     try:
-        if policy is not None:
-            from mcpio._drivers.reconnecting import lasting_client
-
-            adapter, lasting = await lasting_client(children, policy, given, make, TrioEventLoop())
-            return await start_client(adapter, nursery, given, lasting, StdioClient.end_process)
-        given.pop("on_session_lost", None)
-        child = await children.start()
-        return await start_client(adapter_for(child.stream), nursery, given, make, StdioClient.end_process)
+        adapter, make = await children.client(given)
+        return await start_client(adapter, nursery, given, make, StdioClient.end_process)
     except BaseException:
         children.close()
         raise
+
+
+async def _start(argv: Sequence[str], options: Mapping[str, Any], nursery: trio.Nursery) -> ChildProcess:
+    """Start a child. Raises ConnectFailed."""
+    hosted = await nursery.start(_host, argv, options)
+    if isinstance(hosted, ConnectFailed):
+        raise hosted
+    child: ChildProcess
+    child, tasks = hosted
+    # From here on the session ends the child, also when the nursery is cancelled, so that its last output goes out
+    # first.
+    tasks.shield = True
+    return child
+
+
+def _adapter(child: ChildProcess, *, end_is_loss: bool) -> TransportAdapter:
+    return stream_adapter(child.stream, end_is_loss=end_is_loss)
+
+
+@trio.lowlevel.enable_ki_protection  # or a child might be left that nothing ends
+async def _host(
+    argv: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope] | ConnectFailed],
+) -> None:
+    """Supervise a child until its end. Reports it with the scope of its tasks, or why it did not start."""
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            try:
+                child = await start_process(argv, nursery=nursery, **options)
+            except ConnectFailed as error:
+                # Not raised here: older Trio drops the cause of an exception of a task that is being started.
+                task_status.started(error)
+            else:
+                task_status.started((child, nursery.cancel_scope))
 
 
 async def serve_stdio(
@@ -93,63 +121,3 @@ async def serve_stdio(
             beginning.setdefault("alone", True)
             beginning.setdefault("end_timeout", END_TIMEOUT)
             await serve(server, stream, principal=principal, task_status=task_status, **beginning)
-
-
-class _Children:
-    """Starts the child processes of one client, one after another."""
-
-    child: ChildProcess
-    """The newest child, once there was one."""
-
-    def __init__(self, argv: Sequence[str], options: Mapping[str, Any], nursery: trio.Nursery) -> None:
-        self._argv = argv
-        self._options = options
-        self._nursery = nursery
-        self._has_child = False
-
-    async def start(self) -> ChildProcess:
-        """Start another child. Raises ConnectFailed."""
-        hosted = await self._nursery.start(_host, self._argv, self._options)
-        if isinstance(hosted, ConnectFailed):
-            raise hosted
-        self.child, tasks = hosted
-        self._has_child = True
-        # From here on the session ends the child, also when the nursery is cancelled, so that its last output goes out
-        # first.
-        tasks.shield = True
-        return self.child
-
-    async def connect(self) -> TransportAdapter:
-        """Start another child, and return the adapter to it. Raises ConnectFailed."""
-        return stream_adapter((await self.start()).stream, end_is_loss=True)
-
-    async def disconnect(self, adapter: TransportAdapter) -> str:
-        """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""
-        await close_forcefully(adapter)
-        words = await self.child.last_words()
-        await self.child.aclose()
-        return words
-
-    def close(self) -> None:
-        """Start ending the child, if it runs."""
-        if self._has_child:
-            self.child.close()
-
-
-@trio.lowlevel.enable_ki_protection  # or a child might be left that nothing ends
-async def _host(
-    argv: Sequence[str],
-    options: Mapping[str, Any],
-    *,
-    task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope] | ConnectFailed],
-) -> None:
-    """Supervise a child until its end. Reports it with the scope of its tasks, or why it did not start."""
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            try:
-                child = await start_process(argv, nursery=nursery, **options)
-            except ConnectFailed as error:
-                # Not raised here: older Trio drops the cause of an exception of a task that is being started.
-                task_status.started(error)
-            else:
-                task_status.started((child, nursery.cancel_scope))

@@ -18,12 +18,11 @@ from mcpio._drivers.stdio.process import (
     Stderr,
     StderrSink,
     default_environment,
-    describe_exit,
+    describe_end,
     environment,
     starting,
     stderr_mode,
 )
-from mcpio._printable import printable
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 from mcpio.trio._fd_streams import FdReader, StdioStream
 from mcpio.trio._interrupts import uninterruptible
@@ -175,9 +174,7 @@ class ChildProcess:
         with trio.move_on_after(timeout):
             await self._exited.wait()
             await self._stderr.ended.wait()
-        text = f"{self.argv[0]!r} {describe_exit(self.returncode)}"
-        tail = printable(self.stderr_tail.strip())
-        return f"{text}; the end of its standard error:\n{tail}" if tail else text
+        return describe_end(self.argv[0], self.returncode, self.stderr_tail)
 
     def attend(self, nursery: trio.Nursery) -> None:
         """Start the tasks that supervise the child. Called by ``start_process``."""
