@@ -48,7 +48,7 @@ def secrets_of(site: AuthSite) -> set[str]:
 def representations() -> Iterator[tuple[str, str]]:
     """Yield the representation of each object of the library that is alive, with the name of its class."""
     for each in gc.get_objects():
-        if type(each).__module__.startswith("mcpio."):
+        if str(type(each).__module__).startswith("mcpio."):  # that of a class may be any object
             yield type(each).__qualname__, repr(each)
 
 
