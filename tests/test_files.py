@@ -160,7 +160,7 @@ def test_directory_may_itself_be_a_link(docs: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "code"), [("../secret.txt", 1036), ("a//b", 1037), ("a%00", 1037), ("file", 1038), ("nothing", -32002)]
 )
-def test_reason_is_told_to_clients_on_request(docs: Path, path: str, code: int) -> None:
+def test_refusals_option_sends_the_reason_to_clients(docs: Path, path: str, code: int) -> None:
     (docs / "file").symlink_to(docs.parent / "secret.txt")
     assert refused(linked(docs, refusals=True), path) == code
 

@@ -28,7 +28,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return found
 
 
-def test_a_name_is_looked_up_once(package: ModuleType) -> None:
+def test_name_is_resolved_once(package: ModuleType) -> None:
     assert "Plum" not in vars(package)
     assert (package.Apple, package.Pear, package.Plum) == (1, 2, 3)
     assert vars(package)["Plum"] == 3
@@ -44,7 +44,7 @@ def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
         _ = package.Cherry
 
 
-def test_name_of_another_package_is_an_error_that_says_where_it_is() -> None:
+def test_foreign_name_raises_an_error_with_its_package() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'open_stdio': it is in mcpio.trio and mcpio.asyncio$"):
         _ = mcpio.open_stdio  # type: ignore[attr-defined]  # what is shown
 

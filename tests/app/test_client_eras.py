@@ -372,7 +372,7 @@ def test_refused_renewal_ends_a_kept_subscription() -> None:
 # on_notification, and subscriptions without listen()
 
 
-def test_callback_rides_one_subscription_of_the_client() -> None:
+def test_callbacks_share_one_subscription_of_the_client() -> None:
     seen: list[Any] = []
     played = Played(on_notification=seen.append)
     (first,) = played.sent()

@@ -23,7 +23,7 @@ def test_name_is_the_server_and_the_tool() -> None:
 
 
 @pytest.mark.req("GONE-08")
-def test_servers_that_look_alike_keep_apart() -> None:
+def test_similar_server_names_get_distinct_tool_names() -> None:
     names = PublicNames(["a b", "a-b", "a b!", "a-b-2", "a__b", "a_b"])
     prefixes = [
         names.public(server, "x").partition("__")[0] for server in ("a b", "a-b", "a b!", "a-b-2", "a__b", "a_b")

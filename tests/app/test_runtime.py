@@ -356,7 +356,7 @@ def test_a_function_runs_soon_from_the_loop_and_from_any_thread(run: Run) -> Non
 
 
 @runtimes
-def test_a_function_that_comes_after_the_end_of_the_loop_is_left_out(run: Run) -> None:
+def test_function_scheduled_after_the_end_of_the_loop_is_dropped(run: Run) -> None:
     held: list[Runtime] = []
 
     async def main(runtime: Runtime) -> None:

@@ -17,7 +17,7 @@ from mcpio.types.tools import CallToolRequest
 BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
 
-def test_middleware_stands_around_requests_and_around_the_work_of_a_task() -> None:
+def test_middleware_runs_around_requests_and_around_the_work_of_a_task() -> None:
     seen: list[Any] = []
 
     async def outside(ctx: Any, request: Any, call_next: CallNext) -> Any:

@@ -267,7 +267,7 @@ def test_notifications_reach_the_servers_handlers() -> None:
     ]
 
 
-def test_a_notification_handler_that_fails_is_reported_and_costs_nothing() -> None:
+def test_failing_notification_handler_is_reported_and_the_session_continues() -> None:
     def fail(*_: Any) -> None:
         raise ExceptionGroup("nursery", [ValueError("told")])
 

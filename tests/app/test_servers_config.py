@@ -120,7 +120,7 @@ def test_malformed_entry_rejected(raw: Any, fault: str) -> None:
     assert _fault(raw) == fault
 
 
-def test_malformed_entry_costs_only_itself() -> None:
+def test_malformed_entry_affects_no_other() -> None:
     config = ServersConfig({"bad": {}, "good": {"command": "x"}})
     assert config["good"].command == ("x",)
     assert "bad" in config

@@ -205,7 +205,7 @@ def test_progress_reaches_its_callback() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("callback"), ManualCancelled("callback")])
-def test_a_progress_callback_that_fails_is_reported_and_costs_nothing(error: BaseException) -> None:
+def test_failing_progress_callback_is_reported_and_the_call_continues(error: BaseException) -> None:
     async def report(ctx: Context) -> dict[str, Any]:
         ctx.progress(1)
         return {"done": True}

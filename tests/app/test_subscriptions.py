@@ -114,7 +114,7 @@ def test_cancelled_listen_gets_no_notifications() -> None:
     assert server.undelivered == 0  # requests that stand for themselves are no sessions
 
 
-def test_broken_connection_costs_only_itself() -> None:
+def test_broken_connection_ends_only_its_subscriptions() -> None:
     server = notes()
     broken, unreachable, open_ = (listening(server, resourceSubscriptions=["notes://a"]) for _ in range(3))
     broken.connection.abort()

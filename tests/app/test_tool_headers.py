@@ -67,7 +67,7 @@ def test_headers_are_those_of_the_latest_list() -> None:
 
 
 @pytest.mark.req("HDR-10")
-def test_call_that_is_refused_for_its_headers_is_sent_again_after_a_look_at_the_list() -> None:
+def test_header_mismatch_lists_the_tools_and_repeats_the_call() -> None:
     layers = Layers(MISMATCH, ListToolsResult((tool("t", "Region"),)), DONE)
     assert layers.ask(CallToolRequest("t")) == DONE
     assert [type(each) for each in layers.sent] == [CallToolRequest, ListToolsRequest, CallToolRequest]

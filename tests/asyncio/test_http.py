@@ -330,14 +330,14 @@ def test_malformed_http_is_reported() -> None:
     refused("malformed HTTP", handler)
 
 
-def test_server_that_never_answers_is_given_up() -> None:
+def test_server_that_never_answers_times_out() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
 
     refused(r"sent nothing for 0\.2 s", handler, timeouts=HttpClientTimeouts(head=0.2))
 
 
-def test_tls_server_that_never_shakes_hands_is_given_up() -> None:
+def test_unanswered_tls_handshake_times_out() -> None:
     async def main() -> None:
         async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(30)

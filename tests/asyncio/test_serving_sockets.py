@@ -232,7 +232,7 @@ def test_the_principal_may_be_found_by_the_user_and_a_client_be_turned_away(tmp_
     run(main)
 
 
-def test_a_fault_in_finding_the_principal_is_logged_and_costs_one_client(
+def test_failing_principal_function_is_logged_and_rejects_one_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def find(_: SocketPeer) -> str:

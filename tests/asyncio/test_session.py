@@ -50,7 +50,7 @@ def test_cancelled_call_truncates_no_message(turns: int) -> None:
 
 
 @pytest.mark.req("TIME-01", "TIME-02")
-def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
+def test_timeout_ends_the_call_and_notifies_the_server() -> None:
     async def main() -> None:
         clock = asyncio.get_running_loop().time
         async with raw_server() as (raw, client):
@@ -273,7 +273,7 @@ def test_a_handler_may_end_the_program(name: str, error: BaseException) -> None:
     assert caught.value is error
 
 
-def test_a_plain_handler_that_asks_a_cancelled_future_costs_one_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_handler_that_reads_a_cancelled_future_fails_only_its_request(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool

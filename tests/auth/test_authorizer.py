@@ -146,7 +146,7 @@ def test_a_refused_token_is_renewed_and_all_calls_are_made_again() -> None:
 
 
 @pytest.mark.req("AUTH-41")
-def test_a_refusal_of_an_older_token_costs_nothing() -> None:
+def test_refusal_of_an_older_token_starts_no_flow() -> None:
     calls = logged_in()
     authorizer = calls.authorizer
     assert authorizer.authorize("slow", "x", calls.now)
@@ -489,7 +489,7 @@ def test_unfinished_login_times_out_and_the_next_one_registers_again() -> None:
     assert len(world.server.registered) == 2
 
 
-def test_a_person_who_declines_fails_all_calls_for_a_while() -> None:
+def test_declined_login_fails_all_calls_for_a_while() -> None:
     calls = Calls(World())
     for name in (1, 2):
         calls.call(name)
@@ -862,7 +862,7 @@ def test_a_late_answer_does_not_close_the_redirect_of_another_login() -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_a_lock_that_comes_too_late_is_given_back(closes: bool) -> None:
+def test_late_lock_is_released(closes: bool) -> None:
     calls = logged_in()
     calls.pass_time(4000)
     calls.call(2)

@@ -47,7 +47,7 @@ def test_representations_hide_all_secrets() -> None:
         '{"version": 1, "value": {"registrations": {"i": {"issuer": "i", "client_id": "c", "client_secret": 5}}}}',
     ],
 )
-def test_another_text_raises_without_quoting_it(text: str) -> None:
+def test_other_text_raises_without_quoting_it(text: str) -> None:
     with pytest.raises(ValueError, match="not a stored Credentials") as caught:
         from_text(Credentials, Secret(text))
     assert "canary" not in str(caught.value)

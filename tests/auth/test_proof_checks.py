@@ -177,7 +177,7 @@ def test_number_of_remembered_proofs_is_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.req("AUTH-51")
-def test_proof_needs_a_nonce_of_the_server_where_it_gives_them_out() -> None:
+def test_proof_needs_a_nonce_if_the_server_issues_them() -> None:
     at = guard(dpop_nonces="of all processes")
     refused = admit(at, TOKEN, proof())
     assert error_of(refused) == "use_dpop_nonce"

@@ -260,7 +260,7 @@ def test_no_answer_of_a_peer_raises(
     assert len(calls.outcomes[2]) <= 1
 
 
-def test_an_answer_that_never_comes_costs_no_memory() -> None:
+def test_missing_answer_leaves_no_memory_in_use() -> None:
     """Late answers to effects of long ago are ignored."""
     authorizer = Authorizer(MCP, OAuth(), entropy=bytes)
     now = 0.0

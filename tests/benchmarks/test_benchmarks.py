@@ -43,6 +43,6 @@ def test_the_comparison_of_json_libraries_runs() -> None:
     assert done.returncode == 0
 
 
-def test_the_echo_server_takes_no_transport_that_it_does_not_have() -> None:
+def test_unknown_transport_of_the_echo_server_is_refused() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / "echo_server.py", "--pigeon"], capture_output=True)
     assert done.returncode == 2

@@ -86,7 +86,7 @@ def test_all_pages_fetched(command: Command, server: Server) -> None:
     ]
 
 
-def test_malformed_tool_costs_one_tool(command: Command, speaking: Speaking) -> None:
+def test_malformed_tool_is_left_out_alone(command: Command, speaking: Speaking) -> None:
     answers = {
         "tools/list": {"tools": [{"name": 5}, TOOL]},
         "resources/list": {"resources": []},

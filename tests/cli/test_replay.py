@@ -96,7 +96,7 @@ def test_unreadable_recording_fails(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
-def test_output_that_cannot_be_written_is_not_blamed_on_the_file(
+def test_failed_output_is_not_reported_as_a_file_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "recording"

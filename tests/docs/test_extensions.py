@@ -98,7 +98,7 @@ def test_every_method_has_a_row() -> None:
         (REVISIONS[3], REVISIONS[3], "2025-11-25 only"),
     ],
 )
-def test_a_span_in_words(since: Revision, until: Revision, said: str) -> None:
+def test_revision_span_is_described(since: Revision, until: Revision, said: str) -> None:
     assert revision_tables.span(since, until) == said
 
 

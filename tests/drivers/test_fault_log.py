@@ -22,7 +22,7 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-def test_the_first_fault_of_a_kind_is_told_in_full_and_then_by_throttled_lines(
+def test_first_fault_of_a_kind_has_a_traceback_and_later_ones_are_throttled_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()

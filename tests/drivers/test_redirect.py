@@ -100,7 +100,7 @@ def test_other_requests_do_not_end_the_wait(request_line: str, host: str | None,
 
 
 @pytest.mark.req("AUTH-27")
-def test_silent_and_malformed_connections_do_not_hold_up_the_redirect() -> None:
+def test_silent_and_malformed_connections_do_not_delay_the_redirect() -> None:
     with waiting() as (receiver, pending, found, thread):
         port = port_of(receiver)
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]

@@ -141,7 +141,7 @@ def test_a_tap_may_be_put_on_a_client_in_memory() -> None:
     run(main)
 
 
-def test_a_tap_that_fails_costs_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_tap_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Tap):
         def event(self, event: Any, now: float) -> None:
             raise RuntimeError("no")

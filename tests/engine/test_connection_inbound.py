@@ -131,7 +131,7 @@ def test_unknown_method_before_the_handshake_is_not_found(method: str) -> None:
 
 @pytest.mark.req("ENV-03", "ERA-10")
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen"])
-def test_stateless_method_without_its_envelope_is_told_so_in_any_phase(method: str) -> None:
+def test_stateless_method_without_an_envelope_gets_a_specific_error_in_any_phase(method: str) -> None:
     for connection in (new_server(), server()):
         one(connection, request(method))
         assert sent(connection)[0]["error"]["code"] == -32602

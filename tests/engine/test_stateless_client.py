@@ -470,7 +470,7 @@ def test_subscription_ends_by_its_result_or_by_a_cancellation() -> None:
 
 
 @pytest.mark.req("SUB-07")
-def test_cancelling_a_subscription_tells_the_server() -> None:
+def test_cancelled_subscription_notifies_the_server() -> None:
     talk = Talk.operating()
     id = talk.ask(LISTEN, timeout=None)["id"]
     talk.connection.cancel_request(talk.connection.pending.outgoing[0], "enough")

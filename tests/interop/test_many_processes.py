@@ -340,7 +340,7 @@ def test_listener_of_a_killed_process_listens_again_and_refetches(site: Site) ->
     wait_for(site.ports[0])
 
 
-def test_rolling_restart_costs_no_request_and_no_listener(site: Site) -> None:
+def test_rolling_restart_loses_no_request_and_no_listener(site: Site) -> None:
     async def restart() -> None:
         for port in site.ports:
             await trio.to_thread.run_sync(site.kill, port, signal.SIGTERM)

@@ -161,7 +161,7 @@ def test_owner_finds_own_tasks(run: Callable[[Check], None]) -> None:
     run(check)
 
 
-def test_changes_are_told_to_every_process(run: Callable[[Check], None]) -> None:
+def test_every_process_is_signalled_about_changed_tasks(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         seen: list[str] = []
         told = one.subscribe(seen.append), other.subscribe(seen.append)

@@ -248,7 +248,7 @@ def test_bytes_are_reported_in_both_directions() -> None:
     assert heard[1:] == [("in", None), ("out", answer + b"\n"), answer, ("out", None)]
 
 
-def test_stopped_observation_hears_nothing() -> None:
+def test_stopped_observation_gets_no_calls() -> None:
     connection = server()
     tap = Heard()
     observation = add_tap(connection, tap)

@@ -45,7 +45,7 @@ def test_stale_program_is_replaced_by_the_part_that_the_comment_names() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_conversation_that_is_drawn_is_what_the_engines_say(script: Path) -> None:
+def test_drawn_conversation_equals_that_of_the_engines(script: Path) -> None:
     for engines in read_script(script).engines:
         play(read_script(script), engines)
 

@@ -168,7 +168,7 @@ def test_a_malformed_token_request_is_refused(changed: dict[str, str], error: st
 
 
 @pytest.mark.req("AUTH-44")
-def test_a_code_that_comes_twice_takes_the_first_tokens_back() -> None:
+def test_reused_code_revokes_its_tokens() -> None:
     to = server()
     form = {**CODE, "client_id": "public", "resource": MCP, "code": answer_to(to)["code"]}
     _, answer = post(to, "/token", form)
@@ -179,7 +179,7 @@ def test_a_code_that_comes_twice_takes_the_first_tokens_back() -> None:
 
 
 @pytest.mark.req("AUTH-39")
-def test_a_refresh_token_that_comes_twice_ends_its_family() -> None:
+def test_reused_refresh_token_revokes_its_family() -> None:
     to = server()
     _, first = tokens(to)
     form = {"grant_type": "refresh_token", "client_id": "public", "resource": MCP}
@@ -231,7 +231,7 @@ def test_a_client_registers_with_a_secret() -> None:
     assert post(to, "/token", form)[1]["error"] == "unauthorized_client"
 
 
-def test_a_registration_names_what_the_client_left_out() -> None:
+def test_registration_response_has_the_defaults() -> None:
     response = server().respond(Fetch(method="POST", url=AS + "/register", body=dumps({"redirect_uris": []})), 0.0)
     answer = loads(response.body)
     assert answer["token_endpoint_auth_method"] == "client_secret_basic"

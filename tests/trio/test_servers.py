@@ -292,7 +292,7 @@ def test_changed_lists_reported_with_their_server(caplog: pytest.LogCaptureFixtu
     assert [record.message for record in caplog.records] == ["on_change failed for the server 'a'"]
 
 
-def test_list_that_fails_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_list_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
     bad = _server("B", "work")
 
     async def refuse(scope: Any, request: Any, call_next: Any) -> Any:

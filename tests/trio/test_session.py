@@ -158,7 +158,7 @@ def test_cancelled_call_truncates_no_message(turns: int) -> None:
 
 
 @pytest.mark.req("TIME-01", "TIME-02")
-def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
+def test_timeout_ends_the_call_and_notifies_the_server() -> None:
     async def main() -> None:
         async with raw_server(era="handshake") as (raw, client):
             began = trio.current_time()

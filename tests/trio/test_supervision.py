@@ -73,7 +73,7 @@ async def _wait(client: Client, asked: trio.Event) -> None:
 
 
 @pytest.mark.parametrize("kind", [*LISTENING, "stream"])
-def test_a_session_that_fails_costs_that_session_and_no_other_on_any_transport(
+def test_failing_session_affects_no_other_on_any_transport(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = make_server()
@@ -98,7 +98,7 @@ def test_a_session_that_fails_costs_that_session_and_no_other_on_any_transport(
     assert "a session failed" in caplog.text
 
 
-def test_a_server_may_go_on_over_one_transport_when_another_ends(tmp_path: Path) -> None:
+def test_server_continues_over_one_transport_when_another_ends(tmp_path: Path) -> None:
     server = make_server()
 
     async def main() -> None:

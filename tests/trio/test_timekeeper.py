@@ -160,7 +160,7 @@ def test_a_deadline_may_set_the_next() -> None:
     assert seen == [("again", 1), ("again", 2), ("again", 3)]
 
 
-def test_a_deadline_that_cannot_be_acted_on_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_deadline_delays_no_other(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[str, float]] = []
 
     def fail() -> None:

@@ -224,7 +224,7 @@ def test_decompression_bomb_is_closed_with_1009(role: str, fragment: int) -> Non
 
 
 @pytest.mark.parametrize("side", [Role.SERVER, Role.CLIENT])
-def test_a_bomb_costs_no_more_memory_than_the_limit(side: Role) -> None:
+def test_decompression_bomb_takes_bounded_memory(side: Role) -> None:
     limit = 1024 * 1024
     bomb = text(deflated(b" " * (64 * limit)), rsv=FIRST).wire(masked=side is Role.SERVER)
     machine = WebSocket(side, COMPRESSED, max_bytes=limit, now=0.0, entropy=bytes, window_bits=15)

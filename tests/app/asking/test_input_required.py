@@ -192,7 +192,7 @@ def test_both_forms_in_one_call_are_a_fault_of_the_handler(era: str, first: str)
     assert ["not both in one call" in report for report in reports] == [True]
 
 
-def test_handler_that_asks_for_ever_is_stopped() -> None:
+def test_handler_with_endless_questions_is_stopped() -> None:
     server = Server("s")
     server.tool(lambda: InputRequired(state=b"again"), name="work")
     link = handshake(server)

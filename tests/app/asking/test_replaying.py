@@ -554,7 +554,7 @@ def test_answers_without_a_question_or_state_count(stateless: World) -> None:
     under_trio(main)
 
 
-def test_accepted_answer_stands(stateless: World) -> None:
+def test_accepted_answer_in_the_state_takes_precedence_over_a_new_one(stateless: World) -> None:
     @stateless.server.tool
     async def work(ctx: Context) -> str:
         pays = await ctx.elicit("Pay?", Name, key="pay")

@@ -169,7 +169,7 @@ def test_state_that_is_too_long_fails_the_call() -> None:
     assert "keep the data in a store" in caught.value.data["hint"]
 
 
-def test_state_that_is_far_too_long_is_not_read() -> None:
+def test_oversized_state_is_rejected_unread() -> None:
     class Unread:
         conceals = False
 

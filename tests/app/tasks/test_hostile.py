@@ -103,7 +103,7 @@ def calls_of(function: Any) -> int:
 
 
 @pytest.mark.parametrize("method", ["get", "cancel"])
-def test_request_about_a_task_costs_the_same_beside_many(method: str) -> None:
+def test_request_about_a_task_costs_the_same_with_many_tasks(method: str) -> None:
     costs = []
     for count in (10, 1000):
         store, limits = MemoryTaskStore(), TaskLimits(tasks=10_000)
@@ -125,7 +125,7 @@ def test_request_about_a_task_costs_the_same_beside_many(method: str) -> None:
     assert costs[1] <= costs[0] + 20, costs
 
 
-def test_client_that_never_comes_back_leaves_nothing() -> None:
+def test_tasks_of_an_absent_client_expire() -> None:
     store = MemoryTaskStore()
     world = World(store=store, task_after=0.0, limits=TaskLimits(default_ttl=60.0))
     ids = [world.call(tool)["taskId"] for tool in ("ask", "ask_twice", "fail")]

@@ -157,7 +157,7 @@ def test_task_that_is_not_watched_need_not_be_left() -> None:
     world.tasks.unwatch([id], heard.append)
 
 
-def test_client_that_does_not_read_costs_one_entry_for_each_task() -> None:
+def test_client_that_does_not_read_has_one_waiting_state_per_task() -> None:
     world = World()
     world.server.options = Options(revisions=REVISIONS, limits=Limits(high_water=0))
     ids = [world.call("ask")["taskId"] for _ in range(2)]

@@ -169,7 +169,7 @@ def test_a_server_asks_its_client_by_a_task(task: Any) -> None:
 
 
 @pytest.mark.req("CANC-04", "TASK-31")
-def test_a_server_that_gives_up_its_question_cancels_the_clients_task() -> None:
+def test_cancelled_question_of_a_server_cancels_the_clients_task() -> None:
     server, over = Server("s"), list[str]()
 
     @server.tool

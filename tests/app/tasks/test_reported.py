@@ -119,7 +119,7 @@ def test_reported_questions_are_answered_once_each() -> None:
     assert str(call.error) == "no (-32001)"
 
 
-def test_report_that_gets_lost_is_made_up_for_by_a_rare_poll() -> None:
+def test_lost_report_is_replaced_by_the_rare_poll() -> None:
     peer = Reporting()
     call = peer.call()
     peer.acknowledge("t")
@@ -169,7 +169,7 @@ def test_task_that_the_server_does_not_honour_is_polled() -> None:
     assert peer.acknowledge("u") == {"taskIds": ["u"]}, "it may honour the next one"
 
 
-def test_refused_subscription_leaves_the_task_to_polls() -> None:
+def test_task_is_polled_if_its_subscription_is_refused() -> None:
     peer = Reporting()
     call = peer.call()
     peer.played.refuse(peer.played.asked("subscriptions/listen"), -32603)
@@ -215,7 +215,7 @@ def test_tasks_share_one_subscription() -> None:
     assert peer.is_cancelled(peer.listen)
 
 
-def test_tasks_that_begin_together_are_asked_for_together() -> None:
+def test_tasks_started_together_share_one_request() -> None:
     peer = Reporting()
     peer.call("t")
     first = peer.played.asked("subscriptions/listen")
@@ -231,7 +231,7 @@ def test_tasks_that_begin_together_are_asked_for_together() -> None:
     assert [message["method"] for message in peer.played.got()] == ["notifications/cancelled", "tasks/get", "tasks/get"]
 
 
-def test_tasks_join_what_the_client_listens_for_anyway() -> None:
+def test_tasks_are_added_to_an_existing_subscription() -> None:
     heard: list[Any] = []
     peer = Reporting(on_notification=heard.append)
     peer.acknowledge(toolsListChanged=True)
@@ -273,7 +273,7 @@ def test_malformed_report_is_a_violation_and_changes_nothing() -> None:
 
 
 @pytest.mark.req("XTASK-09")
-def test_task_that_asks_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_with_endless_questions_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcpio.app.tasks.following.MOST_QUESTIONS", 3)
     peer = Reporting(elicitation=lambda scope, request: ElicitResult("decline"))
     call = peer.call()

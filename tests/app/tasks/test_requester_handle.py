@@ -142,7 +142,7 @@ def test_status_notifications_are_used_but_not_needed() -> None:
     assert task.last.status == "completed"
 
 
-def test_the_states_come_one_after_the_other() -> None:
+def test_iteration_yields_the_states_in_order() -> None:
     played = client()
     task = begin(played)
     seen: list[str] = []

@@ -304,7 +304,7 @@ def test_a_client_answers_in_the_scope_of_its_task() -> None:
     assert (scope.task, scope.session) == (run, link.client)
 
 
-def test_questions_that_were_given_up_leave_nothing_behind() -> None:
+def test_cancelled_questions_leave_nothing_behind() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
     run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)

@@ -339,7 +339,7 @@ def test_a_redirect_that_would_lead_elsewhere_or_lose_the_message_is_not_followe
     assert f"a redirect that is not followed, to '{location}'" in str(error)
 
 
-def test_a_redirect_without_an_end_is_followed_five_times() -> None:
+def test_endless_redirects_are_followed_five_times() -> None:
     talk = WebTalk()
     asked = talk.begin()
     for _ in range(5):

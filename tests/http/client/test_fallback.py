@@ -39,7 +39,7 @@ def opened(endpoint: str = "/messages/?session=1") -> tuple[WebTalk, Asked]:
 
 @pytest.mark.req("FALL-06", "HTTP-07")
 @pytest.mark.parametrize("fall_back", [True, False])
-def test_the_newer_transport_is_tried_first_and_kept_if_it_answers(fall_back: bool) -> None:
+def test_newer_transport_is_tried_first(fall_back: bool) -> None:
     talk = WebTalk(url="http://localhost:8000/sse", http=HttpClientOptions(fall_back=fall_back))
     hi = talk.begin()
     assert (hi.method, hi.target, hi.json["method"]) == ("POST", "/sse", "initialize")

@@ -437,7 +437,7 @@ def test_stored_session_beyond_the_limit_gets_503() -> None:
     assert site.listen(session).status == 200
 
 
-def test_stored_session_is_not_taken_up_while_too_much_memory_is_held() -> None:
+def test_stored_session_is_not_restored_while_memory_is_short() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process(limits=Limits(total_bytes=400 * 1024))

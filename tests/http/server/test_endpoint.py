@@ -249,7 +249,7 @@ def test_request_without_its_session_is_refused_with_its_id() -> None:
 
 @pytest.mark.req("HTTP-10", "RPC-09", "RPC-10")
 @pytest.mark.parametrize("answer", [{"result": None}, {"error": {}}, {"result": {"roots": 5}}])
-def test_answer_that_makes_no_sense_gets_400_and_fails_the_request(answer: dict[str, Any]) -> None:
+def test_malformed_answer_gets_400_and_fails_the_request(answer: dict[str, Any]) -> None:
     site = Site()
     session = site.open(capabilities={"roots": {}})
     asked = site.session().connection.send_request(ListRootsRequest(), now=0.0)

@@ -50,7 +50,7 @@ def test_oldest_events_are_dropped_beyond_the_limits() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_event_beyond_the_limits_costs_other_streams_nothing() -> None:
+def test_oversized_event_displaces_no_other_stream() -> None:
     kept, held, forgotten = buffer((1, 1, 0), (2, 1, 0), most_bytes=2 * EVENT)
     kept.extend([SentEvent(2, 2, b"x", 0.0), SentEvent(2, 3, b"x" * 1000, 0.0)])
     assert places(list(kept)) == [(1, 1)]

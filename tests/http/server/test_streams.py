@@ -261,7 +261,7 @@ def test_active_stream_gets_no_comment() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_slow_client_costs_only_its_own_session() -> None:
+def test_slow_client_affects_only_its_own_session() -> None:
     site = Site(limits=Limits(queued_bytes=10_000))
     slow, other = site.open(), site.open()
     listening = site.listen(slow)

@@ -126,7 +126,7 @@ def test_concurrent_logins_have_separate_ports_and_answers() -> None:
 
 
 @pytest.mark.req("AUTH-35")
-def test_server_that_wants_more_scopes_for_ever_asks_the_person_twice() -> None:
+def test_endless_step_ups_ask_the_user_twice() -> None:
     """T9: each challenge names another scope; the third refusal is final."""
 
     async def play(site: AuthSite) -> None:

@@ -309,7 +309,7 @@ def test_handlers_beyond_the_grace_are_cancelled(parser: str) -> None:
 
 
 @each_parser
-def test_principal_hook_decides_whose_a_request_is(parser: str) -> None:
+def test_principal_hook_sets_the_principal_of_a_request(parser: str) -> None:
     async def find(head: RequestHead, peer: SocketPeer) -> Any:
         await trio.sleep(20)
         assert (head.method, peer) == ("POST", SocketPeer(None))

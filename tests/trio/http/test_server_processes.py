@@ -179,7 +179,7 @@ def test_principal_hook_sees_the_certificate() -> None:
     assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
 
 
-def test_plain_http_on_a_tls_port_costs_one_connection() -> None:
+def test_plain_http_on_a_tls_port_ends_only_its_connection() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
 
     async def main() -> None:

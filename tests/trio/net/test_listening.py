@@ -135,7 +135,7 @@ async def _for_ever(peer: object) -> None:
     await trio.sleep_forever()
 
 
-def test_a_server_that_does_not_take_the_connection_in_time_is_given_up() -> None:
+def test_unaccepted_connection_times_out() -> None:
     async def main() -> None:
         held = socket.socket()
         held.bind(("127.0.0.1", 0))

@@ -43,7 +43,7 @@ def test_lines_are_reassembled_from_any_pieces() -> None:
     assert read("ü".encode()[:1], "ü\n".encode()[1:], b"\xff\n") == (["ü", "\ufffd"], "ü\n\ufffd\n")
 
 
-def test_a_line_without_an_end_is_given_out_in_parts() -> None:
+def test_overlong_line_is_passed_in_parts() -> None:
     lines, tail = read(b"x" * (MAX_LINE - 1), b"yy", b"z")
     assert lines == ["x" * (MAX_LINE - 1) + "yy", "z"]
     assert tail == "x" * (TAIL_SIZE - 3) + "yyz"
