@@ -327,16 +327,33 @@ class AuthorizationRequired(McpError):
 
     ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
     which name the credentials and where to get them. ``nonce`` is its ``DPoP-Nonce``, for the next proof (RFC 9449).
+    ``hint`` is the end of the message: how a client that has no ``auth=`` gets a token.
     """
 
     def __init__(
-        self, message: str, *, status: int = 401, challenges: Iterable[str] = (), nonce: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 401,
+        challenges: Iterable[str] = (),
+        nonce: str | None = None,
+        is_without_auth: bool = False,
     ) -> None:
-        super().__init__(message)
+        """``is_without_auth`` says that the client has neither ``auth=`` nor a token in its header fields."""
         self.nonce = nonce
         self.status = status
         self.challenges: tuple[str, ...] = tuple(challenges)
         """Values of the ``WWW-Authenticate`` fields of the response."""
+        schemes = {challenge.partition(" ")[0].lower() for challenge in self.challenges}
+        wants_token = status == 401 and (not schemes or not schemes.isdisjoint(("bearer", "dpop")))
+        self.hint: str = _HOW_TO_AUTHORIZE if is_without_auth and wants_token else ""
+        super().__init__(f"{message}{self.hint}")
+
+
+_HOW_TO_AUTHORIZE: Final = (
+    ". It wants a token: log in with auth=OAuth(), or give one with auth=BearerToken(...), both of mcpio.auth "
+    "(on the command line: mcpio login URL)"
+)
 
 
 class NoBackChannel(McpError):

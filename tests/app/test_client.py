@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from handlers import returning
 from linked import Link
+from waits import Wait
 
 from mcpio.app.client import Client, client_connection
 from mcpio.app.context import Context
@@ -14,13 +15,15 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import (
+    AuthorizationRequired,
     ConnectFailed,
     InvalidMessage,
     LocalProtocolError,
     RequestError,
     RequestTimeout,
+    UnexpectedResponse,
 )
-from mcpio.events import Initialized
+from mcpio.events import Initialized, OutgoingId
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types import (
     ClientCapabilities,
@@ -161,9 +164,43 @@ def test_failed_handshake_raises_connect_failed() -> None:
     failing = lost.start(lost.client.initialize())
     lost.pair.lose(OSError("cut"))
     lost.run()
-    with pytest.raises(ConnectFailed, match=r"^the handshake failed: ") as caught:
+    with pytest.raises(ConnectFailed, match=r"^the connection ended while the server was asked for") as caught:
         _ = failing.result
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("era", ["auto", "stateless", "handshake"])
+def test_message_of_a_failed_opening_names_its_stage(era: Any) -> None:
+    for error, said in (
+        (UnexpectedResponse(500, "text/html"), "status 500: text/html"),
+        (RequestTimeout("x", 3), "x: no answer within 3 s"),
+    ):
+        failing, link = opening(era)
+        link.client.connection.fail_request(OutgoingId(1), error, 0.0)
+        link.run()
+        stage = "the handshake failed: " if era == "handshake" else "the server could not be asked for its revisions: "
+        assert str(failing.error) == stage + said
+        assert failing.error is not None
+        assert failing.error.__cause__ is error
+
+
+@pytest.mark.parametrize("era", ["auto", "stateless", "handshake"])
+def test_message_without_a_connection_names_no_stage(era: Any) -> None:
+    refused = ConnectFailed("cannot connect to example.com: Connection refused")
+    refused.__cause__ = ConnectionRefusedError("refused")
+    for error in (refused, AuthorizationRequired("log in")):
+        failing, link = opening(era)
+        link.client.connection.fail_request(OutgoingId(1), error, 0.0)
+        link.run()
+        assert str(failing.error) == str(error)
+
+
+def opening(era: Any) -> tuple[Wait[None], Link]:
+    """Return the opening of a client over HTTP, which waits, and its link."""
+    link = Link(Server("s"), shake_hands=False, era=era)
+    link.client.connection.over_http = True
+    link.pair.stall(Role.SERVER)
+    return link.start(link.client.initialize()), link
 
 
 # Lists

@@ -44,6 +44,7 @@ FAILED = "cannot start 'x': y"
         (_caused(ConnectFailed("x"), ConnectFailed("y")), Exit.PROTOCOL, "x"),
         (_caused(ConnectFailed("x"), AuthorizationRequired("y")), Exit.REFUSED, f"x{CREDENTIALS}"),
         (AuthorizationRequired("x"), Exit.REFUSED, f"x{CREDENTIALS}"),
+        (AuthorizationRequired("x", is_without_auth=True), Exit.REFUSED, f"x{CREDENTIALS}"),
         (AuthorizationRequired("x", status=403, challenges=["Bearer"]), Exit.REFUSED, f"x{CREDENTIALS}"),
         (AuthorizationRequired("x", status=403), Exit.REFUSED, "x"),
         (_caused(ConnectFailed("x"), AuthorizationRequired("y", status=403)), Exit.REFUSED, "x"),

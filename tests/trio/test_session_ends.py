@@ -238,7 +238,7 @@ def test_close_during_the_handshake() -> None:
     async def main() -> None:
         near, _ = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
-            with pytest.raises(ConnectFailed, match=r"^the handshake failed: .* \(closed here\)$"):
+            with pytest.raises(ConnectFailed, match=r"^the connection ended while .* \(closed here\)$"):
                 await start_client(adapter_for(near), nursery, {}, Hasty)
 
     run(main)

@@ -116,6 +116,14 @@ def test_invalid_compression_answer_fails() -> None:
     assert isinstance(error, UnexpectedResponse)
 
 
+def test_refusal_says_how_to_give_a_token() -> None:
+    client = ClientOpening(
+        URL, WebSocketOptions(), subprotocols=["mcp"], headers={}, entropy=lambda _: b"the sample nonce"
+    )
+    error = outcome(answer("401 Unauthorized", WWW_Authenticate="Bearer", Content_Length="0"), client=client)
+    assert "log in with auth=OAuth()" in str(error)
+
+
 def test_repeated_field_in_the_answer_fails() -> None:
     twice = answer().replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Protocol: mcp\r\n\r\n")
     assert isinstance(outcome(twice), UnexpectedResponse)
@@ -125,6 +133,7 @@ def test_repeated_field_in_the_answer_fails() -> None:
 def test_status_401_or_403_raises_authorization_required(status: str, challenge: str | None) -> None:
     error = outcome(answer(status, b"who?", WWW_Authenticate=challenge, Content_Length="4"))
     assert isinstance(error, AuthorizationRequired)
+    assert error.hint == ""
     assert error.status == int(status[:3])
     assert error.challenges == (() if challenge is None else (challenge,))
     assert (challenge or "'who?'") in str(error)

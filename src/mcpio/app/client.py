@@ -30,7 +30,14 @@ from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
+from mcpio.errors import (
+    AuthorizationRequired,
+    ConnectFailed,
+    ErrorCode,
+    LocalProtocolError,
+    McpError,
+    RequestError,
+)
 from mcpio.events import (
     ConnectionClosed,
     Initialized,
@@ -365,12 +372,21 @@ class Client(Session):
             if self.era is Era.STATELESS:
                 self._begin_stateless(outcome)
             return
-        failure = outcome.error
-        error: Exception = ConnectFailed(
-            f"the handshake failed: {failure}", era_probe=isinstance(failure, ConnectFailed) and failure.era_probe
-        )
-        error.__cause__ = failure
+        error = self._opening_failed(outcome.error)
         raise error if self._explain is None else await self._explain(error)
+
+    def _opening_failed(self, failure: McpError) -> Exception:
+        """Return the error for an opening that failed."""
+        is_of_probe = isinstance(failure, ConnectFailed) and failure.era_probe
+        if isinstance(failure, AuthorizationRequired) or _has_no_connection(failure):
+            said = ""  # the message says it all
+        elif not self.connection.is_stateless:
+            said = "the handshake failed: "
+        else:
+            said = "" if isinstance(failure, ConnectFailed) else "the server could not be asked for its revisions: "
+        error = ConnectFailed(f"{said}{failure}", era_probe=is_of_probe)
+        error.__cause__ = failure
+        return error
 
     @property
     def era(self) -> Era | None:
@@ -973,6 +989,12 @@ class ClientDriving(SessionDriving):
 def _pass_through(layer: Middleware, call: OutgoingCall, call_next: CallNext, request: Any) -> Any:
     """Send a request through one layer of middleware."""
     return layer(call, request, call_next)
+
+
+def _has_no_connection(failure: McpError) -> bool:
+    """Whether the transport could not connect: the cause is no fault of the protocol's."""
+    cause = failure.__cause__
+    return isinstance(failure, ConnectFailed) and cause is not None and not isinstance(cause, McpError)
 
 
 def _outcome(event: Any) -> Any:

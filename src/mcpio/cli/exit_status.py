@@ -82,9 +82,9 @@ def failure_of(error: McpError, *, by_url: bool = False) -> Failure:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
         case ConnectFailed(__cause__=AuthorizationRequired() as refusal):
-            return Failure(Exit.REFUSED, f"{in_flags(str(error))}{_advice(refusal)}")
+            return _refused(str(error), refusal)
         case AuthorizationRequired():
-            return Failure(Exit.REFUSED, f"{in_flags(str(error))}{_advice(error)}")
+            return _refused(str(error), error)
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
@@ -112,9 +112,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _advice(refusal: AuthorizationRequired) -> str:
-    """Return how to pass credentials if the server asks for them; a bare 403 may be about the Host or the Origin."""
-    return CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
+def _refused(text: str, refusal: AuthorizationRequired) -> Failure:
+    """Return the failure of a refusal, with how to pass credentials if the server asks for them.
+
+    A bare 403 may be about the Host or the Origin.
+    """
+    said = in_flags(text.replace(refusal.hint, ""))
+    advice = CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
+    return Failure(Exit.REFUSED, f"{said}{advice}")
 
 
 def _is_unreachable(error: ConnectFailed) -> bool:

@@ -103,6 +103,11 @@ class ClientConnection(Connection):
         return None if revision is None else revision.era
 
     @property
+    def is_stateless(self) -> bool:
+        """Whether a stateless revision is spoken, or being tried; it keeps its value when the connection ends."""
+        return isinstance(self._handshake, StatelessClient)
+
+    @property
     def log_level(self) -> str | None:
         """The least severe log messages to request with each stateless request; ``None`` requests none (GONE-04)."""
         return self._handshake.log_level if isinstance(self._handshake, StatelessClient) else None

@@ -60,6 +60,7 @@ class ClientOpening:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         self.request: bytes = self._request(location, headers)
         """The bytes of the request."""
+        self._has_authorization = any(name.lower() == "authorization" for name in headers)
         self._status = 0
         self._challenges: list[str] = []
         self._nonce: str | None = None
@@ -163,7 +164,13 @@ class ClientOpening:
         if status in (401, 403):
             said = "; ".join(self._challenges) or repr(text)[:200]
             message = f"the server refuses the WebSocket with status {status}: {said}"
-            return AuthorizationRequired(message, status=status, challenges=self._challenges, nonce=self._nonce)
+            return AuthorizationRequired(
+                message,
+                status=status,
+                challenges=self._challenges,
+                nonce=self._nonce,
+                is_without_auth=not self._has_authorization,
+            )
         return UnexpectedResponse(status, "no WebSocket in answer to the handshake", text)
 
 

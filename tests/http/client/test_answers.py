@@ -242,7 +242,8 @@ def test_a_server_that_refuses_without_a_challenge_is_quoted() -> None:
     talk.answer(talk.requests[-2], 403, "text/plain", b"Invalid origin")
     talk.answer(talk.requests[-1], 401)
     assert str(talk.error(first)) == "the server refuses a request with status 403: Invalid origin"
-    assert str(talk.error(second)) == "the server refuses a request with status 401: it does not say what it wants"
+    said = "the server refuses a request with status 401: it does not say what it wants"
+    assert str(talk.error(second)).startswith(f"{said}. It wants a token: log in with auth=OAuth()")
 
 
 # Limits (P6)

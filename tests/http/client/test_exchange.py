@@ -109,6 +109,24 @@ def test_unauthorized_error_names_the_challenges() -> None:
     assert str(call(body=b"log in").unauthorized(PLAIN)).endswith(": log in")
 
 
+@pytest.mark.parametrize(
+    ("status", "challenges", "is_hinted"),
+    [
+        (401, [b'Bearer realm="x"'], True),
+        (401, [b"Basic", b'dpop algs="ES256"'], True),
+        (401, [], True),
+        (401, [b"Basic"], False),
+        (403, [b"Bearer"], False),
+    ],
+)
+def test_refusal_says_how_to_give_a_token(status: int, challenges: list[bytes], is_hinted: bool) -> None:
+    head = ResponseHead(1, status, [(b"www-authenticate", each) for each in challenges])
+    error = call().unauthorized(head, is_without_auth=True)
+    assert ("auth=OAuth()" in str(error)) is is_hinted
+    assert str(error).endswith(error.hint)
+    assert call().unauthorized(head).hint == ""
+
+
 def test_header_fields_are_found_by_name() -> None:
     assert (header(JSON, b"x"), header(JSON, b"y"), headers_named(JSON, b"x")) == ("1", None, ["1", "\xe9"])
     assert (media_type(JSON), media_type(PLAIN)) == ("application/json", "")

@@ -171,7 +171,10 @@ class StdioClient(Client):
 
     async def _words_on_failure(self, error: ConnectFailed, child: Child) -> str:
         said = f"; its output is not a message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
-        if isinstance(error.__cause__, ConnectionLost):
+        cause = error.__cause__
+        if isinstance(cause, ConnectFailed):  # it ended when it was asked for its era
+            cause = cause.__cause__
+        if isinstance(cause, ConnectionLost):
             return f"{said}: {await child.last_words()}"
         # The child is alive, or was ended by us: its exit status tells nothing, but its output may.
         tail = printable(child.stderr_tail.strip())

@@ -120,7 +120,9 @@ class HttpClient:
         self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
         self._location = location
         self._options = options or HttpClientOptions()
-        if authorizer is not None and any(name.lower() == "authorization" for name in self._options.headers):
+        has_own = any(name.lower() == "authorization" for name in self._options.headers)
+        self._is_without_auth = authorizer is None and not has_own
+        if authorizer is not None and has_own:
             raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
         self._limits = connection.options.limits
         self._exchanges = ClientExchanges(location.target, self._options.headers, authorizer)
@@ -465,7 +467,7 @@ class HttpClient:
         elif head.status == 404 and self._is_session_gone(call):
             self._lose_session()
         elif head.status in (401, 403):
-            self._fail(call, call.denied or call.unauthorized(head))
+            self._fail(call, call.denied or call.unauthorized(head, is_without_auth=self._is_without_auth))
         elif not 200 <= head.status < 300:
             self._reject(call, head)
         elif call.parser is not None:

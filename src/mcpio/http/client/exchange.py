@@ -227,12 +227,12 @@ class ClientExchange:
             return error
         return self.unexpected(head)
 
-    def unauthorized(self, head: ResponseHead) -> AuthorizationRequired:
+    def unauthorized(self, head: ResponseHead, *, is_without_auth: bool = False) -> AuthorizationRequired:
         """Return the error for the statuses 401 and 403."""
         challenges = headers_named(head, b"www-authenticate")
         said = "; ".join(challenges) or self._quote() or "it does not say what it wants"
         text = f"the server refuses {self.purpose.value} with status {head.status}: {said}"
-        return AuthorizationRequired(text, status=head.status, challenges=challenges)
+        return AuthorizationRequired(text, status=head.status, challenges=challenges, is_without_auth=is_without_auth)
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
         """Return the error for a response that does not fit the request."""
