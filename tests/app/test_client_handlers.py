@@ -8,7 +8,7 @@ from handlers import returning
 from linked import Link
 
 from mcpio.app.client_handlers import roots_handler
-from mcpio.app.context import RequestScope
+from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
@@ -58,6 +58,9 @@ def test_error_raised_by_a_sampling_callback_is_sent(later: bool) -> None:
     assert link.reports == []
 
 
+FAILED = r"^Internal error: the client's handler of [a-zA-Z]+/[a-zA-Z]+ failed \(-32603\)$"
+
+
 @both
 @pytest.mark.req("ROOT-04")
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_error_raised_by_a_sampling_callback_is_sent(later: bool) -> None:
 def test_a_callback_that_fails_is_an_internal_error(later: bool, options: Any, request_: Any) -> None:
     given: Any = dict.fromkeys(options, returning(ValueError("secret"), later=later))
     link = Link(Server("s"), **given, era="handshake")
-    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+    with pytest.raises(RequestError, match=FAILED):
         link.do(link.session.request(request_))
     assert str(link.errors[0]) == "secret"
 
@@ -81,7 +84,7 @@ UNSAYABLE = ElicitResult("accept", {"a": object()})  # type: ignore[dict-item]  
 def test_an_answer_of_the_wrong_type_is_an_internal_error(later: bool, name: str, request_: Any, value: Any) -> None:
     given: Any = {name: returning(value, later=later)}
     link = Link(Server("s"), **given, era="handshake")
-    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+    with pytest.raises(RequestError, match=FAILED):
         link.do(link.session.request(request_))
     assert len(link.reports) == 1
 
@@ -281,6 +284,19 @@ def test_invalid_roots_change_nothing() -> None:
     link.run()
     with pytest.raises(NoBackChannel):
         link.client.set_roots([])
+
+
+def test_tool_whose_client_fails_says_so_without_the_clients_secrets() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        return str(await ctx.elicit(FORM))
+
+    link = Link(server, elicitation=returning(ValueError("secret"), later=True), era="handshake")
+    said = "Internal error: the client's handler of elicitation/create failed (-32603)"
+    assert link.text("book") == f"failed: book failed: RequestError: {said}"
+    assert [str(error) for error in link.errors] == ["secret", said]
 
 
 @pytest.mark.req("ROOT-02")

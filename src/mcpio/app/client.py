@@ -832,6 +832,11 @@ class Client(Session):
         layers = self._handler_middleware
         return self._wrapped(event, handler, layers) if layers else handler
 
+    def _unexpected(self, event: RequestReceived) -> RequestError:
+        # The server's handler asked, and its author must not look for the failure there.
+        said = f"Internal error: the client's handler of {event.raw['method']} failed"
+        return RequestError(ErrorCode.INTERNAL_ERROR, said)
+
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
         if self._changes is not None:

@@ -507,7 +507,12 @@ class Session(TaskCalls):
     def _answer_internal_error(self, event: RequestReceived) -> None:
         """Answer that the request failed, unless it was answered before."""
         with suppress(LocalProtocolError):
-            self.connection.send_error(event.id, internal_error())
+            self.connection.send_error(event.id, self._unexpected(event))
+
+    def _unexpected(self, event: RequestReceived) -> RequestError:
+        """Return the answer to a request whose handler failed in a way that is only for the operator (RPC-19)."""
+        del event
+        return internal_error()
 
     # Reports
 

@@ -122,8 +122,9 @@ def choose_server(options: argparse.Namespace) -> None:
         return
     if not options.server:
         raise Failure(Exit.USAGE, "no server: give its command in quotes, or its words after --")
-    if options.header:
-        raise Failure(Exit.USAGE, "--header is for servers at a URL")
+    for name in ("header", "auth"):
+        if getattr(options, name):
+            raise Failure(Exit.USAGE, f"--{name} is for servers at a URL, not for {options.target}")
     # The command line has the last word.
     options.env = list({**entry.env, **dict(options.env)}.items())
     options.cwd = options.cwd or entry.cwd
@@ -223,8 +224,9 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
         if getattr(options, name):
             raise Failure(Exit.USAGE, f"--{name.replace('_', '-')} is for servers that are started, not for {text}")
     if text.startswith(SOCKET_SCHEMES):
-        if options.header:
-            raise Failure(Exit.USAGE, f"--header is for servers over HTTP, not for {text}")
+        for name in ("header", "auth"):
+            if getattr(options, name):
+                raise Failure(Exit.USAGE, f"--{name} is for servers over HTTP, not for {text}")
         parse_socket_url(text)
         return text
     from mcpio.http.client.options import HttpClientOptions
