@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ import trio.testing
 
 import mcpio.asyncio
 import mcpio.trio
+from mcpio import Server
 from mcpio._drivers.event_loop import CancelScope, EventLoop
 from mcpio.app.runtime import Runtime
 from mcpio.asyncio._event_loop import AsyncioEventLoop
@@ -59,6 +60,40 @@ class Here:
             await trio.testing.wait_all_tasks_blocked()
         else:
             await streams.settle()
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass at once; in virtual time only."""
+        if self.is_trio:
+            clock: Any = trio.lowlevel.current_clock()
+            clock.jump(seconds)
+        else:
+            loop: Any = asyncio.get_running_loop()
+            loop._jumping.now += seconds
+
+    async def joined(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return two ends of a stream, each as the arguments that ``serve`` takes."""
+        if self.is_trio:
+            near, far = trio.testing.memory_stream_pair()
+            return (near,), (far,)
+        return await streams.joined()
+
+    @asynccontextmanager
+    async def served(self, server: Server, **options: Any) -> AsyncIterator[tuple[Any, ...]]:
+        """Serve a client until its conversation ends; give its end of the stream."""
+        near, far = await self.joined()
+        async with self.tasks() as tasks:
+            tasks.spawn(self.drivers.serve(server, *far, **options))
+            yield near
+
+    def open_client(self, end: tuple[Any, ...], **options: Any) -> Any:
+        """Return the block of a client at one end of a stream."""
+        return (self.drivers.open_transport if self.is_trio else self.drivers.open_streams)(*end, **options)
+
+    async def connect(self, end: tuple[Any, ...], **options: Any) -> Any:
+        """Connect such a client, tied to no block of the test's."""
+        if self.is_trio:
+            options["nursery"] = self.nursery
+        return await self.drivers.connect(*end, **options)
 
     @property
     def open_http(self) -> Any:
