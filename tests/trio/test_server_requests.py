@@ -213,7 +213,7 @@ def test_failing_callback_fails_the_tool_without_details(connected: Any, caplog:
         async with connected(sampling=fail) as client:
             result = await client.call_tool("ask_model")
             assert result.is_error
-            assert "Internal error (-32603)" in text_of(result)
+            assert "the client's handler of sampling/createMessage failed (-32603)" in text_of(result)
             assert "a secret" not in text_of(result)
 
     run(main)
