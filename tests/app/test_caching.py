@@ -106,9 +106,10 @@ def test_result_without_time_is_not_kept(ttl: int) -> None:
     assert len(layers.sent) == 2
 
 
-def test_time_is_capped_at_a_day() -> None:
+@pytest.mark.parametrize("ttl", [10**15, 10**400])
+def test_time_is_capped_at_a_day(ttl: int) -> None:
     layers = Layers()
-    layers.answer = contents("a", ttl=10**15)
+    layers.answer = contents("a", ttl=ttl)
     layers.read()
     layers.now += LONGEST - 1
     layers.read()

@@ -215,6 +215,13 @@ def test_description_of_the_opening_stays_fresh_as_long_as_the_server_says() -> 
     assert played.start(played.client.discover()).state == "waits"
 
 
+def test_any_time_that_the_description_of_the_opening_stays_fresh_is_read() -> None:
+    played = Played(said={"ttlMs": 10**400})
+    assert played.start(played.client.discover()).state == "returned"
+    played.advance(24 * 3600)
+    assert played.start(played.client.discover()).state == "waits"
+
+
 @pytest.mark.parametrize("said", [{"ttlMs": 0}, {"ttlMs": -1}])
 def test_description_that_is_stale_at_once_is_requested_again(said: dict[str, Any]) -> None:
     played = Played(said=said)

@@ -105,6 +105,26 @@ def test_header_mismatch_is_refused_over_http() -> None:
     assert "drops or changes Mcp-… headers" in str(verdict.error)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([f"x{number}" for number in range(100_000)], "x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, ..."),
+        (["x" * 100_000], "x" * 200),
+        (["\x1b[31m\nred\u202e"], r"\x1b[31m red\u202e"),
+    ],
+)
+def test_revisions_of_the_server_are_quoted_short_and_printable(names: list[str], said: str) -> None:
+    data = {"supported": names, "requested": "2026-07-28"}
+    for outcome in (RequestError(-32022, "no", data), DiscoverResult(tuple(names), ServerCapabilities())):
+        verdict = judge(outcome, REVISIONS)
+        assert isinstance(verdict, Refuse)
+        assert str(verdict.error).startswith(f"the server speaks {said}, this client 2026-07-28, ")
+    data = {"supported": ["2026-07-28", *names], "requested": "2026-07-28"}
+    verdict = judge(RequestError(-32022, "no", data), REVISIONS, again=True)
+    assert isinstance(verdict, Refuse)
+    assert len(str(verdict.error)) < 300
+
+
 def test_result_of_another_shape_leads_to_initialize() -> None:
     assert judge(InvalidMessage("supportedVersions", "missing"), REVISIONS) == Initialize()
 

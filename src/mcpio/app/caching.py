@@ -78,7 +78,8 @@ class ResultCache:
         """Keep a result that was received ``now`` until it expires; a result larger than the cache is not kept."""
         self.discard(key)
         text = dumps(codec(REV_2026_07_28).encode(result))
-        self._entries[key] = now + min(LONGEST, result.ttl_ms / 1000), text
+        # The least of the two first: an integer may be too large for a float.
+        self._entries[key] = now + min(LONGEST * 1000, result.ttl_ms) / 1000, text
         self._bytes += len(key[1]) + len(text)
         while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
             self.discard(next(iter(self._entries)))

@@ -6,10 +6,11 @@ Nothing here has a state, so the same table serves channels and HTTP.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
+from mcpio._printable import printable
 from mcpio.errors import (
     ConnectFailed,
     ErrorCode,
@@ -115,7 +116,7 @@ def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bo
         if revision is None:
             return _without_stateless(supported, spoken, error)
         if again:
-            said = f"the server refuses {revision.name}, and says that it speaks {', '.join(supported)}"
+            said = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
             return Refuse(_failed(said, error), supported)
         return ProbeAgain(revision)
     if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY and isinstance(_member(error, "requiredCapabilities"), dict):
@@ -130,7 +131,7 @@ def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...],
     """Judge a server that shares no stateless revision with this client (ERA-04, ERA-16)."""
     if _newest(spoken, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
         return Initialize()
-    said = f"the server speaks {', '.join(supported) or 'no revision'}, this client {_names(spoken)}"
+    said = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(spoken)}"
     return Refuse(_failed(said, cause), supported)
 
 
@@ -157,6 +158,16 @@ def _is_stateless(name: str) -> bool:
     """Whether a revision is stateless: those that are unknown here are newer than this library."""
     revision = Revision.parse(name)
     return revision is None or revision.era is Era.STATELESS
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    """Return what a server calls its revisions, cut and safe to show: it may say anything."""
+    text = printable(", ".join(names[:_MOST_NAMES])[:_MOST_TEXT]).replace("\n", " ").replace("\t", " ")
+    return f"{text}, ..." if len(names) > _MOST_NAMES else text
+
+
+_MOST_NAMES: Final = 10
+_MOST_TEXT: Final = 200
 
 
 def _names(revisions: Iterable[Revision]) -> str:

@@ -15,7 +15,7 @@ from mcpio.errors import ErrorCode
 from mcpio.framing import jsonrpc
 from mcpio.http.model import Denied, Headers, RequestHead
 from mcpio.http.options import Answers, HostPolicy, HttpOptions
-from mcpio.http.stateless import HANDSHAKE_NAMES
+from mcpio.http.stateless import HANDSHAKE_NAMES, STATELESS_NAMES
 
 __all__ = [
     "HEALTH_CHECKS",
@@ -310,7 +310,10 @@ def _version(request: ParsedRequest, checks: Checks) -> Rejection | None:
     """Require that the client's revision is one of the handshake era, if it names one (HTTP-31)."""
     if request.version is None or request.version in HANDSHAKE_NAMES or (checks.stateless and request.method == "POST"):
         return None
-    return Rejection(400, f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported")
+    said = f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported"
+    if checks.stateless and request.version in STATELESS_NAMES:
+        said = f"Invalid request: {request.method:.20} is for sessions, and {request.version} has none: only POST"
+    return Rejection(400, said)
 
 
 MCP_CHECKS: Final[tuple[Check, ...]] = (

@@ -14,12 +14,13 @@ from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.framing.headers import decode_field, encode_field
 from mcpio.http.model import Headers
-from mcpio.revisions import HANDSHAKE_REVISIONS, Era
+from mcpio.revisions import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Era
 from mcpio.types.meta import META_PROTOCOL_VERSION
 
-__all__ = ["HANDSHAKE_NAMES", "check_field", "check_mirrors", "era_of", "mirrored_name"]
+__all__ = ["HANDSHAKE_NAMES", "STATELESS_NAMES", "check_field", "check_mirrors", "era_of", "mirrored_name"]
 
 HANDSHAKE_NAMES: Final = frozenset(revision.name for revision in HANDSHAKE_REVISIONS)
+STATELESS_NAMES: Final = frozenset(revision.name for revision in STATELESS_REVISIONS)
 """The values of ``MCP-Protocol-Version`` that name a revision with sessions."""
 
 _NAMED_BY: Final[Mapping[str, str]] = {

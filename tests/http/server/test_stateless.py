@@ -468,6 +468,14 @@ def test_listening_needs_a_client_that_takes_streams() -> None:
     assert post_to(site, post, accept="application/json").status == 406
 
 
+@pytest.mark.req("SHTTP-01")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_other_methods_of_a_stateless_revision_are_refused_with_the_reason(method: str) -> None:
+    response = Site(engine=TWO_ERAS).ask(method, accept="text/event-stream", mcp_protocol_version="2026-07-28")
+    said = f"Invalid request: {method} is for sessions, and 2026-07-28 has none: only POST"
+    assert (response.status, response.json["error"]["message"]) == (400, said)
+
+
 def end_overloaded(site: Site) -> None:
     site.machine.end(site.session(), CloseReason.OVERLOADED)
 
