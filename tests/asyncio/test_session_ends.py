@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import socket
 import struct
 import sys
-import threading
 from typing import Any
 
 import pytest
 from peers import a_server, call, lines
 from streams import Raw, conversation, joined, raw_client, raw_server, run, run_in_real_time, served, settle
 
-from mcpio import CloseReason, ConnectFailed, ConnectionLost, LocalProtocolError, NoBackChannel
+from mcpio import CloseReason, ConnectFailed, ConnectionLost, NoBackChannel
 from mcpio.app import Client
 from mcpio.asyncio import connect, open_streams, serve, serving
 
@@ -96,55 +93,6 @@ def test_input_sent_before_the_peer_stopped_reading_is_processed() -> None:
 
 
 # Close
-
-
-def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
-    clients: list[Client] = []
-
-    async def main() -> None:
-        near, far = await joined()
-        async with served(a_server(), far):
-            client = await connect(*near)
-            clients.append(client)
-            client.close()
-            client.close()
-            await client.aclose()
-            await client.aclose(0)
-            client.close()
-            assert client.ended is not None
-            assert client.ended.reason is CloseReason.CLOSED
-
-    run(main)
-    clients[0].close()
-
-
-@pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
-def test_invalid_grace_raises_without_closing(grace: Any) -> None:
-    async def main() -> None:
-        async with conversation(a_server(), era="handshake") as client:
-            with pytest.raises(LocalProtocolError):
-                client.close(grace)
-            await client.ping()
-
-    run(main)
-
-
-@pytest.mark.parametrize("how", ["thread", "signal"])
-def test_client_may_be_closed_from_a_thread_and_a_signal_handler(how: str) -> None:
-    async def main() -> None:
-        async with conversation(a_server()) as client:
-            if how == "thread":
-                thread = threading.Thread(target=client.close)
-                thread.start()
-                await client.driver.wait_closed()
-                thread.join()
-            else:
-                before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
-                os.kill(os.getpid(), signal.SIGUSR1)
-                await client.driver.wait_closed()
-                signal.signal(signal.SIGUSR1, before)
-
-    run_in_real_time(main)
 
 
 async def close_here(client: Client) -> None:

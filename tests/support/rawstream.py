@@ -57,6 +57,12 @@ class RawEnd:
         await self.send({"id": request["id"], "result": result})
         assert (await self.receive())["method"] == "notifications/initialized"
 
+    async def send_eof(self) -> None:
+        if self._is_trio:
+            await self._writer.send_eof()
+        else:
+            self._writer.write_eof()
+
     async def close(self) -> None:
         if self._is_trio:
             await self._writer.aclose()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,8 +16,7 @@ from mcpio.app.client import Client
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.session import Session
-from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, NoBackChannel
-from mcpio.events import CloseReason
+from mcpio.errors import ConnectFailed, ConnectionLost, McpError, NoBackChannel
 from mcpio.trio import connect, open_transport, serve
 from mcpio.trio._drivers import start_client
 from mcpio.trio._transport import adapter_for
@@ -167,48 +164,6 @@ async def connected(**options: Any) -> AsyncIterator[tuple[Client, trio.Nursery]
         yield await connect(near, nursery=nursery, **options, era="handshake"), nursery
 
 
-def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
-    clients: list[Client] = []
-
-    async def main() -> None:
-        async with connected() as (client, _):
-            clients.append(client)
-            client.close()
-            client.close()
-            await client.aclose()
-            await client.aclose(0)
-            client.close()
-            assert client.ended is not None
-            assert client.ended.reason is CloseReason.CLOSED
-
-    run(main)
-    clients[0].close()
-
-
-def test_close_from_a_thread() -> None:
-    async def main() -> None:
-        async with connected() as (client, _):
-            thread = threading.Thread(target=client.close)
-            thread.start()
-            await client.driver.wait_closed()
-            thread.join()
-
-    trio.run(main)
-
-
-def test_close_from_a_signal_handler() -> None:
-    async def main() -> None:
-        async with connected() as (client, _):
-            previous = signal.signal(signal.SIGTERM, lambda *_: client.close())
-            try:
-                signal.raise_signal(signal.SIGTERM)
-                await client.driver.wait_closed()
-            finally:
-                signal.signal(signal.SIGTERM, previous)
-
-    trio.run(main)
-
-
 def test_close_from_a_handler_of_the_session_itself() -> None:
     server = Server("s")
 
@@ -240,18 +195,6 @@ def test_close_during_the_handshake() -> None:
         async with trio.open_nursery() as nursery:
             with pytest.raises(ConnectFailed, match=r"^the connection ended while .* \(closed here\)$"):
                 await start_client(adapter_for(near), nursery, {}, Hasty)
-
-    run(main)
-
-
-@pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
-def test_invalid_grace_raises_local_protocol_error(grace: Any) -> None:
-    async def main() -> None:
-        async with connected() as (client, _):
-            with pytest.raises(LocalProtocolError, match="a time is a number of seconds, 0 or more"):
-                client.close(grace)
-            await client.ping()
-            client.close()
 
     run(main)
 
