@@ -351,7 +351,7 @@ class AuthorizationRequired(McpError):
 
 
 _HOW_TO_AUTHORIZE: Final = (
-    ". It wants a token: log in with auth=OAuth(), or give one with auth=BearerToken(...), both of mcpio.auth "
+    ". To log in, give auth=OAuth(), or for a token that you have auth=BearerToken(...): both are in mcpio.auth "
     "(on the command line: mcpio login URL)"
 )
 

@@ -121,7 +121,7 @@ def test_refusal_says_how_to_give_a_token() -> None:
         URL, WebSocketOptions(), subprotocols=["mcp"], headers={}, entropy=lambda _: b"the sample nonce"
     )
     error = outcome(answer("401 Unauthorized", WWW_Authenticate="Bearer", Content_Length="0"), client=client)
-    assert "log in with auth=OAuth()" in str(error)
+    assert "give auth=OAuth()" in str(error)
 
 
 def test_repeated_field_in_the_answer_fails() -> None:

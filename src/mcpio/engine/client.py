@@ -379,6 +379,12 @@ class ClientConnection(Connection):
         else:
             super()._receive_request(message, text, via)
 
+    def _rebuke(self, code: int, fault: str, raw: Any, via: Hashable, *, to: int | str | None = None) -> None:
+        if isinstance(self._handshake, StatelessClient):
+            self._violate(code, fault, raw, via)  # stateless servers are sent no responses (PAT-01)
+        else:
+            super()._rebuke(code, fault, raw, via, to=to)
+
     def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
         session = self._handshake
         if not isinstance(session, StatelessClient):

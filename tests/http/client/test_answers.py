@@ -243,7 +243,7 @@ def test_a_server_that_refuses_without_a_challenge_is_quoted() -> None:
     talk.answer(talk.requests[-1], 401)
     assert str(talk.error(first)) == "the server refuses a request with status 403: Invalid origin"
     said = "the server refuses a request with status 401: it does not say what it wants"
-    assert str(talk.error(second)).startswith(f"{said}. It wants a token: log in with auth=OAuth()")
+    assert str(talk.error(second)).startswith(f"{said}. To log in, give auth=OAuth()")
 
 
 # Limits (P6)
