@@ -1,4 +1,4 @@
-"""``open_servers`` and ``proxy`` on asyncio: failures and restarts of one server, sessions, and replacements."""
+"""``proxy`` on asyncio: sessions, and replacements of the server behind."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from streams import run
 
 from mcpio import Client, ConnectFailed, Context, McpError, Server
-from mcpio.asyncio import memory_client, open_servers, proxy
-from mcpio.backoff import Backoff
+from mcpio.asyncio import memory_client, proxy
 from mcpio.types.elicitation import ElicitResult
 
 
@@ -24,118 +23,11 @@ class Answer:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds of which nobody tells."""
+    """Let other tasks run until a condition holds."""
     while True:
         if holds():
             return
         await asyncio.sleep(0)
-
-
-def a_server(name: str, *tools: str) -> Server:
-    server = Server(name)
-    for tool in tools:
-        server.tool(partial(_answer, f"{tool} of {name}"), name=tool)
-    return server
-
-
-def _answer(text: str) -> str:
-    return text
-
-
-# Many servers
-
-
-class Source:
-    """Opens a client, and may fail, hang, or lose it."""
-
-    def __init__(self, *outcomes: Any) -> None:
-        self.outcomes = [*outcomes]
-        self.clients: list[Client] = []
-
-    @asynccontextmanager
-    async def __call__(self, **options: Any) -> AsyncIterator[Client]:
-        outcome = self.outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        if outcome is None:
-            await asyncio.Event().wait()
-        async with memory_client(outcome, **options) as client:
-            self.clients.append(client)
-            yield client
-
-
-def test_tools_of_all_servers_are_called_by_public_names() -> None:
-    async def main() -> None:
-        config = {"a": Source(a_server("A", "read", "same")), "b c": Source(a_server("B", "same"))}
-        async with open_servers(config) as servers:
-            assert (await servers.call_tool("b-c__same")).text == "same of B"
-            assert [tool.name for tool in await servers.tools()] == ["a__read", "a__same", "b-c__same"]
-            with pytest.raises(LookupError, match="a__none"):
-                await servers.call_tool("a__none")
-            wrong: Any = {"time": 1}
-            with pytest.raises(TypeError, match="time"):
-                await servers.tools(**wrong)
-
-    run(main)
-
-
-def test_failures_of_some_servers_leave_the_others_alone() -> None:
-    async def main() -> None:
-        config: dict[str, Any] = {
-            "good": Source(a_server("G", "work")),
-            "hanging": Source(None),
-            "failing": Source(ConnectFailed("out of order")),
-            "broken": Source(ZeroDivisionError("oops")),
-        }
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        async with open_servers(config, start_timeout=3) as servers:
-            assert 3 <= loop.time() - began < 4
-            assert (await servers.call_tool("good__work")).text == "work of G"
-            states = {name: servers.state(name) for name in servers}
-            assert states == {"good": "ready", "hanging": "starting", "failing": "failed", "broken": "failed"}
-            with pytest.raises(ConnectFailed, match="out of order"):
-                await servers.ready("failing")
-            assert "oops" in str(servers.error("broken"))
-
-    run(main)
-
-
-def test_a_failure_at_the_start_is_raised_on_request_and_other_errors_are_not_wrapped() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed, match="out of order"):
-            async with open_servers({"a": Source(ConnectFailed("out of order"))}, on_failure="raise"):
-                raise AssertionError
-        with pytest.raises(KeyError):
-            async with open_servers({"a": Source(a_server("A"))}):
-                raise KeyError
-        wrong: Any = "wrong"
-        with pytest.raises(ValueError, match="on_failure"):
-            async with open_servers({}, on_failure=wrong):
-                raise AssertionError
-
-    run(main)
-
-
-def test_a_lost_server_is_restarted_by_the_policy() -> None:
-    async def main() -> None:
-        server = a_server("A", "work")
-        source = Source(server, ConnectFailed("not yet"), server)
-        changes: list[str] = []
-        config = {"a": source}
-        async with open_servers(
-            config, restart=Backoff(tries=5), on_change=lambda _, state: changes.append(state)
-        ) as servers:
-            source.clients[0].close()
-            await source.clients[0].driver.wait_closed()
-            await until(lambda: servers.state("a") != "ready")
-            assert (await (await servers.ready("a")).call_tool("work")).text == "work of A"
-        assert changes == ["ready", "restarting", "restarting", "ready"]
-
-    run(main)
-
-
-# A proxy
 
 
 class Kitchens:
