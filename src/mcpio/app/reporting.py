@@ -23,6 +23,7 @@ __all__ = [
     "Operator",
     "PeerFaults",
     "Throttle",
+    "describe_error",
     "describe_request",
     "intended_answer",
     "internal_error",
@@ -37,6 +38,8 @@ SLOW: Final = 0.05
 _BURST: Final = 10
 _PER_SECOND: Final = 0.1
 """After the first report of a kind: ten lines at once, then one every ten seconds."""
+_MOST_SHOWN: Final = 3
+"""How many exceptions of a group are described."""
 _MOST_KINDS: Final = 1000
 """How many kinds are remembered. Beyond, all are forgotten, and each is reported in full once more."""
 
@@ -128,6 +131,15 @@ def unwrap_group(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def describe_error(error: Exception) -> str:
+    """Return the type and text of an exception; of a group, those of its members, each once."""
+    if not isinstance(error, ExceptionGroup):
+        return f"{type(error).__name__}: {error}"
+    texts = dict.fromkeys(map(describe_error, error.exceptions))
+    shown = "; ".join(list(texts)[:_MOST_SHOWN])
+    return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown
 
 
 def intended_answer(error: Exception, era: Era = Era.HANDSHAKE) -> RequestError | None:

@@ -279,6 +279,17 @@ def test_content_unknown_to_the_revision_is_an_error() -> None:
         (ExceptionGroup("nursery", [ToolError("the oven is cold")]), "the oven is cold", False),
         (ValueError("too hot"), "fail failed: ValueError: too hot", True),
         (ExceptionGroup("nursery", [ValueError("too hot")]), "fail failed: ValueError: too hot", True),
+        (
+            ExceptionGroup("nursery", [ValueError("hot"), ExceptionGroup("inner", [ValueError("hot"), KeyError("a")])]),
+            "fail failed: ValueError: hot; ValueError: hot; KeyError: 'a'",
+            True,
+        ),
+        (ExceptionGroup("nursery", [ValueError("hot")] * 2), "fail failed: ValueError: hot", True),
+        (
+            ExceptionGroup("nursery", [ValueError(number) for number in range(9)]),
+            "fail failed: ValueError: 0; ValueError: 1; ValueError: 2; and 6 more",
+            True,
+        ),
     ],
 )
 def test_tool_error_is_an_error_result(later: bool, error: Exception, text: str, reported: bool) -> None:

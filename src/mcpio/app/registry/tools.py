@@ -12,7 +12,7 @@ from mcpio.app.registry.base import Mounted, Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.results import ResultEncoder
-from mcpio.app.reporting import intended_answer, loop_hint, unwrap_group
+from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
 from mcpio.app.schema.plain import to_json
 from mcpio.app.schema.validation import SchemaError
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
@@ -189,7 +189,7 @@ class Tools(Registry[FunctionTool]):
             return _failed(str(found) or f"{name} failed")
         scope.driving.report(f"the tool {name} failed", found)
         hint = loop_hint(found)
-        text = f"{type(found).__name__}: {found}" + ("" if hint is None else f" ({hint})")
+        text = describe_error(found) + ("" if hint is None else f" ({hint})")
         return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {text}")
 
 
