@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -135,11 +135,18 @@ def unwrap_group(error: Exception) -> Exception:
 
 def describe_error(error: Exception) -> str:
     """Return the type and text of an exception; of a group, those of its members, each once."""
-    if not isinstance(error, ExceptionGroup):
-        return f"{type(error).__name__}: {error}"
-    texts = dict.fromkeys(map(describe_error, error.exceptions))
-    shown = "; ".join(list(texts)[:_MOST_SHOWN])
+    texts = list(dict.fromkeys(f"{type(each).__name__}: {each}" for each in _members(error)))
+    shown = "; ".join(texts[:_MOST_SHOWN])
     return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown
+
+
+def _members(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions of a group and of the groups in it; any other exception alone."""
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for each in error.exceptions:
+        yield from _members(each)
 
 
 def intended_answer(error: Exception, era: Era = Era.HANDSHAKE) -> RequestError | None:
