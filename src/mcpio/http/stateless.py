@@ -20,8 +20,9 @@ from mcpio.types.meta import META_PROTOCOL_VERSION
 __all__ = ["HANDSHAKE_NAMES", "STATELESS_NAMES", "check_field", "check_mirrors", "era_of", "mirrored_name"]
 
 HANDSHAKE_NAMES: Final = frozenset(revision.name for revision in HANDSHAKE_REVISIONS)
-STATELESS_NAMES: Final = frozenset(revision.name for revision in STATELESS_REVISIONS)
 """The values of ``MCP-Protocol-Version`` that name a revision with sessions."""
+STATELESS_NAMES: Final = frozenset(revision.name for revision in STATELESS_REVISIONS)
+"""Those that name one without."""
 
 _NAMED_BY: Final[Mapping[str, str]] = {
     "tools/call": "name",
