@@ -18,6 +18,7 @@ __all__ = ["preload"]
 _LATE: Final = (
     "fractions",
     "mcpio.app.elicitation",
+    "mcpio.app.foreign_names",
     "mcpio.app.forms",
     "mcpio.app.roots",
     "mcpio.app.sampling",
