@@ -327,7 +327,6 @@ class AuthorizationRequired(McpError):
 
     ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
     which name the credentials and where to get them. ``nonce`` is its ``DPoP-Nonce``, for the next proof (RFC 9449).
-    ``hint`` is the end of the message: how a client that has no ``auth=`` gets a token.
     """
 
     def __init__(
@@ -347,6 +346,7 @@ class AuthorizationRequired(McpError):
         schemes = {challenge.partition(" ")[0].lower() for challenge in self.challenges}
         wants_token = status == 401 and (not schemes or not schemes.isdisjoint(("bearer", "dpop")))
         self.hint: str = _HOW_TO_AUTHORIZE if is_without_auth and wants_token else ""
+        """The end of the message: how to give a token, where none was given. Empty otherwise."""
         super().__init__(f"{message}{self.hint}")
 
 
