@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from certificates import serving_as, trusting
-from lifespans import Scope
 from streams import each_loop, run_in_real_time
 from streams import run as run_in_virtual_time
 
@@ -84,70 +83,6 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
             await main()
 
     run_in_real_time(limited)
-
-
-@KINDS
-def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path) -> None:
-    scope = Scope()
-    server = make_server(lifespan=scope)
-
-    async def main() -> None:
-        async def ask(opened: Any, number: int) -> int:
-            async with opened() as client:
-                return await added(client, number, number)
-
-        async with serving(server, kind, tmp_path) as opened:
-            found = await asyncio.gather(*[ask(opened, number) for number in range(20)])
-            assert scope.seen == ["entered"]
-        assert sorted(found) == [2 * number for number in range(20)]
-
-    run(main)
-    assert (scope.seen, server.sessions, os.listdir(tmp_path)) == (["entered", "left"], (), [])
-
-
-@KINDS
-def test_faulty_client_affects_no_other_client(kind: str, tmp_path: Path) -> None:
-    server = make_server()
-
-    async def main() -> None:
-        async with serving(server, kind, tmp_path) as opened, opened() as client:
-            for rude in (b"", b"\xff\n", b"{}\n" * 50, b"x" * 100_000):
-                async with opened() as other:
-                    stream = other.driver._adapter.stream
-                    await stream.send_all(rude)
-                    stream.cut()
-                assert await added(client, 1, 1) == 2
-            await until(lambda: len(server.sessions) <= 1)
-
-    run(main)
-
-
-@KINDS
-def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: Path) -> None:
-    server = make_server()
-
-    async def main() -> None:
-        async with serving(server, kind, tmp_path, max_connections=1) as opened:
-            async with opened() as first:
-                waiting = asyncio.ensure_future(opened().__aenter__())
-                await asyncio.wait([waiting], timeout=0.05)
-                assert (waiting.done(), await added(first, 1, 1)) == (False, 2)
-            async with asyncio.timeout(10):
-                second = await waiting
-            assert await added(second, 2, 2) == 4
-            await second.aclose()
-
-    run(main)
-
-
-def test_beyond_the_limit_of_an_address_clients_are_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(make_server(), "tcp", tmp_path, max_per_address=1) as opened, opened() as first:
-            with pytest.raises(ConnectFailed):
-                await opened().__aenter__()
-            assert await added(first, 1, 2) == 3
-
-    run(main)
 
 
 @KINDS

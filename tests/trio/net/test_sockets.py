@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from carriers import added, run, until
-from lifespans import Scope
+from carriers import run, until
 
 from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server
 from mcpio.observe import Tap
@@ -68,86 +67,6 @@ async def refused(opened: Any) -> None:
     with pytest.raises(ConnectFailed):
         async with opened:
             pass
-
-
-@pytest.mark.req("XPORT-01", "XPORT-03")
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path) -> None:
-    scope = Scope()
-    server = make_server(lifespan=scope)
-
-    async def main() -> None:
-        found: list[int] = []
-
-        async def ask(opened: Any, number: int) -> None:
-            async with opened() as client:
-                found.append(await added(client, number, number))
-
-        async with serving(server, kind, tmp_path) as opened:
-            async with trio.open_nursery() as nursery:
-                for number in range(20):
-                    nursery.start_soon(ask, opened, number)
-            assert scope.seen == ["entered"]
-        assert sorted(found) == [2 * number for number in range(20)]
-
-    run(main)
-    assert (scope.seen, server.sessions) == (["entered", "left"], ())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_faulty_client_affects_no_other_client(kind: str, tmp_path: Path) -> None:
-    server = make_server()
-
-    async def main() -> None:
-        async with serving(server, kind, tmp_path) as opened, opened() as client:
-            for rude in (b"", b"\xff\n", b"{}\n" * 50, b"x" * 100_000):
-                async with opened() as other:
-                    driver: Any = other.driver
-                    stream = driver._adapter.stream
-                    await stream.send_all(rude)
-                    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                    stream.socket.close()
-                assert await added(client, 1, 1) == 2
-            await until(lambda: len(server.sessions) <= 1)
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: Path) -> None:
-    server = make_server()
-
-    async def main() -> None:
-        came = trio.Event()
-        async with serving(server, kind, tmp_path, max_connections=1) as opened, trio.open_nursery() as nursery:
-
-            async def come() -> None:
-                async with opened() as second:
-                    assert await added(second, 1, 2) == 3
-                    came.set()
-
-            async with opened():
-                nursery.start_soon(come)
-                await trio.sleep(0.1)
-                assert (came.is_set(), len(server.sessions)) == (False, 1)
-                server.sessions[0].close()
-                await came.wait()
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_beyond_the_limit_of_an_address_clients_are_refused(kind: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(make_server(), kind, tmp_path, max_per_address=1) as opened, opened() as first:
-            if kind == "unix":  # without an address
-                async with opened() as second:
-                    assert await added(second, 1, 1) == 2
-            else:
-                await refused(opened())
-            assert await added(first, 1, 2) == 3
-
-    run(main)
 
 
 @pytest.mark.parametrize("kind", KINDS)
