@@ -119,6 +119,16 @@ def node() -> str | None:
     return shutil.which("node", path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
 
 
+def why_not(package: str) -> str | None:
+    """Return why a server of this npm package cannot be measured here; None if it can."""
+    directory = os.environ.get("MCPIO_PEERS_DIR")
+    if not directory:
+        return "MCPIO_PEERS_DIR is not set"
+    if not Path(directory, "node_modules", package).is_dir():
+        return f"npm has not installed {package} in MCPIO_PEERS_DIR, {directory}"
+    return "there is no Node" if node() is None else None
+
+
 class HttpClient:
     """A client with a connection of its own, and with a session unless it is stateless."""
 

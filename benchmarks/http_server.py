@@ -22,7 +22,7 @@ from pathlib import Path
 
 from echo_server import ISSUER, RESOURCE
 from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
-from http_load import HttpClient, HttpServer, drive, node
+from http_load import HttpClient, HttpServer, drive, why_not
 
 from mcpio.auth import load_signer, signed_jwt
 from mcpio.auth.signing import new_key
@@ -82,10 +82,10 @@ def _servers(*, is_durable: bool) -> dict[str, list[str]]:
     servers = dict(SERVERS)
     if is_durable:
         servers[DURABLE] = ["echo_server.py", "--store", STORE]
-    if os.environ.get("MCPIO_PEERS_DIR") and node() is not None:
-        servers[TYPESCRIPT] = ["peers/typescript_sdk.cjs"]
+    if reason := why_not("@modelcontextprotocol/sdk"):
+        print(f"{TYPESCRIPT}: left out, for {reason}\n")
     else:
-        print(f"{TYPESCRIPT}: left out, for there is no Node, or MCPIO_PEERS_DIR is not set\n")
+        servers[TYPESCRIPT] = ["peers/typescript_sdk.cjs"]
     return servers
 
 

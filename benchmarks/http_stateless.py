@@ -12,11 +12,10 @@ what ``tests/peers/package.json`` names.
 
 from __future__ import annotations
 
-import os
 import sys
 
 from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
-from http_load import HttpServer, drive, node
+from http_load import HttpServer, drive, why_not
 
 HTTPTOOLS = f"{OURS}, httptools"
 TYPESCRIPT = "TypeScript SDK 2"
@@ -38,10 +37,10 @@ def main() -> int:
     options = parser.parse_args()
     cpu = pinned() if options.pin else None
     servers = dict(SERVERS)
-    if os.environ.get("MCPIO_PEERS_DIR") and node() is not None:
-        servers[TYPESCRIPT] = ["peers/typescript_sdk_2.mjs"]
+    if reason := why_not("@modelcontextprotocol/server"):
+        print(f"{TYPESCRIPT}: left out, for {reason}\n")
     else:
-        print(f"{TYPESCRIPT}: left out, for there is no Node, or MCPIO_PEERS_DIR is not set\n")
+        servers[TYPESCRIPT] = ["peers/typescript_sdk_2.mjs"]
     rounds = Rounds()
     for _ in range(options.rounds):
         for name, argv in servers.items():
