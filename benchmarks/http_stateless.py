@@ -3,8 +3,9 @@
     python benchmarks/http_stateless.py
 
 Each of N clients has a connection of its own, and asks again as soon as it is answered: no handshake, no session. The
-servers have the event loop that they come with, and h11 for a parser unless said otherwise. With ``--pin`` the server
-and its load have a processor each.
+servers have the event loop that they come with, and h11 for a parser unless said otherwise. The bare loop answers by
+hand and checks nothing: no server on Trio and h11 is faster. With ``--pin`` the server and its load have a processor
+each.
 
 The SDK for TypeScript, version 2, is there where ``MCPIO_PEERS_DIR`` names the directory in which npm has installed
 what ``tests/peers/package.json`` names.
@@ -18,12 +19,14 @@ from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
 from http_load import HttpServer, drive, why_not
 
 HTTPTOOLS = f"{OURS}, httptools"
+BARE = "bare loop, h11"
 TYPESCRIPT = "TypeScript SDK 2"
 CONNECTIONS = (1, 16, 64)
 SERVERS = {
     OURS: ["echo_server.py"],
     HTTPTOOLS: ["echo_server.py", "--parser", "httptools"],
     LOW_LEVEL: ["peers/sdk_low_level.py"],
+    BARE: ["peers/bare.py"],
 }
 SDK_TARGET = 3.2
 HTTPTOOLS_TARGET = 5.5
