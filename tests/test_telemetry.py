@@ -308,6 +308,6 @@ def test_broken_session_sets_the_error_type() -> None:
 def test_channel_messages_are_counted_in_bytes() -> None:
     bench = Bench()
     tap = bench.telemetry.tap()
-    tap.message_received("é", None, 0.0)
+    tap.message_received("é".encode(), None, 0.0)
     (point,) = bench.metrics()["mcpio.io"]
     assert point.value == 2

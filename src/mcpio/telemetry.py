@@ -199,9 +199,9 @@ class _SessionTap(Tap):
         """Start the clock."""
         self._role, self._began, self._connection = connection.role, now, connection
 
-    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+    def message_received(self, text: bytes, via: Any, now: float) -> None:
         """Count the input."""
-        self._count("receive", len(text if isinstance(text, bytes) else text.encode(errors="replace")))
+        self._count("receive", len(text))
 
     def message_sent(self, text: bytes, via: Any, now: float) -> None:
         """Count the output."""

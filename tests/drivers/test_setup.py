@@ -38,7 +38,7 @@ class Counting(Tap):
     def __init__(self) -> None:
         self.received_messages = self.sent_messages = 0
 
-    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+    def message_received(self, text: bytes, via: Any, now: float) -> None:
         self.received_messages += 1
 
     def message_sent(self, text: bytes, via: Any, now: float) -> None:

@@ -188,7 +188,7 @@ class Heard(Tap):
     def sent(self, data: bytes | None, now: float) -> None:
         self.heard.append(("sent", data))
 
-    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+    def message_received(self, text: bytes, via: Any, now: float) -> None:
         self.heard.append(("in", text))
 
     def message_sent(self, text: bytes, via: Any, now: float) -> None:
@@ -211,7 +211,7 @@ def test_redacting_tap_passes_on_redacted_messages() -> None:
     link.run()
     assert taps[1].heard[0] == "opened"
     assert taps[1].heard[4:] == [
-        ("in", '{"jsonrpc":"2.0","method":"a/b","params":{"pin":"x"}}'),
+        ("in", b'{"jsonrpc":"2.0","method":"a/b","params":{"pin":"x"}}'),
         ("in", b'{"jsonrpc":"2.0","method":"a/b","params":{"token":"[redacted]"}}'),
         ("received", None),
         ("sent", None),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import attrs
@@ -284,3 +285,17 @@ def test_observed_connection_keeps_its_class() -> None:
     assert isinstance(connection, Mine)
     assert connection.extra == 5  # type: ignore[attr-defined]  # as above
     assert len(tap.calls) == 1
+
+
+def test_message_of_a_channel_is_observed_as_bytes() -> None:
+    class Heard(Tap):
+        def message_received(self, text: bytes, via: Hashable, now: float) -> None:
+            heard.append(text)
+
+    heard: list[bytes] = []
+    connection = new_server()
+    add_tap(connection, Heard())
+    for text in ('{"jsonrpc":"2.0","id":1,"method":"é"}', b"[]", '"\ud800"', b"\xff"):
+        connection.receive_message(text, 0.0)
+    list(connection.events())
+    assert heard == ['{"jsonrpc":"2.0","id":1,"method":"é"}'.encode(), b"[]", b'"?"', b"\xff"]

@@ -142,7 +142,7 @@ class Failing(Tap):
     def called(self, verb: str, arguments: Any, now: float) -> None:
         self._count()
 
-    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+    def message_received(self, text: bytes, via: Any, now: float) -> None:
         self._count()
 
     def _count(self) -> None:

@@ -69,9 +69,9 @@ class _Messages(Tap):
         self._view = view
         self._waiting: list[tuple[bool, str]] = []
 
-    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
         """Keep the message until the engine has processed it."""
-        self._waiting.append((False, text if isinstance(text, str) else text.decode(errors="backslashreplace")))
+        self._waiting.append((False, text.decode(errors="backslashreplace")))
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
         """Keep the message until the call has ended."""

@@ -1114,7 +1114,8 @@ class Connection:
                 self._receive_overlong(text, via)
                 return True
             if self._observers:
-                self._tell("message_received", text, via)
+                # One type on every transport. A channel may pass text that UTF-8 cannot write: replaced, as in errors.
+                self._tell("message_received", text.encode(errors="replace") if isinstance(text, str) else text, via)
             limits = channel.limits
             # Cheap looks first: nearly every message passes all of them.
             if (

@@ -67,7 +67,7 @@ class Recorder(Tap):
         header = {"recording": VERSION, "role": connection.role.value, "at": now}
         self._put({**header, "options": said_options(connection.options), "snapshot": snapshot})
 
-    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
         """Remember that the pull under way acts on a message."""
         self._has_read = True
 

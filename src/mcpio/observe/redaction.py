@@ -200,10 +200,9 @@ class Redacting(Tap):
         if data is None:
             self._tap.sent(None, now)
 
-    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
         """Pass on a message without its secrets."""
-        redacted = self._redactor.text(text) if isinstance(text, str) else self._redactor.data(text)
-        self._tap.message_received(redacted, via, now)
+        self._tap.message_received(self._redactor.data(text), via, now)
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
         """Pass on a message without its secrets."""

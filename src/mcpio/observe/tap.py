@@ -36,8 +36,8 @@ class Tap:
     def sent(self, data: bytes | None, now: float) -> None:
         """Handle a chunk of bytes that was pulled to be written; ``None`` is the half-close."""
 
-    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
-        """Handle a message before the connection acts on it: its text, valid or not; if too long, its beginning."""
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
+        """Handle a message before the connection acts on it: its bytes, valid or not; if too long, their beginning."""
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
         """Handle a message that was pulled to be written."""
