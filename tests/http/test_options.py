@@ -131,3 +131,17 @@ def test_star_is_not_a_wildcard_in_a_policy(name: str, kind: str) -> None:
     star: dict[str, Any] = {name: "*"}
     with pytest.raises(TypeError, match=rf"^{name}= takes {kind}, not '\*'$"):
         HttpOptions(**star)
+
+
+def test_legacy_paths_are_checked() -> None:
+    for wrong in ("/sse", ["/sse", "/messages"], ("/sse",)):
+        with pytest.raises(TypeError, match=r"legacy must be two paths, as in \('/sse', '/messages'\), not"):
+            HttpOptions(legacy=wrong)  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(ValueError, match="legacy must begin with a slash, not 'messages'"):
+        HttpOptions(legacy=("/sse", "messages"))
+
+
+@pytest.mark.parametrize("wrong", [-1, "600", None, 1.5])
+def test_max_age_must_be_whole_seconds(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="max_age must be a whole number of seconds, 0 or more, not"):
+        Cors(max_age=wrong)

@@ -222,5 +222,5 @@ class ScheduledCall:
         self._number = number
 
     def cancel(self) -> None:
-        """Do nothing; never called."""
+        """Cancel the call, unless it was made."""
         self._watch.cancel(self._number)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from mcpio._checks import of_kind
+from mcpio._checks import is_count, of_kind
 from mcpio.engine.limits import seconds
 
 __all__ = ["Answers", "Cors", "HostPolicy", "HttpOptions", "check_path"]
@@ -45,6 +45,18 @@ def _path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
 def _check_answers(_: object, attribute: attrs.Attribute[str], answers: str) -> None:
     if answers not in ("auto", "json", "sse"):
         raise ValueError(f"{attribute.name} must be 'auto', 'json' or 'sse', not {answers!r:.100}")
+
+
+def _check_max_age(_: object, attribute: attrs.Attribute[int], value: object) -> None:
+    if not is_count(value):
+        raise ValueError(f"{attribute.name} must be a whole number of seconds, 0 or more, not {value!r:.60}")
+
+
+def _two_paths(_: object, attribute: attrs.Attribute[Any], paths: object) -> None:
+    if not isinstance(paths, tuple) or len(paths) != 2:
+        raise TypeError(f"{attribute.name} must be two paths, as in ('/sse', '/messages'), not {paths!r:.100}")
+    for path in paths:
+        check_path(attribute.name, path)
 
 
 @attrs.frozen
@@ -90,7 +102,7 @@ class Cors:
 
     origins: frozenset[str] | Literal["*"] = attrs.field(default="*", converter=_welcome)
     """The allowed origins; ``"*"`` for all."""
-    max_age: int = 600
+    max_age: int = attrs.field(default=600, validator=_check_max_age)
     """Seconds that a browser may cache the answer to a preflight request."""
 
 
@@ -127,7 +139,7 @@ class HttpOptions:
     """The permissions of web pages of other origins. ``None``: no permissions, and no preflight."""
     health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_path))
     """A path that answers GET with ``{"status":"ok"}``, for monitoring."""
-    legacy: tuple[str, str] | None = None
+    legacy: tuple[str, str] | None = attrs.field(default=None, validator=attrs.validators.optional(_two_paths))
     """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
     (FALL-05): the first to listen by GET, the second to POST to."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from mcpio._checks import is_amount
 from mcpio.engine.limits import seconds
 from mcpio.profiles import Profile
 
@@ -37,6 +38,12 @@ def _more_than_none(_: object, field: attrs.Attribute[Any], value: float | None)
         raise ValueError(f"{field.name} is a number of seconds above 0, or None")
 
 
+def _limited(_: object, field: attrs.Attribute[Any], value: Any) -> None:
+    # Without an end, a peer that is gone would keep its connection.
+    if not is_amount(value) or value == 0:
+        raise ValueError(f"{field.name} is a finite number of seconds above 0, not {value!r:.60}")
+
+
 @attrs.frozen(kw_only=True)
 class WebSocketOptions:
     """Options for either role. Times are in seconds. Raises ValueError for invalid values.
@@ -50,9 +57,9 @@ class WebSocketOptions:
     a client offers none, and a server requires none."""
     ping_interval: float | None = attrs.field(default=30.0, converter=seconds, validator=_more_than_none)
     """Seconds of silence before a ping is sent; ``None`` for never."""
-    pong_timeout: float = attrs.field(default=20.0, validator=_more_than_none)
+    pong_timeout: float = attrs.field(default=20.0, validator=_limited)
     """Seconds after a ping until a silent peer is disconnected. Any input counts as a reply."""
-    close_timeout: float = attrs.field(default=1.0, validator=_more_than_none)
+    close_timeout: float = attrs.field(default=1.0, validator=_limited)
     """Seconds to wait for the peer's close frame. The drivers of ``mcpio.trio`` wait for 1 s at most."""
     first_message_timeout: float | None = attrs.field(default=30.0, converter=seconds, validator=_more_than_none)
     """For servers: seconds in which a client must send its first message, or be disconnected; ``None`` for no limit."""

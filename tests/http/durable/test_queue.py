@@ -232,6 +232,24 @@ def test_requests_are_refused_if_the_store_does_not_answer_in_time() -> None:
     assert len(site.machine.sessions) == 1
 
 
+def test_late_answer_of_the_store_is_not_given_to_a_later_request() -> None:
+    site = KeptSite()
+    session = site.open()
+    site = site.next_process()
+    site.is_late = True
+    assert site.post(tool_call(), session).status == 0
+    site.advance(10)
+    # Another process deletes the session, after the first look-up has read it.
+    late, now = site.store.session(session), None
+    again = site.post(tool_call(), session)
+    first, second = [effect.token for effect in site.effects if isinstance(effect, SessionLoad)]
+    for token, found in ((first, late), (second, now)):
+        site.machine.store_done(token, found, site.now)
+        site.settle()
+        assert site.machine.sessions == ()
+    assert again.status == 404
+
+
 def test_unasked_store_turns_requests_away_in_time() -> None:
     site = KeptSite()
     session = site.open()

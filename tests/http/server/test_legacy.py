@@ -91,6 +91,15 @@ def test_legacy_post_checks_type_and_length() -> None:
     assert post(site, target, note("x", pad="x" * 1000)).status == 413
 
 
+def test_legacy_posts_of_one_session_are_limited() -> None:
+    site = Site(OLD, limits=Limits(streams=3))
+    _, target = opened(site)
+    coming = [site.ask("POST", target, None, content_type="application/json") for _ in range(4)]
+    assert [each.status for each in coming] == [0, 0, 503, 503]
+    site.complete(coming[0], json.dumps(initialize("2024-11-05")).encode())
+    assert (coming[0].status, post(site, target, note("initialized")).status) == (202, 202)
+
+
 @pytest.mark.req("FALL-01")
 def test_legacy_session_ends_with_its_stream() -> None:
     site = Site(OLD)

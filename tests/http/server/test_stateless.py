@@ -17,7 +17,7 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ErrorCode, RequestError
-from mcpio.events import CloseReason
+from mcpio.events import CloseReason, ConnectionClosed
 from mcpio.http.model import Body, End, RequestHead
 from mcpio.http.options import Answers, Cors, HttpOptions
 from mcpio.revisions import REV_2026_07_28, REVISIONS
@@ -511,6 +511,15 @@ def test_request_that_is_cut_off_is_not_answered_as_by_an_older_server(
     end(site)
     site.settle()
     assert (response.status, response.json["error"]["message"]) == (status, message)
+    assert site.machine.sessions == ()
+
+
+def test_client_that_leaves_is_reported_as_lost() -> None:
+    site = Site(engine=TWO_ERAS)
+    cause = OSError("gone")
+    site.reset(post_to(site, Post(name="x")), cause)
+    ends = [event for _, event in site.events if isinstance(event, ConnectionClosed)]
+    assert [(end.reason, end.cause) for end in ends] == [(CloseReason.LOST, cause)]
     assert site.machine.sessions == ()
 
 

@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 import pytest
+from httpsite import Site
 from httpwire import InMemory, RawClient, Serve
 from protectedsites import bearer, notes, protected, token
 
@@ -42,6 +43,18 @@ async def test_key_that_never_expires_ends_no_stream(serve: Serve) -> None:
         stream = await client.listen()
         await wire.pass_time(1000)
         assert not stream.is_over
+
+
+def test_stream_of_a_token_that_never_expires_outlives_an_earlier_token() -> None:
+    site = Site()
+    site.machine.epoch = 0.0
+    session = site.open(principal=Grant(None, "ada"))
+    streams = []
+    for expires_at in (40.0, None):
+        grant = Grant(None, "ada", expires_at=expires_at)
+        streams.append(site.ask("GET", principal=grant, accept="text/event-stream", mcp_session_id=session))
+    site.advance(60)
+    assert [each.is_over for each in streams] == [True, False]
 
 
 @in_memory

@@ -77,6 +77,22 @@ def test_malformed_request_is_answered_once_and_ends_the_connection(parser: str,
 
 
 @each_parser
+def test_fault_while_continue_is_being_written_is_answered(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(small_server(), parser=parser) as site:
+            # What is written waits until it is read.
+            client = RawHttp(site.listener.connect(trio.testing.lockstep_stream_pair))
+            usual = {"content_type": "application/json", "transfer_encoding": "chunked", "expect": "100-continue"}
+            await client.say(client.head("POST", **usual))
+            await client.say(b"xyz\r\n")
+            await trio.testing.wait_all_tasks_blocked()
+            assert [(await client.hear()).status, (await client.hear()).status] == [100, 400]
+            assert await client.rest() == b""
+
+    in_virtual_time(main)
+
+
+@each_parser
 @pytest.mark.parametrize("kind", ["no HTTP", "another encoding"])
 def test_malformed_second_request_is_answered(parser: str, kind: str) -> None:
     data, status = GARBAGE[kind]

@@ -214,8 +214,11 @@ class StoreQueue:
         effect, entry = asked
         if isinstance(effect, SessionLoad):
             self._loads -= 1
-            self._lookups.clear(token)
-            self._loaded_answer(effect, value, now)
+            # Past its deadline the requests that waited for it were turned away. Others may wait for a later look-up of
+            # the same session by now, and must not get this answer: the session may have been deleted in between.
+            if self._lookups.get(token) is not None:
+                self._lookups.clear(token)
+                self._loaded_answer(effect, value, now)
         elif entry is None:
             return
         elif isinstance(value, BaseException):
@@ -270,7 +273,7 @@ class StoreQueue:
         self._refuse(entry.session, entry.journal)
 
     def _loaded_answer(self, effect: SessionLoad, value: Any, now: float) -> None:
-        waiting = self._waiting.pop(effect.key, [])
+        waiting = self._waiting.pop(effect.key)
         if isinstance(value, BaseException):
             self._unreachable(waiting)
             return
@@ -281,8 +284,7 @@ class StoreQueue:
             except McpError as error:
                 # It may be of another version, which finds it again after a downgrade, until it is swept.
                 self._hooks.report("a stored session cannot be read", error)
-        if waiting:
-            self._loaded(found, waiting)
+        self._loaded(found, waiting)
 
     def _read(self, key: str, stored: Any, now: float) -> LoadedSession | None:
         """Return a loaded session, ``None`` if it was idle for too long. Raises InvalidMessage if it is invalid."""

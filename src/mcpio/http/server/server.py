@@ -622,13 +622,13 @@ class HttpServer:
         """Handle a client that disconnected. In a session, its requests continue (HTTP-24, SHTTP-06)."""
         session, stream = exchange.session, exchange.stream
         if session is not None:
+            if session.is_stateless or (session.is_legacy and stream is not None):
+                # A stateless request ends with its exchange, and a session of 2024-11-05 with its channel. First: the
+                # flush below ends a stateless session without a stream, and would report it as aborted here.
+                session.connection.connection_lost(cause, self.streams.now)
             self.streams.detach(session, exchange)
             self._touched[session] = None  # requests of ours that went by the exchange may have failed
         self._forget_exchange(exchange)
-        if session is not None and (session.is_stateless or (session.is_legacy and stream is not None)):
-            # A stateless request ends with its exchange, and a session of 2024-11-05 with its channel.
-            session.connection.connection_lost(cause, self.streams.now)
-            self._flush(session)
 
     def _forget_exchange(self, exchange: Exchange) -> None:
         del self._exchanges[exchange.id]
@@ -926,6 +926,8 @@ class HttpServer:
         session = self._named.get(fields.get(_KEY, ""))
         if session is None or session.principal != exchange.principal or not session.is_legacy:
             return NO_SESSION
+        if len(session.exchanges) >= self._limits.streams:
+            return TOO_MANY_STREAMS
         self._enter(session, exchange)
         return None
 
@@ -1184,12 +1186,15 @@ class HttpServer:
     def _expect_expiry(self, session: HttpSession, exchange: Exchange) -> None:
         """End a listening stream when its token expires."""
         grant, stream = exchange.principal, exchange.stream
-        if self.epoch is None or not isinstance(grant, Grant) or grant.expires_at is None:
+        if stream is None or stream.number != LISTENING:
             return
-        if stream is not None and stream.number == LISTENING:
-            # Some tokens are accepted a little longer: such a client must not come back without a pause.
-            due = max(grant.expires_at - self.epoch, self.streams.now + 1.0)
-            self._timers.set((_EXPIRY, session.key, LISTENING), due)
+        if self.epoch is None or not isinstance(grant, Grant) or grant.expires_at is None:
+            # The exchange before this one may have been that of a token that expires.
+            self._timers.clear((_EXPIRY, session.key, LISTENING))
+            return
+        # Some tokens are accepted a little longer: such a client must not come back without a pause.
+        due = max(grant.expires_at - self.epoch, self.streams.now + 1.0)
+        self._timers.set((_EXPIRY, session.key, LISTENING), due)
 
     def _end_listening(self, session: HttpSession) -> None:
         """End the stream on which a client listens: it comes back with a new token. A 2024-11-05 session ends."""

@@ -298,6 +298,10 @@ class HttpConnection:
 
     def _write(self, data: bytes) -> None:
         """Write without waiting, where the stream can; start a task for the rest."""
+        if self._is_writing:
+            # A client at fault is answered while ``100 Continue`` may still be on its way: one writer at a time.
+            self._unsent += data
+            return
         sent = 0
         if self._send_nowait is not None:
             try:
