@@ -218,6 +218,7 @@ class AsgiApp:
         # Newer ASGI servers and frameworks include root_path in path; older ones leave it out.
         if root and (path == root or path.startswith(f"{root}/")):
             path = path[len(root) :]
+        # The path is decoded: a question mark in it would begin the query.
         path = path.rstrip("/").replace("?", "%3F") or self._config.http.path
         query = scope.get("query_string", b"").decode("latin-1")
         return f"{path}?{query}" if query else path

@@ -208,7 +208,7 @@ class DeadlineWatch:
     async def _sleep(self, runtime: Runtime, until: float) -> None:
         # A microsecond more: rounding could wake it just before the deadline, to sleep once more.
         await runtime.sleep(until - self._now() + 1e-6)
-        self._sleeper = None
+        self._sleeper = None  # before ``check`` arms the next one, which would cancel this task
         self.check()
 
 

@@ -70,7 +70,7 @@ class AsgiServer:
         self._last = 0
         # Stands for the lifespan, in which tasks may outlive their requests.
         self._lifespan: AsgiRequest | None = None
-        # Tasks for which no request was open: they run in the next one.
+        # Tasks that no open request took: they run in the next one.
         self._queue: list[RequestTask] = []
         self._watch = DeadlineWatch(self.now, self._expire)
         self._host = HttpHost(
@@ -107,7 +107,7 @@ class AsgiServer:
         token = current_request.set(request)
         try:
             request.queue, self._queue = self._queue, []
-            self._watch.check()
+            self._watch.check()  # deadlines that passed while no request was open to watch them
             head = RequestHead(request.exchange, scope["method"], target, headers_of(scope), principal, policy)
             self._host.receive(head)
             await self._read(request, receive)
@@ -117,14 +117,14 @@ class AsgiServer:
             if request.queue or request.life.is_open:
                 await self._drain(request, receive, send)
         except BaseException:
-            # Cancelled, or the ASGI server failed: no task can begin in it any more.
+            # Cancelled, or the ASGI server failed: no task can begin in it any more, so it is out of the list first.
             del self._requests[request.exchange]
             self._abandon(request)
             raise
         finally:
             current_request.reset(token)
             self._requests.pop(request.exchange, None)
-            self._queue += request.queue
+            self._queue += request.queue  # those that it took over or began, and never started
 
     async def serve_websocket(
         self,
@@ -191,6 +191,7 @@ class AsgiServer:
                 self._step(request, Input.SEND_RESET)
                 raise ConnectionAbortedError("the response was aborted")  # tells the ASGI server to disconnect
             if isinstance(items[-1], End):
+                # Before the wait: the machine has given all of it, and need not hear of a client that leaves now.
                 self._step(request, Input.SEND_END)
             try:
                 await _send(items, send, is_head=request.is_head)
@@ -278,9 +279,10 @@ class AsgiServer:
         """Use the running event loop. Raises RuntimeError if requests are open in another one."""
         if self._loop is not None and self._loop.identity is loop_identity():
             return
-        if self._requests or self._lifespan is not None or self._websockets:
+        if self._requests or self._lifespan is not None or self._websockets:  # false while no WebSocket is open
             raise RuntimeError("this application is being served in another event loop")
         self._loop = running_loop()
+        # Loops count from different origins: the time of the sessions goes on from where it stood.
         self._offset = self._now - self._loop.clock()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], request: AsgiRequest | None = None) -> RequestTask:

@@ -149,7 +149,7 @@ class AsgiWebSocketAdapter:
             scope.deadline = min(self._speak_by, self.expires_at)
             message = await self._receive()
         now = self._loop.now()
-        if message is None:
+        if message is None:  # the deadline came first
             self._expire(connection, now)
         elif message["type"] == "websocket.disconnect":
             self._is_over = True
@@ -168,6 +168,7 @@ class AsgiWebSocketAdapter:
         while (message := connection.next_message()) is not None:
             if self._is_over:
                 continue
+            # While ``send`` waits for the client, the message still counts, and holds back further requests (P14).
             connection.set_unwritten(len(message.text))
             try:
                 await self._send({"type": "websocket.send", "text": message.text.decode()})

@@ -218,6 +218,7 @@ def _origin(request: ParsedRequest, checks: Checks) -> Rejection | None:
     origin, cors = request.origin, checks.options.cors
     if origin is None or origin.lower() in _welcome(request, _policy(request, checks)):
         return None
+    # An origin that CORS lets read responses may send requests, too.
     if cors is not None and (cors.origins == "*" or origin.lower() in cors.origins):
         return None
     return Rejection(403, "Forbidden: this Origin is not welcome here")
@@ -456,6 +457,7 @@ class Admissions(Generic[E]):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             decided.size = request.size - size
+            # Shared from now on, so without the parts that differ between alike heads; some of them are credentials.
             request.session_id = request.last_event_id = request.content_length = request.principal = None
             self._known[key] = decided
         return answer

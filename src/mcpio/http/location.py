@@ -46,6 +46,7 @@ class Location:
             raise ValueError(f"the URL {url!r:.100} names no host")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a URL must not contain credentials: give them as headers")
+        # A UnicodeError of this is a ValueError too.
         host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
         if _HOST.fullmatch(host) is None:
             raise ValueError(f"the URL {url!r:.100} names a host that cannot be")

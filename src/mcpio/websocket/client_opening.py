@@ -73,7 +73,7 @@ class ClientOpening:
         if self._outcome is not None or data == b"":
             return
         self._has_ended = data is None
-        self._http.receive_data(data or b"")  # to h11, empty bytes are the end
+        self._http.receive_data(data or b"")  # to h11, empty bytes are the end; ours were returned above
         while self.outcome() is None and self._take_event():
             pass
 

@@ -210,7 +210,7 @@ class WebSocket:
         if data is None:
             self._break()
         elif data and self._state in _HEARING:
-            self.extend(now)
+            self.extend(now)  # any input is a sign of life, not only a pong
             self._decoder.receive_bytes(data)
             self._may_have_more = True
 
@@ -368,12 +368,12 @@ class WebSocket:
         decoder = self._decoder
         piece = decoder.process_buffer()
         is_open = self._state is State.OPEN
-        if self._deflate is None and is_open:
+        if self._deflate is None and is_open:  # of a compressed message the announced size says nothing
             self._check_announced(piece)
         if piece is None:
             return None
         if not is_open and piece.opcode is not Opcode.CLOSE:
-            return _IGNORED
+            return _IGNORED  # an event, so that ``next_event`` goes on to the next frame
         payload: bytes = piece.payload  # type: ignore[assignment]  # before anything decodes it
         match piece.opcode:
             case Opcode.TEXT | Opcode.CONTINUATION:
@@ -398,6 +398,7 @@ class WebSocket:
         if size > self._max:
             raise _TOO_LONG
         if is_whole and self._size is None:
+            # The usual case: one frame, read at once.
             self._speak_by = None
             return MessageReceived(payload.decode())
         self._size = size
@@ -410,7 +411,7 @@ class WebSocket:
         return MessageReceived(text)
 
     def _check_announced(self, piece: Frame | None) -> None:
-        """Refuse a message as soon as the head of a frame tells that it is too long."""
+        """Reject a message as soon as the head of a frame announces too many bytes."""
         header = self._decoder.header  # that of a frame of which more is to come
         if header is None or header.opcode.iscontrol():
             return
@@ -433,6 +434,7 @@ class WebSocket:
     def _close(self, event: Input, end: WebSocketEnded, *, answer: str | None = None) -> None:
         """Take a step that ends the conversation. The first one makes the close frame, with ``answer`` as reason."""
         if self._state is State.OPEN:
+            # The close frame is made once, and stays as it is: a later fault must not change the code that goes out.
             self._ping_is_due = False
             reason = end.reason if answer is None else answer
             self._last = self._frame(Opcode.CLOSE, close_payload(end.code, reason))

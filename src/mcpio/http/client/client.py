@@ -127,16 +127,24 @@ class HttpClient:
         self._limits = connection.options.limits
         self._exchanges = ClientExchanges(location.target, self._options.headers, authorizer)
         self._events: deque[TransportEvent] = deque()
+        # Requests, and notifications and answers, which may not be sent yet.
         self._asks = _Queue()
         self._tells = _Queue()
+        # By request without an outcome: the exchange that is to bring it.
         self._asked: dict[OutgoingId, ClientExchange] = {}
+        # Exchanges whose response is complete. Whether it brought all answers shows when the events are drained.
         self._owing: list[ClientExchange] = []
+        # The notification or answer in flight, the request that opens the session, and the first listening stream while
+        # requests wait for it. Each may name an exchange that has ended: ask ``_exchanges`` whether it is open.
         self._telling: ClientExchange | None = None
         self._opening: ClientExchange | None = None
         self._hearing: ClientExchange | None = None
         self._is_legacy = False
+        # The request that waits for the address of a 2024-11-05 server, and the error if there is no such server.
         self._before_endpoint: tuple[ClientExchange, McpError] | None = None
+        # How many sessions in a row were lost before they answered any request.
         self._fruitless = 0
+        # Whether a session was ever open, and whether the engine's timeouts stand still for a login.
         self._was_open = self._holds = False
         self._any_event_type = takes_any_event_type(connection.options.profiles)
         self._forget_session()
@@ -171,7 +179,7 @@ class HttpClient:
                 self._asks.append(message)
             elif not self._is_cancellation(message):
                 self._tells.append(message)
-        if self._exchanges.target:
+        if self._exchanges.target:  # empty while an older server has not told where to POST to
             self._send_what_may_go()
         # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
         self.connection.set_unwritten(self._tells.size)
@@ -203,7 +211,7 @@ class HttpClient:
             else:
                 self._break(call, item.cause if isinstance(item, Reset) else None)
             if self._stage is Stage.LEFT and not len(self._exchanges):
-                self._exchanges.timers.clear(LEAVING)
+                self._exchanges.timers.clear(LEAVING)  # that was the end of the session
 
     def wants_read(self, exchange: object) -> bool:
         """Return whether to read the response of an exchange now. False means "not now": ask again after each turn.
@@ -292,6 +300,7 @@ class HttpClient:
             return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.asked))
         if self._stage in _UNOPENED:
             return self._stage is Stage.NEW
+        # Subscriptions last: as many as ``max_requests`` of them would keep every other request waiting for ever.
         running = len(self._exchanges) - (self._exchanges.subscriptions if self._is_stateless else 0)
         return self._hearing not in self._exchanges and running < self._options.max_requests
 
@@ -450,11 +459,12 @@ class HttpClient:
         if isinstance(event, ResponseReceived):
             self._fruitless = 0
             if self._is_deaf:
-                self._listen()
+                self._listen()  # a server that answers again may be listened to again
         if not call.owed and call.mirrored is not None and isinstance(event, RequestFailed):
             # The end of the stream is what tells the server that nothing waits for the answer (PAT-06).
             self._exchanges.cut(call)
         elif not call.owed:
+            # Some servers leave the stream open behind the answer.
             self._exchanges.end_soon(call, STRAGGLE)
 
     # Responses, when they are whole
@@ -476,6 +486,7 @@ class HttpClient:
             self.connection.receive_message(call.text_received, self._exchanges.now)
             self._owing.append(call)
         elif call.purpose is not Purpose.TELL and not (call.purpose is Purpose.ASK and self._is_legacy):
+            # A server of 2024-11-05 only acknowledges a request here, and answers on the listening stream (FALL-01).
             self._fail(call, call.unexpected(head))
 
     def _is_session_gone(self, call: ClientExchange) -> bool:
@@ -514,7 +525,7 @@ class HttpClient:
             return
         call.redirects += 1
         if head.status == 308 and call.target == self._exchanges.target:
-            self._exchanges.target = location.target
+            self._exchanges.target = location.target  # permanent (RFC 9110, 15.4.9)
         call.target = location.target
         self._request(call)
 
@@ -539,6 +550,8 @@ class HttpClient:
 
     def _lose_session(self) -> None:
         """Handle a session that the server no longer knows (SESS-06)."""
+        # ``reset_session`` or ``connection_lost`` below fails the requests, so nothing is owed any more. What waits to
+        # be sent belongs to the lost session too.
         self._exchanges.cut_all()
         self._owing.clear()
         self._asked.clear()
@@ -546,7 +559,7 @@ class HttpClient:
         self._tells.clear()
         options = self._options
         if self._exchanges.now - self._opened_at >= options.reconnect_at_most:
-            self._fruitless = 0
+            self._fruitless = 0  # it lasted: this server does keep sessions
         self._forget_session()
         if not options.reinitialize or self._fruitless >= options.reconnect_tries:
             error = ConnectionLost("the server no longer knows the session")
@@ -619,7 +632,7 @@ class HttpClient:
         listening = self._exchanges.new(Purpose.LEGACY)
         self._before_endpoint = call, error
         self._request(listening)
-        self._exchanges.target = ""
+        self._exchanges.target = ""  # nothing else goes out before ``_take_endpoint`` has the address
 
     def _take_endpoint(self, call: ClientExchange, reference: str) -> None:
         """Store the address for messages (FALL-01, FALL-02)."""
@@ -653,14 +666,14 @@ class HttpClient:
             self._asks.clear()
             self._exchanges.cut_all(but=self._telling)
             if not self._exchanges.target:
-                self._tells.clear()
+                self._tells.clear()  # they have no address
             self._exchanges.timers.set(LEAVING, self._exchanges.now + FAREWELL)
         if self._stage is Stage.LEFT or self._tells or self._is_telling:
             return
         self._stage = Stage.LEFT
         self._exchanges.cut_all()
         if self._exchanges.timers.get(LEAVING) is None:
-            return
+            return  # the time is over: the server has not even taken the last messages
         if self._session_id is not None:
             self._request(self._exchanges.new(Purpose.END))
         if not len(self._exchanges):

@@ -351,7 +351,7 @@ class ClientExchanges:
         """
         self._open[exchange.number] = exchange
         self._resting.discard(exchange.number)
-        exchange.begin(session_id, self.now)
+        exchange.begin(session_id, self.now)  # even if it rests now: a refused response must not be read again
         headers = [*self._headers, *exchange.headers()]
         if self._authorizer is not None:
             fields = self._authorizer.authorize(
@@ -394,7 +394,7 @@ class ClientExchanges:
     def cut(self, exchange: ClientExchange) -> None:
         """Break off an exchange, or do not begin it."""
         if exchange.number in self._open and exchange.number not in self._resting:
-            self._items.append(Reset(exchange.number))
+            self._items.append(Reset(exchange.number))  # the driver knows nothing of those that rest, or begin later
         self.forget(exchange)
 
     def cut_all(self, *, but: ClientExchange | None = None) -> None:

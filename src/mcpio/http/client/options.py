@@ -98,6 +98,7 @@ class HttpClientOptions:
         ``said`` is the least that the server asked for (HTTP-21).
         """
         if said is not None:
+            # After the first try our own delays hold too: a server may name a short time and then be gone.
             return max(said, self.delay(tries - 1) if tries else _SOONEST)
         return min(self.reconnect_after * 2.0 ** min(tries, 64), self.reconnect_at_most)
 

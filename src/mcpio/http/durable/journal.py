@@ -182,12 +182,14 @@ class Journal:
             for each in session.streams.values()
             if each.next_number > 1
         )
+        # Without ``sent``, which every event changes: ``DurableStreams.listen`` makes up for one that is too low.
         value = (_lasting(saved), [(each.number, each.next_number) for each in streams])
         if not self._unstored and value == self._saved_value and moment - self._saved_at < refresh:
             self.reach(self._mark)
             return None
         owner: Any = session.principal  # one that can be stored, or there would be no journal
         text = dump_session(SessionRecord(owner, session.next_stream, streams, saved))
+        # Both stay until ``written``: a write that fails is repeated with all of them.
         events, forgotten = tuple(self._unstored), tuple(self._forgotten)
         self._writing = (self._mark, len(events), forgotten)
         self._saved_value, self._saved_at = value, moment
@@ -207,7 +209,7 @@ class Journal:
 
     def failed(self) -> None:
         """Record that the write failed or that its outcome is unknown."""
-        self._writing = self._saved_value = None
+        self._writing = self._saved_value = None  # the store may have either state: the next write is a whole one
         self.is_failing = True
 
     def reach(self, mark: int = EVERYTHING) -> None:

@@ -180,7 +180,7 @@ class DurableSessions:
         """Release the output that is stored by now."""
         for exchange in [each for each in journal.gated if each.gate <= journal.stored]:
             del journal.gated[exchange]
-            exchange.wake()
+            exchange.wake()  # ``responses_to_send`` gave nothing of it before
         for stream in session.streams.values():
             if stream.exchange is not None and journal.first(stream) is not None:
                 stream.exchange.wake()
@@ -189,7 +189,7 @@ class DurableSessions:
         """Answer that the store failed, where an answer in one piece waits for it."""
         _turn_back(journal, STORE_FAILED)
         if journal.is_new and self._server.is_open(session):
-            # Its client has not heard of it.
+            # Its client does not know its id: the answer to ``initialize`` has just been replaced.
             self._server.end(session)
 
     def _turn_away(self, waiting: list[Exchange], rejection: Rejection = STORE_FAILED) -> None:

@@ -369,6 +369,8 @@ class HttpServer:
         Act on the event before the next call, which looks at the connection of that session again.
         """
         events, touched = self.events, self._touched
+        # In this order: an event is acted on before its session is looked at again, and every session before a request
+        # that waited for room: what the others send decides whether there is room.
         while True:
             if events:
                 found = events.popleft()
@@ -385,6 +387,7 @@ class HttpServer:
             elif self._durable is None or not self._durable.admit_next():
                 break
         if self._begun:
+            # Only now: the handlers of this turn have acted, and most of these streams have no exchange any more.
             for session, stream in self._begun:
                 if stream.exchange is not None:
                     self.streams.expect_answer(session, stream)
@@ -410,7 +413,7 @@ class HttpServer:
             return []
         self._ready.pop(exchange, None)
         if found.gate and found.is_held:
-            return []
+            return []  # the store has not answered yet, and will name it again
         if found.stream is not None:
             self.streams.pull(found, max_bytes)
         items = found.take(max_bytes)
@@ -433,7 +436,8 @@ class HttpServer:
     def handle_timeout(self, now: float) -> None:
         """Handle the deadlines up to ``now``. Early or repeated calls do nothing."""
         for session in tuple(self._touched):
-            self._flush(session)  # it may have a new deadline, which may have come
+            # It may have a new deadline, which may have come. The mark stays: ``next_event`` owes it a look.
+            self._flush(session)
         self._set_time(now)
         for kind, key, number in self._timers.pop_expired(now):
             found = self._sessions.get(key)
@@ -565,7 +569,7 @@ class HttpServer:
         if len(self._exchanges) > self._limits.exchanges:
             return TOO_MANY_REQUESTS
         if admission.rejection is not None or admission.request.method == "OPTIONS":
-            return admission.rejection
+            return admission.rejection  # a preflight request has no credentials, and touches no session
         return CLOSING if self.is_closing else endpoint.admit(exchange)
 
     def admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
@@ -616,7 +620,7 @@ class HttpServer:
             exchange.reject(too_large(self._limits.message_bytes))
         else:
             self._endpoints[exchange.request.path].serve(exchange, body)
-        exchange.fields = ()
+        exchange.fields = ()  # nothing reads them from now on, and the response may be a stream that lasts for hours
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
         """Handle a client that disconnected. In a session, its requests continue (HTTP-24, SHTTP-06)."""
@@ -648,6 +652,7 @@ class HttpServer:
             exchange.drop_items()
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._named:
+            # To the end: ``make_room`` ends the first one that is idle.
             self._named[session.id] = self._named.pop(session.id)
         self._output_taken(session)
         if self._durable is not None and self.is_closing:
@@ -667,11 +672,13 @@ class HttpServer:
             return OVERLOADED if self._ledger.is_nearly_full else None
         session = self._named.get(id)
         if session is None or session.principal != exchange.principal:
+            # One answer for both: a caller does not learn which ids of others exist.
             if self._durable is not None and self._durable.look_up(exchange):
                 return None
             return NO_SESSION
         if session.is_legacy:
             return NO_SESSION
+        # DELETE passes this limit and the next one: it is how a client frees what it holds.
         if session.journal is not None and session.is_stuck and request.method != "DELETE":
             return STORE_FAILED
         if request.version is not None:
@@ -712,6 +719,7 @@ class HttpServer:
             # It ended while the request came.
             exchange.reject(self.closed_response(session))
         elif exchange.request.method == "POST":
+            # Checked for its head, too, but by exchanges: a broken stream outlives its exchange, to be resumed.
             if len(session.streams) >= self._limits.streams:
                 exchange.reject(TOO_MANY_STREAMS)
             else:
@@ -777,7 +785,8 @@ class HttpServer:
         connection.receive_message(body, streams.now, via=stream.via, principal=exchange.principal, parsed=message)
         event = connection.next_event()
         if isinstance(event, RequestReceived) and body.startswith(b"{") and event.context.via == stream.via:
-            # The usual case: one request. The next step depends on its answer, so the caller acts first.
+            # The usual case: one request, not a batch of 2025-03-26, nor an earlier one that waited for room. The next
+            # step depends on its answer, so the caller acts first.
             stream.requests.add(event.id)
             self.events.append((session, event))
             if exchange.answers == "sse":
@@ -791,7 +800,8 @@ class HttpServer:
         stream.is_deferred = connection.has_deferred(stream.via)
         faults = [fault for event in events if (fault := _fault_in(event)) is not None]
         if session.id is None and self._options.sessions and connection.revision is not None:
-            self.assign_id(session)
+            self.assign_id(session)  # before the response begins: its head carries the id
+        # A batch with one acceptable message is answered like any other, with its errors inside.
         if faults and len(faults) == len(events):
             self._refuse(exchange, session, stream, faults[0])
         elif not is_running(session, stream) and not connection.has_output(stream.via):
@@ -877,6 +887,7 @@ class HttpServer:
         session.is_stateless = True
         self._enter(session, exchange)
         self._begun.append((session, self.streams.open(session, exchange)))
+        # The events come after the stream, which notes its requests by them, and after ``SessionOpened``.
         for event in events:
             self._note(session, event)
 
@@ -953,7 +964,7 @@ class HttpServer:
         """Make a session of a connection: a new one, or the stored one under ``id``."""
         session = HttpSession(self._next_key, connection, principal, self.streams.now)
         self._next_key += 1
-        connection.can_reach = partial(self.streams.can_reach, session)
+        connection.can_reach = partial(self.streams.can_reach, session)  # a cycle, which ``_forget`` breaks
         self._sessions[session.key] = session
         if id is not None:
             session.id = id
@@ -994,6 +1005,7 @@ class HttpServer:
         if session.key not in self._sessions:
             return
         connection = session.connection
+        # First: the engine holds requests back while much is unwritten.
         if session.unwritten != session.held.unwritten:
             connection.set_unwritten(session.unwritten)
         if (event := connection.next_event()) is not None:
@@ -1006,6 +1018,8 @@ class HttpServer:
             if not connection.pending_exchanges():
                 connection.next_message()  # the engine learns by this that nothing is left
             phase = connection.phase
+        # Requests of ours that cannot reach the client have just failed. A session in ``_deferring`` waits its turn: to
+        # drain it here would take the next deferred request before the handler of the last one has acted.
         if connection.has_events and (phase is _CLOSED or session not in self._deferring):
             self._drain(session, connection.next_event())
             phase = connection.phase
@@ -1081,6 +1095,7 @@ class HttpServer:
         weight = session.weight
         if weight > self._limits.peer_bytes and self.streams.forget_sent(session):
             weight = session.weight
+        # The ledger has ``SLACK`` more than the weight was: changes within that, either way, need no update.
         if not 0 <= session.settled - weight <= 2 * SLACK:
             self._record(session, weight)
 
@@ -1104,7 +1119,7 @@ class HttpServer:
 
     def _give_up(self, session: HttpSession) -> None:
         """Free memory held for a client: first the dispensable part, then all of it."""
-        session.settled = 0
+        session.settled = 0  # the ledger has forgotten it already
         if self.streams.forget_sent(session):
             self._record(session, session.weight)
         else:
@@ -1149,6 +1164,7 @@ class HttpServer:
             self._timers.clear((_EXPIRY, session.key, 0))
         if session.engine_due is not None:
             self._arm_engine(session, None)
+        # Before the exchanges: each of them is counted alone from here on, and must not be counted twice.
         self._ledger.settle(session, 0, _nothing)
         self._deferring.pop(session, None)
         end = session.connection.end
@@ -1160,7 +1176,7 @@ class HttpServer:
             if exchange.size and not delivers:
                 exchange.cut(self.closed_response(session))
             self._settle_alone(exchange)
-        session.connection.can_reach = None
+        session.connection.can_reach = None  # the application may keep the connection for a while
         self.events.append((session, SessionClosed()))
         if self._durable is not None:
             self._durable.forgotten(session)

@@ -439,12 +439,14 @@ class Exchange:
     def drop_items(self) -> None:
         """Forget the items that wait for the adapter."""
         if self.items:
+            # The part of the first body that was taken counts until its last byte is: see ``take``.
             self._count(-self.size)
             self.items = []
             self._offset = 0
 
     def cut(self, rejection: Rejection) -> None:
         """Break off a response, or answer with ``rejection`` if nothing of it was sent."""
+        # A head that still waits here was not sent: another response can take its place.
         has_head = bool(self.items) and isinstance(self.items[0], ResponseHead)
         has_begun = self.response is not _UNDECIDED and not has_head
         self.drop_items()

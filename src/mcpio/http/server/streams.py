@@ -168,9 +168,11 @@ class Streams:
         """Decide how the response begins, as soon as the first message is there."""
         while (message := self._take(session, stream)) is not None:
             status = _status(session, message)
+            # An error status can be only that of a JSON response, even for a client that wants streams.
             if message.last and (exchange.answers != "sse" or status != _OK):
                 is_known = exchange.session_id is not None or session.id is None
                 headers = _JSON_ONLY if is_known else _json_in(session, exchange)
+                # Of a batch, only if all were refused: 403 makes the client send all of it again.
                 if stream.refused and stream.refused.keys() >= stream.requests:
                     scopes = frozenset[str]().union(*stream.refused.values())
                     exchange.respond(403, (*headers, *self._challenge(scopes)), message.text)
@@ -242,6 +244,7 @@ class Streams:
             stream.sent_at = self.now
         if events.unsent_bytes:
             exchange.wake()
+        # ``_has_more`` first: a message that waits keeps the stream open though its request is answered.
         elif not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
             exchange.finish()
             self.finish(session, stream)
@@ -295,7 +298,7 @@ class Streams:
 
     def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
         """Queue a message as an event."""
-        del session
+        del session  # ``DurableStreams`` finds the journal by it
         if not stream.is_resumable:
             stream.events.append(SentEvent(stream.number, 0, encode_event(text, type="message")))
             return
@@ -386,7 +389,7 @@ class Streams:
             return None
         events = kept.take(number, place)
         if not events:
-            # The client has seen all of it.
+            # The client has seen all of it: a stream that ends at once says so.
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
             exchange.finish()
             return None
@@ -417,7 +420,7 @@ class Streams:
         if stream.exchange is not None:
             stream.exchange.finish()
             stream.exchange.stream = None
-            stream.events.rewind()
+            stream.events.rewind()  # an event that went out in part is sent whole by the new exchange
         self._disarm(session, stream)
         stream.exchange, exchange.stream = exchange, stream
         if is_resumption:
@@ -435,7 +438,7 @@ class Streams:
         stream.events.rewind()
         self._disarm(session, stream)
         if stream.number == LISTENING:
-            return
+            return  # it lasts as long as its session; without an exchange its messages wait in the engine
         if not stream.is_resumable:
             self.close(session, stream)
         elif self._options.resume_within is not None:

@@ -118,6 +118,7 @@ class HttpConnection:
     def close(self) -> None:
         """Serve the request that has begun, and no other."""
         if self._life.is_resting and self._parser.has_more:
+            # A request has begun that the reader has not come to: it is served.
             self._step(Input.RECV_BYTES)
         if self._step(Input.SEND_CLOSE) is Action.CLOSE:
             self._scope.cancel()
@@ -144,6 +145,7 @@ class HttpConnection:
                         except BROKEN:
                             self._step(Input.RECV_LOSS)
                     if self._life.state not in _OVER:
+                        # All who cancel the scope take a step to the end before, so this was its deadline.
                         self._act(Input.TIMEOUT, 408, f"the {self._life.state.value} of the request took too long")
                     if self._life.state is State.DRAINING:
                         await self._linger()
@@ -181,6 +183,7 @@ class HttpConnection:
             data = await self._stream.receive_some(RECEIVE_SIZE)
             parser.feed(bytes(data))
             if life.state in _IN_BODY:
+                # Every byte earns time, framing included: the parser reports those of the body only.
                 life.step(Input.RECV_BYTES, self._host.clock(), len(data))
             elif not data and life.state is State.ANSWER:
                 self._step(Input.RECV_LOSS)
@@ -340,6 +343,8 @@ class HttpConnection:
         A piece is about 64 KiB, the most that is held here beside one read: the rest stays in the machine, which
         counts it in ``held.unwritten``.
         """
+        # Contained: the host calls this in its drain, for all sessions, and a response that cannot be encoded costs
+        # only its own connection.
         try:
             items = self._host.responses_to_send(self._exchange)
             data = b"".join([self._encode(item) for item in items]) if items else None
@@ -372,7 +377,7 @@ class HttpConnection:
     def _finish(self) -> None:
         """Continue with the next request, or the end, if a whole response is written."""
         if self._exchange is not None or self._life.state not in _ANSWERING:
-            return
+            return  # more of the response is to come, or this was 100 Continue or the answer to a client at fault
         if self._step(Input.SEND_END) is Action.REUSE:
             self._parser.next_cycle()
             self._arm()

@@ -181,7 +181,7 @@ class HeadBuffer:
         held.clear()
         # Most clients send one head again and again: their session, and often the length of the body, stay the same.
         if head != self._last:
-            _check_head(head)
+            _check_head(head)  # raises before the head is remembered
             self._last = head if len(head) <= _REMEMBERED else b""
         return head, rest
 
@@ -353,6 +353,7 @@ class HttptoolsParser:
             return
         known = len(self._events)
         self._parse(data)
+        # An event is progress: only bytes that no event accounts for are counted.
         if len(self._events) > known or self._is_between:
             self._since_event = 0
             return

@@ -40,6 +40,7 @@ class ResponseWriter:
             lines.append(name + b": " + value)
         lines.append(b"date: " + http_date())
         self._is_bodiless = request is not None and request.method == "HEAD"
+        # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
         self._is_chunked = not has_length and request is not None and request.is_current
         self.closes = closes or request is None or not request.keeps_alive
         if self._is_chunked:
@@ -68,6 +69,7 @@ class ResponseWriter:
         """Return a piece of the body. Responses to HEAD have none."""
         if self._is_bodiless or not data:
             return b""
+        # An empty chunk would be the end of the body (RFC 9112 section 7.1).
         return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
 
     def end(self) -> bytes:

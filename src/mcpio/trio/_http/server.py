@@ -251,12 +251,13 @@ class HttpConnectionHandler:
         try:
             connection, data = await self._recognise(stream, peer)
         except trio.TooSlowError:
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(stream)  # no version is known in which it could be told
             return
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
         if self._is_closing:
+            # It closed while the first bytes were waited for, when the connection was in no list to be closed from.
             await trio.aclose_forcefully(stream)
             return
         self._connections.enter(connection)

@@ -156,7 +156,7 @@ class Http2Connection:
             while True:
                 data = self._streams.data_to_send()
                 self._arm()
-                self._room.set()
+                self._room.set()  # the output was taken, whether or not the client has read it
                 if data:
                     with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
                         await self._stream.send_all(data)

@@ -185,7 +185,7 @@ class Http2Streams:
             self._items += (head, *stream.waiting)
             stream.waiting.clear()
             self._hand_over()
-            self._open_window(stream)
+            self._open_window(stream)  # closed during the look-up: what waits is at most the initial window
 
     def wake(self, exchange: Hashable) -> None:
         """Queue a response that has something to send."""
@@ -199,10 +199,10 @@ class Http2Streams:
         for number in self._timers.pop_expired(self._now):
             stream = None if self.is_over else self._streams.get(number)
             if number == _CONNECTION:
-                self._fail(ErrorCodes.NO_ERROR)
+                self._fail(ErrorCodes.NO_ERROR)  # a client that is merely idle, or sends no head, broke no rule
             elif stream is None:
                 continue
-            elif stream.unsent is None:
+            elif stream.unsent is None:  # no response has begun, so this is the deadline of the body
                 if not self._has_earned_body_time(stream):
                     stream.life.step(Input.TIMEOUT, self._now)
                     self._refuse(stream, 408, "the body of the request took too long")
@@ -215,6 +215,7 @@ class Http2Streams:
     def data_to_send(self) -> bytes:
         """Return the next bytes to write; ``b""`` if none are ready. Call it when earlier bytes are written."""
         self._now = trio.current_time()
+        # In turns of one frame, so that no large response holds up the others.
         while self._ready and len(self._out) < PIECE and not self.is_over:
             number = next(iter(self._ready))
             del self._ready[number]
@@ -288,6 +289,7 @@ class Http2Streams:
             self.close()
             return not self.is_over
         events = self._http.receive_data(frame.data)
+        # While a head is incomplete, h2 has no events to judge the frame by.
         if not price and not self._frames.is_in_head and _is_vain(frame, events):
             self._spend(1)
         for event in events:
@@ -304,9 +306,10 @@ class Http2Streams:
         elif isinstance(event, h2.events.DataReceived):
             self._take_body(event.stream_id, event.data, event.flow_controlled_length)
         elif isinstance(event, h2.events.RemoteSettingsChanged):
+            # A new initial window changes that of every open stream (RFC 9113 section 6.9.2).
             self._resume(self._streams)
         elif isinstance(event, h2.events.WindowUpdated):
-            self._resume([event.stream_id] if event.stream_id else self._streams)
+            self._resume([event.stream_id] if event.stream_id else self._streams)  # stream 0 is the connection
         elif isinstance(event, h2.events.StreamEnded):
             self._complete(event.stream_id)
         elif isinstance(event, h2.events.StreamReset) and event.stream_id in self._streams:
@@ -334,6 +337,8 @@ class Http2Streams:
             self._on_request(head)
 
     def _take_body(self, number: int, data: bytes, size: int) -> None:
+        # The connection's window is returned at once, for dropped streams too: their data counts in it (RFC 9113
+        # section 6.9.1). Only the window of a stream holds its client back, so that no body stalls the others.
         self._owed += size
         if self._owed >= CREDIT:
             self._http.increment_flow_control_window(self._owed)
@@ -594,7 +599,7 @@ class _Http2(H2Connection):
         # From the beginning, rather than from the client's acknowledgement.
         self.decoder.max_header_list_size = head_bytes
         self.initiate_connection()
-        self.receive_data(PREFACE)
+        self.receive_data(PREFACE)  # ``FrameReader`` has taken the client's out of its bytes
 
     def may_send_on(self, number: int) -> bool:
         """Whether the window of a stream is open, regardless of the connection's window."""
@@ -621,6 +626,7 @@ def request_head(exchange: Hashable, fields: Headers, principal: Hashable) -> Re
     h2 has validated everything else.
     """
     pseudo = {name: value for name, value in fields if name.startswith(b":")}
+    # It takes the place of a Host field (RFC 9113 section 8.3.1). h2 rejects heads in which the two differ.
     host = pseudo.get(b":authority")
     headers = [(b"host", host)] if host is not None else []
     headers += [
