@@ -17,7 +17,7 @@ import trio
 
 from mcpio import Context, Server
 from mcpio.app import Accepted, RequestStates, TaskOptions
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http import HostPolicy, HttpOptions
 from mcpio.stores.redis import RedisStore
 from mcpio.trio import serve_http
 
