@@ -13,7 +13,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.snapshot import dump, load
 from mcpio.errors import LocalProtocolError
 from mcpio.events import Negotiated, RequestFailed, ResponseReceived
-from mcpio.revisions import HANDSHAKE_REVISIONS, Era
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2026_07_28, Era
 from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
 from mcpio.types.tools import ListToolsRequest
 
@@ -58,6 +58,14 @@ def test_restored_probe_settles_the_stateless_era() -> None:
     (event,) = feed(client, id=id, result=DISCOVERED)
     assert isinstance(event, Negotiated)
     assert (event.cookie, event.revision.era, event.instructions) == ("open", Era.STATELESS, "hint")
+
+
+def test_restored_stateless_client_is_not_closed_by_pings_that_its_revision_lacks() -> None:
+    client = ClientConnection(INFO, options=Options(keep_alive=1.0))
+    client.adopt(REV_2026_07_28)
+    assert client.next_deadline() is None
+    client = restored(client, keep_alive=1.0)
+    assert client.next_deadline() is None
 
 
 def test_restored_stateless_client_goes_on_with_its_log_level_and_requests() -> None:

@@ -304,6 +304,16 @@ def test_overflow_within_a_joined_batch_ends_the_connection() -> None:
     assert len(events) == 4
 
 
+def test_nothing_is_sent_after_an_item_of_a_joined_batch_ended_the_connection() -> None:
+    connection = joining(limits=Limits(queued_bytes=2000))
+    feed(connection, [tools(1), call(2)])
+    connection.send_error(IncomingId(1), RequestError(1, "x" * 1930))
+    events = feed(connection, [request("ping", 9), call(3), note("cancelled", requestId=3)])
+    assert isinstance(events[-1], ConnectionClosed)
+    assert not connection.wants_write
+    assert connection.data_to_send() == []
+
+
 def test_snapshot_keeps_waiting_batches() -> None:
     connection = joining()
     feed(connection, [tools(1), request("ping", 2), tools(3)], via="exchange")

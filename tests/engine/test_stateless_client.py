@@ -9,12 +9,14 @@ import pytest
 from stateless import BOTH, CAPABILITIES, CLIENT, INFO, LEVEL, MODERN, SERVER, SUBSCRIPTION, VERSION
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectFailed,
     InvalidMessage,
     LocalProtocolError,
+    MessageTooLarge,
     RequestCancelled,
     RequestError,
     RequestTimeout,
@@ -499,3 +501,47 @@ def test_cancelled_discovery_ends_the_opening() -> None:
     talk.connection.cancel_request(sent["id"])
     assert kinds(list(talk.connection.events())) == [RequestFailed, ConnectionClosed]
     assert talk.answer(sent["id"], DISCOVERED) == []
+
+
+def test_initialize_after_a_lost_stateless_session_carries_no_envelope() -> None:
+    talk = Talk.operating()
+    talk.connection.reset_session(0.0)
+    talk.connection.send_initialize(0.0)
+    (hello,) = talk.sent()
+    assert "_meta" not in hello["params"]
+    assert (talk.connection.is_stateless, talk.connection.era) == (False, None)
+    (event,) = talk.answer(
+        hello["id"],
+        {"protocolVersion": OLD, "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}},
+    )
+    assert (type(event), talk.connection.revision) == (Negotiated, REV_2025_11_25)
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_opening_that_cannot_be_written_changes_nothing(era: Any) -> None:
+    talk = Talk.operating(era=era, limits=Limits(sent_message_bytes=60))
+    talk.connection.reset_session(0.0)
+    before = talk.connection.snapshot(0.0)
+    with pytest.raises(MessageTooLarge):
+        talk.connection.negotiate(0.0)
+    assert talk.connection.snapshot(0.0) == before
+    assert (talk.connection.phase, talk.connection.era) == (Phase.NEW, Era.STATELESS)
+
+
+def test_handshake_after_a_lost_opening_is_not_turned_into_a_probe() -> None:
+    talk = Talk()
+    talk.answer(talk.negotiate()["id"], code=-32601, message="no")
+    talk.connection.reset_session(0.0)
+    list(talk.connection.events())
+    talk.sent()
+    talk.connection.send_initialize(0.0, cookie="again")
+    (hello,) = talk.sent()
+    failed, *rest = talk.answer(
+        hello["id"],
+        code=-32022,
+        message="no",
+        data={"supported": [NEW], "requested": hello["params"]["protocolVersion"]},
+    )
+    assert (type(failed), failed.cookie) == (RequestFailed, "again")
+    assert isinstance(rest[-1], ConnectionClosed)
+    assert talk.sent() == []

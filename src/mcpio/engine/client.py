@@ -10,6 +10,7 @@ import attrs
 from mcpio.codec import codec
 from mcpio.engine.connection import Connection
 from mcpio.engine.gates import in_handshake
+from mcpio.engine.handshake import Handshake
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
@@ -137,10 +138,11 @@ class ClientConnection(Connection):
         is_known = self.era is Era.HANDSHAKE and self._may_initialize
         self._check_phase(Input.SEND_INITIALIZE if is_known else Input.SEND_DISCOVER)
         limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
-        self._opening = opening = _Opening(cookie, limit)
+        opening = _Opening(cookie, limit)
         if is_known:
-            # Should it have become a stateless one, its refusal of ``initialize`` says so.
             self._send_initialize(now, limit, cookie)
+            # Should it have become a stateless one, its refusal of ``initialize`` says so.
+            self._opening = opening
         else:
             self._advance(now)
             self._probe(revisions[0], opening)
@@ -168,15 +170,12 @@ class ClientConnection(Connection):
 
     def _probe(self, revision: Revision, opening: _Opening) -> None:
         """Send ``server/discover`` to find out the era."""
-        options = self._options
-        self._handshake = self._stateless_session(revision)
+        request, text = self._first_request(self._stateless_session(revision), "server/discover", {}, opening.cookie)
         self._step(Input.SEND_DISCOVER)
+        self._opening, opening.id = opening, request.id
         # Over HTTP silence says nothing of the era (ERA-07).
         falls_back = self._may_initialize and not self.over_http
-        limit = _shorter(options.probe_timeout, opening.timeout) if falls_back else opening.timeout
-        id, method = self._outgoing.next_id, METHODS["server/discover"]
-        opening.id = id
-        request, text = self._new_request(id, method.name, method, {}, opening.cookie, None, progress=False)
+        limit = _shorter(self._options.probe_timeout, opening.timeout) if falls_back else opening.timeout
         self._send_request(request, text, limit, self._channel.now)
 
     @property
@@ -209,13 +208,25 @@ class ClientConnection(Connection):
         latest = options.latest
         hello = payload_of(InitializeRequest, latest.name, in_handshake(self.capabilities), self.info)
         params = encode(codec(latest), hello)
-        id, method = self._outgoing.next_id, METHODS["initialize"]
-        request, text = self._new_request(id, method.name, method, params, cookie, None, progress=False)
+        # A probe leaves a stateless session, and so does a lost stateless server: ``initialize`` begins another.
+        session = None if isinstance(self._handshake, StatelessClient) else self._handshake
+        request, text = self._first_request(session, "initialize", params, cookie)
         self._send_request(request, text, limit, now)
         if self._allows(Input.SEND_INITIALIZE):
             # It did not fill the output over its limit, which would have been the end.
             self._step(Input.SEND_INITIALIZE)
-        return id
+        return request.id
+
+    def _first_request(
+        self, session: Handshake | None, name: str, params: dict[str, Any], cookie: Any
+    ) -> tuple[OutgoingRequest, bytes]:
+        """Switch to ``session``; return its first request, and the text. Raises, and changes nothing, as ``_json``."""
+        known, self._handshake = self._handshake, session
+        try:
+            return self._new_request(self._outgoing.next_id, name, METHODS[name], params, cookie, None, progress=False)
+        except LocalProtocolError:
+            self._handshake = known
+            raise
 
     def reset_session(self, now: float) -> None:
         """Forget the session: the server does not know it any more (SESS-06). ``send_initialize`` may follow.
@@ -300,6 +311,7 @@ class ClientConnection(Connection):
         channel = self._channel
         self._step(Input.RECV_SESSION_LOSS)
         self._lose_outgoing(CloseReason.LOST, cause)
+        self._opening = None  # it failed with its request
         for request in self._incoming:
             self._events.append(CancelReceived(request.id, "the session ended", {}))
         self._drop_incoming()
@@ -356,7 +368,7 @@ class ClientConnection(Connection):
                 self._probe(verdict.revision, opening)
             case Initialize():
                 self._step(Input.RECV_OTHER_ERA)
-                self._handshake = opening.id = None
+                opening.id = None
                 self._send_initialize(self._channel.now, opening.timeout, opening.cookie)
             case Refuse():
                 self._opening = None

@@ -968,7 +968,8 @@ class Connection:
         self._dialogue.settle(context, self._capabilities)
         self._admission = self._admitted()
         silence = self._silence
-        if silence is not None:
+        # Stateless revisions have no ping: a restored client of one would take those it cannot send for unanswered.
+        if silence is not None and context.era is Era.HANDSHAKE:
             silence.restart()
             self._channel.timers.set(KEEP_ALIVE_TIMER, self._channel.now + silence.policy.interval)
 
@@ -1538,7 +1539,10 @@ class Connection:
         batches = self._batches = self._batches or Batches()
         batches.begin(via)
         self._receive_items(batch, text, via)
-        self._release(batches.end())
+        answers = batches.end()
+        # An item may have ended the connection, and nothing is sent after the last event.
+        if self._channel.life is not _CLOSED:
+            self._release(answers)
 
     def _release(self, answers: JoinedAnswers | None) -> None:
         """Send the answers to a batch if they are all there. This may be the end."""
