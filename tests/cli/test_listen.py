@@ -63,7 +63,7 @@ def test_invalid_address_rejected(text: str) -> None:
             ["--http", "0", "--health", "/é"],
             "--health must be printable ASCII without ? and #, not '/é'",
         ),
-        (["--http", "0", "--health", "/mcp"], "one path for two things: /mcp, /mcp"),
+        (["--http", "0", "--health", "/mcp"], "each path must be given once: /mcp, /mcp"),
         (["--http", "0", "--record", "x"], "--record writes one conversation: it is not for --http"),
     ],
 )

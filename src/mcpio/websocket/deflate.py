@@ -56,7 +56,7 @@ class Deflate(Extension):
     def frame_inbound_header(
         self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
     ) -> CloseReason | RsvBits:
-        """Note which kind of frame begins. wsproto calls it again if the header was not complete."""
+        """Record which kind of frame begins. wsproto calls it again if the header was not complete."""
         self._is_control = opcode.iscontrol()
         begins = opcode is Opcode.TEXT or opcode is Opcode.BINARY
         if rsv.rsv1 and not begins:
@@ -83,6 +83,7 @@ class Deflate(Extension):
             text = self._inflating.decompress(data, self._left)
         except zlib.error:
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        # ``_left`` is never 0 before a call, where it would mean no limit.
         self._left -= len(text)
         if self._left <= 0:
             return CloseReason.MESSAGE_TOO_BIG

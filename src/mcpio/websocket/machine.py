@@ -1,7 +1,7 @@
 """One end of an open WebSocket: bytes become messages and messages bytes, until both ends have closed.
 
-How it stands is one `State`, and ``TABLE`` alone says what follows it. The obligation, after every call that is not a
-mere look: *drain the events, write the bytes, re-arm the deadline.*
+It is in one ``State`` at a time, and ``TABLE`` alone decides the next one. The obligation, after every call that is not
+a mere look: *drain the events, write the bytes, re-arm the deadline.*
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOO_LONG: Final = ParseFailed("", CloseReason.MESSAGE_TOO_BIG)
 
 
 class State(enum.Enum):
-    """How a WebSocket stands. The close frame of this side is made on leaving ``OPEN``, and pulled later."""
+    """The state of a WebSocket. The close frame of this side is made on leaving ``OPEN``, and pulled later."""
 
     OPEN = "open"
     """Messages go both ways."""
@@ -426,7 +426,7 @@ class WebSocket:
         self._close(Input.RECV_FAULT, WebSocketEnded(code, reason, RemoteProtocolError(reason)))
 
     def _break(self) -> None:
-        """Note that no more input comes: the connection ended, or this side has waited long enough."""
+        """Record that no more input comes: the connection ended, or this side has waited long enough."""
         self._pongs.clear()
         self._ping_is_due = False
         self._step(Input.RECV_LOSS, WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))

@@ -359,6 +359,21 @@ def test_failing_store_holds_back_streams_and_requests() -> None:
     assert site.call(session, 4)[0].status == 0
 
 
+def test_answer_to_a_client_that_left_is_not_replaced() -> None:
+    site = KeptSite()
+    session = site.open()
+    site.is_late = True
+    site.unsayable = "changed"
+    answer, waiting = site.call(session)
+    site.answer(waiting)
+    assert answer.status == 0
+    site.reset(answer)
+    site.error = FULL
+    site.answer_store()
+    # A rejection would count as unwritten for as long as the session lasts: no adapter takes it.
+    assert (answer.status, site.session().unwritten) == (0, 0)
+
+
 def test_unstorable_json_answer_becomes_503() -> None:
     site = KeptSite()
     session = site.open()

@@ -9,9 +9,11 @@ from httpsite import Site, initialize, note, tool_call
 from weighing import IDLE, weight
 
 from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.events import RequestFailed
 from mcpio.http.options import HttpOptions
+from mcpio.revisions import REV_2025_11_25
 from mcpio.types import PingRequest, ToolListChangedNotification
 
 
@@ -80,6 +82,18 @@ def test_idlest_session_ends_to_make_room() -> None:
     fourth = site.open()
     assert [session.id for session in site.machine.sessions] == [first, second, fourth]
     assert site.post(note("x"), third).status == 404
+
+
+def test_rejected_client_ends_no_idle_session() -> None:
+    limits = Limits(sessions=1)
+    site = Site(limits=limits, engine=Options(limits=limits, revisions=(REV_2025_11_25,)))
+    session = site.open()
+    rejected = site.post(initialize("2025-06-18"), mcp_protocol_version="2025-06-18")
+    assert (rejected.status, rejected.json["error"]["message"]) == (
+        400,
+        "Invalid request: revision 2025-06-18 is not served here",
+    )
+    assert [each.id for each in site.machine.sessions] == [session]
 
 
 @pytest.mark.req("SEC-10")

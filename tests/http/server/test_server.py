@@ -34,7 +34,7 @@ def test_query_is_ignored() -> None:
 
 def test_options_with_one_path_twice_are_refused() -> None:
     for options in (HttpOptions(health="/mcp"), HttpOptions(legacy=("/x", "/x")), HttpOptions(legacy=("/sse", "/mcp"))):
-        with pytest.raises(ValueError, match="one path for two things"):
+        with pytest.raises(ValueError, match="each path must be given once"):
             Site(options)
 
 

@@ -44,13 +44,13 @@ __all__ = ["HttpClient", "HttpClientEvent"]
 HttpClientEvent: TypeAlias = Event | TransportEvent
 """The events of the connection, and those of this transport."""
 
-FAREWELL: Final = 5.0
+LEAVE_TIMEOUT: Final = 5.0
 """Seconds in all for the last messages and the end of the session (SESS-08)."""
 
-STRAGGLE: Final = 2.0
+TRAILING_TIMEOUT: Final = 2.0
 """Seconds that a response may continue after its last answer, before it is cut off."""
 
-HEARING: Final = 0.5
+LISTEN_TIMEOUT: Final = 0.5
 """Seconds that requests wait for the listening stream: messages that the server sends before it may be lost."""
 
 FALLBACK: Final = (400, 404, 405)
@@ -86,7 +86,7 @@ class HttpClient:
 
     _session_id: str | None
     _stage: Stage
-    _is_deaf: bool
+    _must_listen_again: bool
     _opened_at: float
 
     def __init__(
@@ -138,7 +138,7 @@ class HttpClient:
         # requests wait for it. Each may name an exchange that has ended: ask ``_exchanges`` whether it is open.
         self._telling: ClientExchange | None = None
         self._opening: ClientExchange | None = None
-        self._hearing: ClientExchange | None = None
+        self._first_listening: ClientExchange | None = None
         self._is_legacy = False
         # The request that waits for the address of a 2024-11-05 server, and the error if there is no such server.
         self._before_endpoint: tuple[ClientExchange, McpError] | None = None
@@ -302,7 +302,7 @@ class HttpClient:
             return self._stage is Stage.NEW
         # Subscriptions last: as many as ``max_requests`` of them would keep every other request waiting for ever.
         running = len(self._exchanges) - (self._exchanges.subscriptions if self._is_stateless else 0)
-        return self._hearing not in self._exchanges and running < self._options.max_requests
+        return self._first_listening not in self._exchanges and running < self._options.max_requests
 
     @property
     def _is_stateless(self) -> bool:
@@ -331,10 +331,10 @@ class HttpClient:
 
     def _listen(self, *, first: bool = False) -> None:
         """Listen for messages that belong to no request; the ``first`` time, requests wait for it for a while."""
-        self._is_deaf = False
+        self._must_listen_again = False
         call = self._exchanges.new(Purpose.LISTEN)
         if first:
-            self._hearing = call
+            self._first_listening = call
         self._request(call)
 
     def _request(self, call: ClientExchange) -> None:
@@ -353,8 +353,8 @@ class HttpClient:
                 self._exchanges.forget(call)
         elif call is self._telling:
             self._exchanges.timers.set(call.number, self._exchanges.now + self._options.tell_timeout)
-        elif call is self._hearing:
-            self._exchanges.timers.set(call.number, self._exchanges.now + HEARING)
+        elif call is self._first_listening:
+            self._exchanges.timers.set(call.number, self._exchanges.now + LISTEN_TIMEOUT)
 
     # Authorization
 
@@ -399,8 +399,8 @@ class HttpClient:
         call.head = head
         if self.authorizer is not None and head.status not in (401, 403):
             self.authorizer.succeeded(call.number, nonce=header(head, b"dpop-nonce"))
-        if call is self._hearing:
-            self._hearing = None
+        if call is self._first_listening:
+            self._first_listening = None
             self._exchanges.timers.clear(call.number)
         encoding = header(head, b"content-encoding") or "identity"
         opens = call.is_handshake and call.purpose is Purpose.ASK and not self._is_legacy and not call.is_probe
@@ -409,7 +409,7 @@ class HttpClient:
         if call is self._telling and 200 <= head.status < 300:
             # The message has arrived. The rest of the response must not hold up the next one.
             self._telling = None
-            self._exchanges.timers.set(call.number, self._exchanges.now + STRAGGLE)
+            self._exchanges.timers.set(call.number, self._exchanges.now + TRAILING_TIMEOUT)
         elif head.status == 200 and encoding.strip().lower() != "identity":
             self._refuse(call, head, f"a response in the encoding {encoding!r:.60}, which was not requested")
         elif head.status == 200 and media_type(head) == "text/event-stream" and call.purpose is not Purpose.TELL:
@@ -458,14 +458,14 @@ class HttpClient:
         call.owed -= 1
         if isinstance(event, ResponseReceived):
             self._fruitless = 0
-            if self._is_deaf:
+            if self._must_listen_again:
                 self._listen()  # a server that answers again may be listened to again
         if not call.owed and call.mirrored is not None and isinstance(event, RequestFailed):
             # The end of the stream is what tells the server that nothing waits for the answer (PAT-06).
             self._exchanges.cut(call)
         elif not call.owed:
             # Some servers leave the stream open behind the answer.
-            self._exchanges.end_soon(call, STRAGGLE)
+            self._exchanges.end_soon(call, TRAILING_TIMEOUT)
 
     # Responses, when they are whole
 
@@ -536,7 +536,7 @@ class HttpClient:
         if call.purpose is Purpose.TELL:
             self._events.append(MessageRefused(error))
         elif call.purpose is Purpose.LISTEN:
-            self._is_deaf = call.was_open
+            self._must_listen_again = call.was_open
             self._events.append(ListeningEnded(error))
         for id in call.asked:
             self.connection.fail_request(id, error, self._exchanges.now)
@@ -573,7 +573,7 @@ class HttpClient:
 
     def _forget_session(self) -> None:
         self._session_id = None
-        self._stage, self._is_deaf = Stage.NEW, False
+        self._stage, self._must_listen_again = Stage.NEW, False
         self._opened_at = self._exchanges.now
 
     # Streams that break
@@ -616,8 +616,8 @@ class HttpClient:
         self._exchanges.make_later(again, self._options.delay(call.tries, call.retry))
 
     def _let_expire(self, call: ClientExchange) -> None:
-        if call is self._hearing:
-            self._hearing = None
+        if call is self._first_listening:
+            self._first_listening = None
             return
         self._exchanges.cut(call)
         if call is self._telling:
@@ -667,7 +667,7 @@ class HttpClient:
             self._exchanges.cut_all(but=self._telling)
             if not self._exchanges.target:
                 self._tells.clear()  # they have no address
-            self._exchanges.timers.set(LEAVING, self._exchanges.now + FAREWELL)
+            self._exchanges.timers.set(LEAVING, self._exchanges.now + LEAVE_TIMEOUT)
         if self._stage is Stage.LEFT or self._tells or self._is_telling:
             return
         self._stage = Stage.LEFT

@@ -145,7 +145,7 @@ class Durability(Protocol):
         """Start storing a session: it has its id now."""
 
     def used(self, session: HttpSession) -> None:
-        """Note that a session is still in use."""
+        """Record that a session is still in use."""
 
     def flushed(self, session: HttpSession) -> None:
         """Hand over a session that has come to rest, while the server closes."""
@@ -315,7 +315,7 @@ class HttpServer:
             found += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
         endpoints = dict(found)
         if len(endpoints) < len(found):
-            raise ValueError(f"one path for two things: {', '.join(path for path, _ in found)}")
+            raise ValueError(f"each path must be given once: {', '.join(path for path, _ in found)}")
         return endpoints
 
     # Feed
@@ -650,6 +650,9 @@ class HttpServer:
             exchange.drop_body()
         if exchange.items:
             exchange.drop_items()
+        if exchange.gate and session.journal is not None:
+            # The client left before the store answered: a response put in its place would never be taken.
+            session.journal.gated.pop(exchange, None)
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._named:
             # To the end: ``make_room`` ends the first one that is idle.
@@ -760,6 +763,12 @@ class HttpServer:
             return SESSION_REQUIRED
         if self.is_closing:
             return CLOSING
+        version = exchange.request.version
+        # A client whose handshake we did not see and that names no revision speaks the one without the field (HTTP-32).
+        revision = REV_2025_03_26 if version is None else Revision.parse(version)
+        if (not is_initialize or version is not None) and revision not in self._revisions:
+            return Rejection(400, f"Invalid request: revision {revision or version} is not served here")
+        # Last, since it may end an idle session.
         if self._options.sessions:
             if not self.make_room():
                 return TOO_MANY_SESSIONS
@@ -768,14 +777,8 @@ class HttpServer:
             return TOO_MANY_REQUESTS
         connection = self._connect(exchange.principal)
         connection.capabilities = _within_reach(connection.capabilities, self._options)
-        version = exchange.request.version
-        # A client whose handshake we did not see and that names no revision speaks the one without the field (HTTP-32).
-        revision = REV_2025_03_26 if version is None else Revision.parse(version)
-        if not is_initialize or version is not None:
-            if revision is None or revision not in connection.options.revisions:
-                return Rejection(400, f"Invalid request: revision {revision} is not served here")
-            if not is_initialize:
-                connection.skip_handshake(revision)
+        if not is_initialize and revision is not None:
+            connection.skip_handshake(revision)
         return self._open(connection, exchange.principal)
 
     def _post(self, exchange: Exchange, session: HttpSession, body: bytes, message: jsonrpc.Message | None) -> None:

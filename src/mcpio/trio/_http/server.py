@@ -85,9 +85,8 @@ async def serve_http(
     Gracefully means: no new connection is accepted, running requests are answered or cut off when the grace is over,
     and streams end with their last chunk. With ``drain``, for a server behind a balancer, the open connections serve on
     for at most so many seconds before that: each ends with the answer to its next request, which says so. With
-    ``handle_signals``, SIGINT and SIGTERM start that, and then end the
-    process: see ``terminate_on_signals``. Leave it out where other code of the process handles signals. With
-    ``nursery.start`` it returns an HttpListening.
+    ``handle_signals``, SIGINT and SIGTERM start that, and then end the process: see ``terminate_on_signals``. Leave it
+    out where other code of the process handles signals. With ``nursery.start`` it returns an HttpListening.
 
     Without a policy in ``options``, the bound address decides who is served: on loopback, programs on this machine, and
     no pages of other origins. ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``; there

@@ -63,25 +63,32 @@ async def serve_websocket(
     grace: float = 0.5,
     task_status: trio.TaskStatus[WebSocketListening] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve any number of clients over WebSocket until cancelled. Then it ends in order, for at most ``grace`` seconds.
+    """Serve any number of clients over WebSocket until cancelled, then end gracefully for at most ``grace`` seconds.
 
-    In order means: no new client is admitted, requests that run are answered, and then each WebSocket is closed with
-    1001. Each connection is a session; one that fails costs itself only. ``idle_timeout`` closes a session by which
-    nothing comes for so many seconds, and for which nothing runs. To serve Streamable HTTP at the same address too,
-    use ``serve_http(websocket=…)``.
+    Gracefully means: no new client is admitted, running requests are answered, and then each WebSocket is closed with
+    1001. Each connection is one session, and a session that fails costs only itself. ``idle_timeout`` closes a session
+    that has no running request and received nothing for so many seconds. To serve Streamable HTTP at the same address
+    too, use ``serve_http(websocket=…)``.
 
-    The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
-    ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session
-    is, and may return ``Denied``; ``auth`` takes its place, as in ``serve_http``: the handshake is authorized, and the
-    session ends with 1008 when its token expires; ``timeouts.head`` is what a client has for the handshake. ``host``,
-    ``port``, ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``,
-    ``head_bytes``, ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``.
+    The opening handshake is an HTTP request, and is served as ``serve_http`` serves those. ``policy`` decides which
+    ``Host`` and ``Origin`` are served; without one, the bound address does. ``principal`` returns the principal of the
+    session, or ``Denied``. ``auth`` takes its place, as in ``serve_http``: the handshake is authorized, and the session
+    ends with 1008 when its token expires. ``timeouts.head`` limits the time for the handshake. ``host``, ``port``,
+    ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``,
+    ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``. With ``nursery.start`` it returns a
+    WebSocketListening.
 
-    What a client may send is bounded by ``Limits`` of the server's options. Raises ``OSError`` when the address cannot
-    be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
-    there is not.
+    ``Limits`` in the server's options bound what a client may send. An exception of the server's lifespan propagates
+    unwrapped.
+
+    Raises:
+        OSError: If the address cannot be bound.
+        ValueError: For an unknown parser, for ``auth`` beside ``principal``, and for a server with scopes that has
+            neither.
+        ImportError: If the parser is not installed.
+
     """
-    new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    new_parser(parser, head_bytes)  # fails here rather than at the first client
     checked_auth(auth, principal)
     check_authorization(server, is_authorized=principal is not None or auth is not None)
     times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
