@@ -124,9 +124,8 @@ def test_protected_server_neither_stores_nor_shows_secrets(tmp_path: Path, caplo
         shown.extend(representations())
         raise RuntimeError(f"a fault of the handler for {ctx.grant!r}")
 
-    async def main() -> None:
+    async def main(store: SqliteStore) -> None:
         async with trio.open_nursery() as nursery:
-            store = SqliteStore(tmp_path / "sessions.db")
             how: Any = {"auth": protected(), "store": store, "tap": partial(Recorder, recording.write)}
             site = await nursery.start(partial(serve_http, server, port=0, **how))
             for headers in ({"authorization": f"Bearer {good}"}, {"x-api-key": "mcp_key"}):
@@ -144,10 +143,12 @@ def test_protected_server_neither_stores_nor_shows_secrets(tmp_path: Path, caplo
             nursery.cancel_scope.cancel()
 
     texts: dict[str, str] = {}
-    trio.run(main)
+    with SqliteStore(tmp_path / "sessions.db") as store:
+        trio.run(main, store)
+        # Closing clears the journal.
+        texts["sessions"] = b"".join(path.read_bytes() for path in tmp_path.iterdir()).decode("latin-1")
     texts |= {"log": caplog.text, "recording": recording.getvalue(), "said": repr(said)}
     texts["spans"] = "\n".join(span.to_json() for span in spans.get_finished_spans())
-    texts["sessions"] = b"".join(path.read_bytes() for path in tmp_path.iterdir()).decode("latin-1")
     assert "a fault of the handler" in texts["log"]
     assert len(texts["recording"]) > 1000
     assert "tools/call" in texts["spans"]
