@@ -151,7 +151,7 @@ class AsgiApp:
         return AsgiServer(self._server, self._config, None)
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
+        await receive()  # lifespan.startup
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self.lifespan())
@@ -159,7 +159,7 @@ class AsgiApp:
                 await send({"type": "lifespan.startup.failed", "message": traceback.format_exc()})
                 return
             await send({"type": "lifespan.startup.complete"})
-            await receive()
+            await receive()  # lifespan.shutdown
             try:
                 await stack.aclose()
             except Exception:

@@ -143,6 +143,7 @@ class AsgiServer:
 
     async def _read(self, request: AsgiRequest, receive: Receive) -> None:
         """Read the request until a task wants to run, or until it is answered before its end."""
+        # A task that waits can run only in the group that ``_drain`` opens, which then reads on.
         while request.life.state is State.BODY and not request.queue:
             message = await receive()
             if message["type"] == "http.disconnect":

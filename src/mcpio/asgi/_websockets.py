@@ -82,6 +82,7 @@ class WebSockets:
         adapter = AsgiWebSocketAdapter(receive, send, loop, self._options.first_message_timeout)
         principal = head.principal
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
+            # Some tokens are accepted a little longer: such a client must not come back without a pause.
             adapter.expires_at = loop.now() + max(1.0, principal.expires_at - time.time())
         try:
             setup = prepare_server(self._server, principal, loop.now(), tap=self._tap)

@@ -298,7 +298,7 @@ def _length(request: ParsedRequest, checks: Checks) -> Rejection | None:
     """Require that the announced length is within the limit, before the body comes (HTTP-14)."""
     length = request.content_length
     if length is None or not (length.isascii() and length.isdigit()):
-        return None
+        return None  # for the parser to reject, or a length given twice: the body is counted as it comes
     return too_large(checks.max_bytes) if len(length) > _LENGTH_DIGITS or int(length) > checks.max_bytes else None
 
 

@@ -82,6 +82,7 @@ def _table(role: Role) -> dict[tuple[State, Input], State]:
         (State.OPEN, Input.RECV_FAULT): State.FAILING,
         (State.OPEN, Input.RECV_SILENCE): State.LEAVING,
         (State.OPEN, Input.RECV_LOSS): State.OVER,
+        # The peer gets a moment to read why, and then closes; one that gives no sign of life is not waited for.
         (State.FAILING, Input.CLOSE_PULLED): State.ENDING,
         (State.FAILING, Input.RECV_LOSS): State.OVER,
         (State.LEAVING, Input.CLOSE_PULLED): State.OVER,
@@ -264,6 +265,7 @@ class WebSocket:
         if self._ping_is_due:
             out.append(self._frame(Opcode.PING, b""))
             self._ping_is_due = False
+        # The close frame is the last one: no frame may follow it (RFC 6455 section 5.5.1).
         if self._last is not None:
             out.append(self._last)
             self._last = None

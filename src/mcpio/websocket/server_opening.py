@@ -65,6 +65,7 @@ def answer_opening(
     key = fields.get(b"sec-websocket-key", b"")
     if b"upgrade" not in tokens(fields.get(b"connection", b"")) or not _is_key(key):
         return Rejection(400, "Bad request: Connection or Sec-WebSocket-Key is not that of a handshake")
+    # Its bytes would be read as frames.
     if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
         return Rejection(400, "Bad request: a handshake has no body")
     offered = [name.strip() for name in fields.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")]

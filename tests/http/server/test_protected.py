@@ -52,6 +52,8 @@ async def test_metadata_is_public_at_each_of_its_paths(serve: Serve) -> None:
             document = await wire.ask("GET", path, page, b"")
             assert (document.status, document.headers["access-control-allow-origin"]) == (200, "*")
             assert document.headers["cache-control"] == "max-age=3600"
+            # What a browser caches from its address bar must be of use to a page.
+            assert (await wire.ask("GET", path, {}, b"")).headers["access-control-allow-origin"] == "*"
             assert document.json["authorization_servers"] == [AS]
             assert document.json["resource_name"] == "Notes"
             asks = page | {"access-control-request-method": "GET"}

@@ -196,6 +196,7 @@ class StoreQueue:
             idle = self._options.session_idle
             before = None if idle is None else self._hooks.epoch + now - 2 * idle
             self._asked.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
+        # A session whose record is as the store has it gives no effect: look at the next one.
         while not self._asked and self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
@@ -268,7 +269,7 @@ class StoreQueue:
 
     def _fail(self, entry: _Entry, now: float) -> None:
         entry.journal.failed()
-        if entry.session.key in self._entries:
+        if entry.session.key in self._entries:  # a session that has ended is not deleted again: the sweep finds it
             self._retries.set(entry.session.key, now + RETRY_AFTER)
         self._refuse(entry.session, entry.journal)
 

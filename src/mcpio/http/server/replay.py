@@ -248,6 +248,7 @@ def parse_event_id(text: str) -> tuple[int, int] | None:
     """Return the stream and the number in an event id; ``None`` if this server did not make the id."""
     stream, _, number = text.partition("-")
     digits = stream + number
+    # Bounded: reading a number from text takes quadratic time.
     if len(digits) > _MOST_DIGITS or not (stream and number and digits.isascii() and digits.isdigit()):
         return None
     return int(stream), int(number)

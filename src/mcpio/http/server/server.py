@@ -1250,7 +1250,9 @@ def _nothing(_: Any) -> None:
 
 def _metadata(document: bytes, exchange: Exchange, _: bytes) -> None:
     """Answer with the protected resource metadata (RFC 9728 §3.2)."""
-    exchange.respond(200, (JSON, (b"cache-control", b"max-age=3600")), document)
+    # Without ``Origin`` too: a browser that opened the address gives what it cached to a page, which could not read it.
+    public = ((b"access-control-allow-origin", b"*"),) if exchange.request.origin is None else ()
+    exchange.respond(200, (JSON, (b"cache-control", b"max-age=3600"), *public), document)
 
 
 def _health(exchange: Exchange, _: bytes) -> None:

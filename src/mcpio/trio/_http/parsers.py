@@ -407,7 +407,7 @@ class HttptoolsParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header field, or a trailer field, which is ignored."""
-        self._fields.append((name.lower(), value.rstrip(b" \t")))
+        self._fields.append((name.lower(), value.rstrip(b" \t")))  # httptools strips only the space before a value
 
     def on_headers_complete(self) -> None:
         """Report the head."""

@@ -69,6 +69,7 @@ class WebSocketHandler:
             return None
         if not is_current:
             return Rejection(400, "Bad request: WebSocket needs HTTP/1.1") if self._config.is_alone else None
+        # A server of WebSocket alone answers other requests too: with 426, which says what it serves.
         if not self._config.is_alone and not asks_for_websocket(head):
             return None
         if self._is_closing:
@@ -89,6 +90,7 @@ class WebSocketHandler:
         )
         adapter = WebSocketAdapter(quickened(stream), socket, rest, self._loop)
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
+            # Some tokens are accepted a little longer: such a client must not come back without a pause.
             adapter.expires_at = trio.current_time() + max(1.0, principal.expires_at - time.time())
         self._adapters.enter(adapter)
         try:
