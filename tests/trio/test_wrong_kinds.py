@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import trio.testing
 from mcpio import Server
 from mcpio.backoff import Backoff
 from mcpio.trio import (
+    HttpTimeouts,
     memory_client,
     open_http,
     open_stdio,
@@ -44,7 +46,7 @@ CLIENTS: list[tuple[Callable[..., Any], str]] = [
 SERVERS: list[tuple[Callable[..., Any], str]] = [
     *((partial(serve_websocket, SERVER), name) for name in ("options", "policy", "timeouts", "ssl_context")),
     *((partial(serve_http, SERVER), name) for name in ("options", "timeouts", "websocket", "ssl_context")),
-    (partial(serve_http, SERVER), "max_per_address"),
+    *((partial(serve_http, SERVER), name) for name in ("max_per_address", "principal", "head_bytes")),
     (partial(serve_tcp, SERVER), "ssl_context"),
 ]
 
@@ -69,6 +71,17 @@ def test_option_of_the_wrong_type_sends_nothing() -> None:
             assert await far.receive_some() == b""
 
     trio.run(main)
+
+
+def test_head_bytes_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"^head_bytes= must be 1 or more, not 0"):
+        trio.run(partial(serve_http, SERVER, head_bytes=0))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, math.nan, "4096", None])
+def test_rate_must_be_a_positive_number(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^rate must be a number of bytes a second above 0, not"):
+        HttpTimeouts(rate=wrong)
 
 
 def test_a_server_with_its_own_options() -> None:

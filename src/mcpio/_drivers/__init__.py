@@ -92,7 +92,12 @@ def check_authorization(server: Server, *, is_authorized: bool) -> Server:
 
 
 def checked_auth(auth: ResourceServer | None, principal: object) -> ResourceServer | None:
-    """Return ``auth``. Raises TypeError if it is not a ResourceServer, ValueError if ``principal`` is given too."""
+    """Return ``auth``. Raises TypeError if it is not a ResourceServer, ValueError if ``principal`` is given too.
+
+    Raises TypeError if ``principal`` is not a function.
+    """
+    if principal is not None and not callable(principal):
+        raise TypeError(f"principal= takes Callable, not {principal!r:.100}")
     if auth is None:
         return None
     from mcpio.auth.resource_server import ResourceServer

@@ -17,6 +17,11 @@ from mcpio.trio._net.listening import SocketPeer
 __all__ = ["FindPrincipal", "HttpTimeouts", "begin_lookup", "end_lookup", "principal_of"]
 
 
+def _check_rate(_: object, field: attrs.Attribute[float], value: object) -> None:
+    if not isinstance(value, int | float) or not value > 0:  # not "<= 0", which a NaN passes
+        raise ValueError(f"{field.name} must be a number of bytes a second above 0, not {value!r:.60}")
+
+
 @attrs.frozen(kw_only=True)
 class HttpTimeouts:
     """How long a client may take, in seconds; ``None`` for ever."""
@@ -31,7 +36,7 @@ class HttpTimeouts:
     write: float | None = attrs.field(default=30.0, converter=seconds)
     """For reading a piece of a response, in addition to the time that its bytes earn by ``rate``. A client that takes
     longer is disconnected."""
-    rate: float = attrs.field(default=4096.0, validator=attrs.validators.gt(0))
+    rate: float = attrs.field(default=4096.0, validator=_check_rate)
     """The least average bytes a second at which bodies and responses must progress. Longer ones may take longer."""
 
     def to_read(self, size: int) -> float:

@@ -14,6 +14,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 import h11
 
+from mcpio._checks import is_count, required
 from mcpio.http.model import Headers, names_of
 
 try:
@@ -107,8 +108,10 @@ class Parser(Protocol):
 def new_parser(name: ParserName, head_bytes: int) -> Parser:
     """Return a parser that rejects heads longer than about ``head_bytes``.
 
-    Raises ImportError if the parser is not installed, ValueError for an unknown name.
+    Raises ImportError if the parser is not installed, TypeError or ValueError for an invalid argument.
     """
+    if not is_count(required("head_bytes", head_bytes, int), 1):
+        raise ValueError(f"head_bytes= must be 1 or more, not {head_bytes!r:.60}")
     if name == "auto":
         return HttptoolsParser(head_bytes) if HAS_HTTPTOOLS else H11Parser(head_bytes)
     if name == "h11":
