@@ -545,3 +545,37 @@ def test_handshake_after_a_lost_opening_is_not_turned_into_a_probe() -> None:
     assert (type(failed), failed.cookie) == (RequestFailed, "again")
     assert isinstance(rest[-1], ConnectionClosed)
     assert talk.sent() == []
+
+
+def test_initialize_that_cannot_be_written_after_a_probe_fails_the_opening() -> None:
+    options = Options(identify=False, limits=Limits(sent_message_bytes=200))
+    connection = ClientConnection(Implementation("c" * 100, "1"), options=options)
+    connection.negotiate(0.0, cookie="opening")
+    (probe,) = connection.data_to_send()
+    assert probe is not None
+    connection.receive_data(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}\n', 1.0)
+    failed, closed = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, MessageTooLarge)
+    assert failed.cookie == "opening"
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.reason is CloseReason.HANDSHAKE_FAILED
+
+
+def test_timeout_whose_cancellation_cannot_be_written_is_reported() -> None:
+    talk = Talk(revisions=(REV_2025_11_25,))
+    hello = talk.negotiate()
+    talk.answer(
+        hello["id"],
+        {"protocolVersion": OLD, "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}},
+    )
+    talk.sent()
+    options = Options(revisions=(REV_2025_11_25,), limits=Limits(sent_message_bytes=60))
+    client = ClientConnection.restore(talk.connection.snapshot(0.0), 0.0, options=options)
+    client.send_request(PingRequest(), 0.0, timeout=1.0)
+    client.data_to_send()
+    client.handle_timeout(1.0)
+    (failed,) = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, RequestTimeout)
+    assert client.data_to_send() == []

@@ -141,6 +141,6 @@ class Batches:
 
     def _finished(self, batch: _Open) -> JoinedAnswers | None:
         if batch.running or not batch.answers:
-            return None
+            return None  # a batch of notifications gets no reply (BATCH-05)
         self.size -= sum(map(len, batch.answers))
         return JoinedAnswers(b"[" + b",".join(batch.answers) + b"]", batch.via, tuple(batch.ids))

@@ -140,6 +140,7 @@ class Channel:
     def is_full(self) -> bool:
         """Return whether the peer's requests must wait: until it reads its answers, or until running ones end."""
         outbox, held, limits = self.outbox, self.held, self.limits
+        # Without this side's own requests: if both sides stopped reading for the sake of theirs, neither would go on.
         waiting = outbox.size - outbox.own_bytes + held.unwritten
         return waiting > limits.high_water or held.requests > limits.peer_bytes // 2
 
@@ -189,6 +190,7 @@ class Channel:
         if others > limits.queued_bytes or size > limits.peer_bytes:
             return True
         if self.timers.get(STALL_TIMER) is None:
+            # Due at once, since ``now`` may be older than this call: ``is_stalled`` then starts the time itself.
             self._stalled_at = None
             self.timers.set(STALL_TIMER, self.now)
         return False

@@ -28,6 +28,7 @@ from mcpio.errors import (
     InvalidMessage,
     LocalProtocolError,
     McpError,
+    MessageTooLarge,
     RequestCancelled,
     RequestError,
     RequestTimeout,
@@ -320,8 +321,6 @@ class ClientConnection(Connection):
         channel.timers.clear(KEEP_ALIVE_TIMER)
         return True
 
-    # The answer to initialize
-
     # The outcome of a probe
 
     def _fail(self, request: OutgoingRequest, what: RequestInput, error: McpError, raw: Any = None) -> None:
@@ -363,13 +362,9 @@ class ClientConnection(Connection):
                 said = Negotiated(verdict.revision, info, capabilities, hint, raw, request.id, request.cookie)
                 self._events.append(said)
             case ProbeAgain():
-                opening.again = True
-                self._step(Input.RECV_OTHER_ERA)
-                self._probe(verdict.revision, opening)
+                self._open_again(request, opening, verdict.revision, raw)
             case Initialize():
-                self._step(Input.RECV_OTHER_ERA)
-                opening.id = None
-                self._send_initialize(self._channel.now, opening.timeout, opening.cookie)
+                self._open_again(request, opening, None, raw)
             case Refuse():
                 self._opening = None
                 self._events.append(RequestFailed(request.id, verdict.error, request.cookie, raw))
@@ -381,6 +376,22 @@ class ClientConnection(Connection):
                 self._finish(Input.SEND_ABORT, reason, verdict.error)
             case _:
                 assert_never(verdict)
+
+    def _open_again(self, request: OutgoingRequest, opening: _Opening, revision: Revision | None, raw: Any) -> None:
+        """Send the next request of an opening: a probe with ``revision``, or ``initialize`` where it is ``None``."""
+        self._step(Input.RECV_OTHER_ERA)
+        try:
+            if revision is None:
+                opening.id = None
+                self._send_initialize(self._channel.now, opening.timeout, opening.cookie)
+            else:
+                opening.again = True
+                self._probe(revision, opening)
+        except MessageTooLarge as error:
+            # The answer of a peer led here, so there is no call to raise it from (P2).
+            self._opening = None
+            self._events.append(RequestFailed(request.id, error, request.cookie, raw))
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
     # Messages of the stateless era
 
@@ -423,24 +434,32 @@ class ClientConnection(Connection):
             elif notification is not None:
                 self._events.append(SubscriptionNotified(request.id, notification, request.cookie, message.raw))
 
+    # The answers to a probe and to ``initialize``
+
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
         opening = self._opening
         if opening is not None and (probe := self._request_of(message.id)) is not None and probe.id == opening.id:
-            strange: list[str] = []
-            try:
-                result = probe.dialogue.read_result(probe, message.result, strange)
-            except InvalidMessage as error:
-                self._fail(probe, RequestInput.RECV_ERROR, error, message.raw)
-            else:
-                self._outgoing.finish(probe, RequestInput.RECV_RESULT)
-                if strange:
-                    self._report_odd("the result of server/discover", strange, message.raw, via)
-                self._judge(result, probe, opening, message.raw)
-            return
-        request = self._initialize_of(message.id)
-        if request is None:
+            self._receive_discovery(probe, message, opening, via)
+        elif (request := self._initialize_of(message.id)) is not None:
+            self._receive_initialize_result(request, message, via)
+        else:
             super()._receive_result(message, via)
+
+    def _receive_discovery(
+        self, request: OutgoingRequest, message: jsonrpc.Result, opening: _Opening, via: Hashable
+    ) -> None:
+        odd: list[str] = []
+        try:
+            result = request.dialogue.read_result(request, message.result, odd)
+        except InvalidMessage as error:
+            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             return
+        self._outgoing.finish(request, RequestInput.RECV_RESULT)
+        if odd:
+            self._report_odd("the result of server/discover", odd, message.raw, via)
+        self._judge(result, request, opening, message.raw)
+
+    def _receive_initialize_result(self, request: OutgoingRequest, message: jsonrpc.Result, via: Hashable) -> None:
         offered = message.result.get("protocolVersion")
         # One that is not a string has no codec; any codec finds the fault.
         revision = Revision.parse(offered) if isinstance(offered, str) else self._options.latest
@@ -467,9 +486,7 @@ class ClientConnection(Connection):
         again = None if opening is None or opening.again else revision_to_probe(error, self._options.revisions)
         if opening is not None and again is not None:
             self._outgoing.finish(request, RequestInput.RECV_ERROR)
-            opening.again = True
-            self._step(Input.RECV_OTHER_ERA)
-            self._probe(again, opening)
+            self._open_again(request, opening, again, message.raw)
             return
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
         supported = message.data.get("supported") if isinstance(message.data, dict) else None

@@ -109,6 +109,8 @@ __all__ = ["ANY", "Connection", "ConnectionStats", "Observer"]
 ANY: Final = object()
 """Any exchange."""
 
+_GRACE: Final = 5.0
+"""Seconds for pending answers when the peer causes the close: the default of ``close``."""
 _LOG: Final = "notifications/message"
 LISTEN: Final = "subscriptions/listen"
 _TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
@@ -219,7 +221,7 @@ class Connection:
         clock. Drain the events, write the chunks, re-arm the deadline.
         """
         channel = self._channel
-        ended = channel.inbox.ended
+        ended = channel.inbox.ended  # ignored input is not observed, so that a recording has only what counts
         channel.receive_data(data, now)
         if self._observers and not ended and data != b"":
             data = None if data is None else bytes(data)  # the caller may write into its buffer again
@@ -375,6 +377,7 @@ class Connection:
         channel = self._channel
         self._advance(now)
         self._receive_all()
+        # An earlier one may have ended the connection, or the session, so each branch looks whether it still counts.
         for key in channel.timers.pop_expired(now):
             if key == STALL_TIMER:
                 if channel.is_stalled():
@@ -494,6 +497,7 @@ class Connection:
             more = {"timeout": item.timeout, "cookie": item.cookie, "progress": item.progress}
             said.append({"method": name, "params": params, "waits": id is not None, **more})
         batch_text = self._fitting(b"[" + b",".join(texts) + b"]")
+        # All checks are behind: only now are the ids given out, and the timeouts started.
         self._advance(now)
         for request, timeout in asked:
             self._outgoing.add(request, timeout, self._channel.now)
@@ -550,8 +554,10 @@ class Connection:
         result for each form that peers get it in. Always give the same mapping with the same result.
         """
         running = self._incoming.running
+        # The lookup of ``_to_answer`` comes first and without calls, since nearly every request still runs.
         request = (None if running is None else running.get(id)) or self._to_answer(id)
         if request is not None:
+            # The result of a request that belongs to a task carries the task's id, so its text is not shared.
             form = None if kept is None or request.task is not None else request.dialogue.form
             if kept is not None and form in kept:
                 self._respond(request, _SEND_RESULT, jsonrpc.encode_kept_result(request.wire_id, kept[form]))
@@ -1069,8 +1075,9 @@ class Connection:
         error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")
         self._fail(request, RequestInput.RECV_TIMEOUT, error)
         if request.name == "initialize":
-            self._give_up(CloseReason.HANDSHAKE_FAILED, error)
-        else:
+            self._give_up(CloseReason.HANDSHAKE_FAILED, error)  # it must not be cancelled (LIFE-19)
+            return
+        with suppress(MessageTooLarge):  # Of a tiny limit: there is no call of the program to raise it from (P2).
             self._send_cancelled(request, self._cancellation(request, "timeout"))
 
     def _check_silence(self) -> None:
@@ -1118,7 +1125,8 @@ class Connection:
                 # One type on every transport. A channel may pass text that UTF-8 cannot write: replaced, as in errors.
                 self._tell("message_received", text.encode(errors="replace") if isinstance(text, str) else text, via)
             limits = channel.limits
-            # Cheap looks first: nearly every message passes all of them.
+            # Cheap looks first: nearly every message passes them all. They may be too strict, never too lax: the last
+            # takes each byte for the most memory it can cost. Running requests may take half of ``peer_bytes``.
             if (
                 self._decoder is not None
                 or inbox.deferred_bytes
@@ -1133,6 +1141,7 @@ class Connection:
             else:
                 self._receive(message, text, via)
             return True
+        # Only after all other input: answers and cancellations that came later may be what makes room.
         if inbox.deferred_bytes and not channel.is_full():
             deferred = inbox.next_deferred()
             self._sender = deferred.principal
@@ -1225,10 +1234,12 @@ class Connection:
         else:
             quoted = overlong.head.decode(errors="replace")[:QUOTE]
             self._rebuke(self._code("message too large"), fault, quoted, via)
+        # An exchange stands alone. The input of a channel ends here unless it may resynchronise; the refusal above, and
+        # answers to requests that still run, go out.
         if not channel.limits.resync and via is None and channel.life is not _CLOSED:
             channel.inbox.clear()
             channel.inbox.ended = channel.end_received = True
-            self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
+            self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, _GRACE)
 
     def _request_of(self, id: object) -> OutgoingRequest | None:
         """Return the outgoing request of that id on the wire. ``1``, ``"1"`` and ``1.0`` differ (RPC-08)."""
@@ -1259,8 +1270,8 @@ class Connection:
         if refusal is not None or dialogue is None:
             self._refuse(message, self._refusal(refusal, name), via)
             return
+        # Before the params are decoded, so that a flood of requests costs little. Cheap looks first: most run alone.
         limits = self._channel.limits
-        # Cheap looks first: most requests run alone.
         if (incoming.running is not None or not limits.incoming_requests) and (
             why := self._why_not_beside(message, via)
         ):
@@ -1456,9 +1467,11 @@ class Connection:
             return
         named = [] if cancelled.request_id is None else self._incoming.named(cancelled.request_id, via)
         inbox = self._channel.inbox
+        # A deferred request has no event yet, so its cancellation has none either; nor is it answered (CANC-05).
         if not named and cancelled.request_id is not None and inbox.drop_deferred(cancelled.request_id, via):
             self._ignore(IgnoreReason.NOT_STARTED, message, via)
             return
+        # Several exchanges may have brought the same id (P7): to cancel none is better than to cancel the wrong one.
         if len(named) != 1:
             reason = IgnoreReason.AMBIGUOUS_REQUEST if named else IgnoreReason.UNKNOWN_REQUEST
             self._ignore(reason, message, via)
@@ -1567,7 +1580,7 @@ class Connection:
         if self._channel.life is _CLOSED:
             return
         if step is None:
-            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, grace=5.0)
+            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, _GRACE)
         elif isinstance(step, tuple):
             self._refuse(*step, via)
         else:
@@ -1741,7 +1754,7 @@ class Connection:
     def _fitting(self, text: bytes) -> bytes:
         """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
         limits = self._channel.limits
-        most = limits.sent_message_bytes
+        most = limits.sent_message_bytes  # ``most_sent`` is a property, and this runs for each message
         if len(text) > (limits.message_bytes if most is None else most):
             raise MessageTooLarge(len(text), limits.most_sent)
         return text
@@ -1853,6 +1866,7 @@ class Connection:
         self._check_outbox()
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
+        # It may raise, so it comes before any change: the caller can still answer with an error.
         self._fitting(text)
         self._incoming.finish(request, what)
         if self._batches is not None and request.id in self._batches:
@@ -1862,6 +1876,7 @@ class Connection:
             channel.outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
             if request.name == LISTEN:
                 self._end_subscription(request, what)
+            # The look that ``_check_outbox`` begins with, without its calls: few peers leave so much unread.
             if channel.outbox.size + channel.held.unwritten > channel.limits.queued_bytes:
                 self._check_outbox()
         if self._observers:

@@ -244,6 +244,7 @@ def _pieces(text: bytes | str, most: int) -> list[bytes]:
                 found.append(data[start : mark.end()].strip())
                 start = mark.end()
         if depth < 0 or len(found) > most:
-            return []
+            return []  # one line must not become more messages than a batch may
+    # Anything else stays the one malformed message that it was, so that its fault is reported as the parser found it.
     whole = not depth and not data[start:].strip() and all(piece.startswith(b"{") for piece in found)
     return found if whole and len(found) > 1 else []

@@ -62,6 +62,7 @@ class Silence:
         if received_at > self._pinged_at:
             self._pings = 0
         due = received_at + self.policy.interval
+        # Once a ping is out, only input ends the silence: the next look is a verdict on that ping.
         return due if not self._pings and due > now else None
 
     @property

@@ -311,7 +311,7 @@ class Outbox:
                 self._keyed = None
 
     def _supersede(self, key: Hashable) -> None:
-        """Drop the waiting message of that key. The newer one goes to the end, so that no order changes."""
+        """Drop the waiting message of that key. The newer one goes to the end, so that it overtakes nothing."""
         if self._keyed is not None and (old := self._keyed.get(key)) is not None:
             self._bury(old)
 
@@ -331,6 +331,8 @@ class Outbox:
         self._leave(message)
         message.text = b""
         self._dead += 1
+        # A lane is a linked list without back links, so a dropped message stays in it until its turn. A sweep moves no
+        # more messages than were dropped since the last one, which keeps a drop at constant cost.
         if self._dead > 64 and self._dead > self._held // 2:
             self._sweep()
 

@@ -183,7 +183,7 @@ class OutgoingRequests:
         self._running[request.id] = request
         self._next = request.id + 1
         if self._held is not None:
-            now = self._held[0]
+            now = self._held[0]  # ``release`` adds the time that has passed since ``hold``
         request.total, request.idle = timeout.total, timeout.idle
         if timeout.total is not None:
             request.total_at = now + timeout.total
@@ -221,7 +221,7 @@ class OutgoingRequests:
         (since, held), self._held = self._held, None
         passed = now - since
         for id, due in held.items():
-            request = self.get(id)
+            request = self.get(id)  # one that ended in the meantime has no timeout any more
             if request is not None:
                 if request.total_at is not None:
                     request.total_at += passed
@@ -254,6 +254,7 @@ class OutgoingRequests:
         if self._retired is None:
             self._retired = {}
         self._retired[id] = state
+        # Ids grow and dictionaries keep their order, so the first is the oldest, whose answer is the least likely.
         if len(self._retired) > self._limits.retired_ids:
             del self._retired[next(iter(self._retired))]
 
@@ -456,6 +457,7 @@ class IncomingRequests:
         exact = namesakes.get(via)
         if exact is not None:
             return [exact]
+        # Over HTTP a cancellation is a POST of its own, and its exchange says nothing about that of the request.
         return [each for each in namesakes.values() if each.via is not None]
 
     def add(self, request: IncomingRequest) -> None:

@@ -264,6 +264,7 @@ class ServerConnection(Connection):
         except LocalProtocolError as fault:
             self._refuse(message, _internal_error(fault), via)
             return
+        # The answer is written, so nothing can fail any more: the session begins before its events are reported.
         self._step(Input.RECV_INITIALIZE)
         if odd:
             self._report_odd("initialize", odd, message.raw, via)

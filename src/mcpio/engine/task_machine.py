@@ -541,6 +541,7 @@ class TaskMachine:
             outcome, what = TaskOutcome(error=excess), TaskInput.SEND_ERROR
             payload = dump_outcome(outcome)
             size = parsed_size(payload)
+        # The memory is counted before the store has it: until then the machine holds the outcome for those who wait.
         self._step(record, what)
         record.message, record.outcome, record.questions, record.inputs = outcome.text, outcome, 0, EMPTY
         record.size += size
@@ -579,6 +580,7 @@ class TaskMachine:
         put = _Put(record, record.view(), record.inputs, change, cookie, wants_reply)
         is_plain = change == "status" and payload is None and not wants_reply
         if is_plain and record.waiting in self._effects:
+            # Not pulled yet: the newer state takes its place in the order. Only states that nobody waits for may go so.
             token = record.waiting
             self._asked[token] = put
         else:

@@ -64,6 +64,7 @@ class Timers(Generic[K]):
         heap, deadlines = self._heap, self._deadlines
         if heap is None or deadlines is None:
             return None
+        # Each deadline has an entry of its own time in the heap, so this ends at the latest at the earliest of them.
         while deadlines.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0]

@@ -84,6 +84,7 @@ class LineFramer:
                 return
             self._skipping = False
             data = data[newline + 1 :]
+        # One search from the end: everything up to the last newline is stored as one block, and cut when it is pulled.
         end = data.rfind(_NEWLINE) + 1
         if end:
             self._add_lines(data[:end])
@@ -161,6 +162,7 @@ class LineFramer:
             if self._partial < _PIECE:
                 data = b"".join([*self._parts, data])
             else:
+                # A long line becomes an item of its own: joined with the lines after it, it would be copied once more.
                 end = data.find(_NEWLINE)
                 self._append(b"".join([*self._parts, data[:end]]))
                 data = data[end + 1 :]

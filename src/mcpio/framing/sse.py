@@ -84,7 +84,7 @@ class SseParser:
         if not text:
             return []
         if self._is_first:
-            self._is_first = False
+            self._is_first = False  # a byte-order mark counts at the beginning of the stream only
             text = text.removeprefix("\ufeff")
         if self._after_cr:
             # The CR ended the line. An LF now is the second half of the same line end.
@@ -109,7 +109,7 @@ class SseParser:
             self._dispatch(events)
             return
         if line.startswith(":"):
-            self._size -= len(line)  # nothing is kept of a comment
+            self._size -= len(line)  # nothing is kept of a comment, and pings of a quiet stream are comments
             return
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -121,6 +121,7 @@ class SseParser:
         elif field == "event":
             self._event = value
         elif field == "id":
+            # The standard ignores an id with NUL, other fields, and a retry with anything but digits.
             if "\0" not in value:
                 self._id = value
         elif field == "retry" and value.isascii() and value.isdigit() and len(value) < _RETRY_DIGITS:
