@@ -60,7 +60,7 @@ class WebSocketOptions:
     pong_timeout: float = attrs.field(default=20.0, validator=_positive_and_finite)
     """Seconds after a ping until a silent peer is disconnected. Any input counts as a reply."""
     close_timeout: float = attrs.field(default=1.0, validator=_positive_and_finite)
-    """Seconds to wait for the peer's close frame. The drivers of ``mcpio.trio`` wait for 1 s at most."""
+    """Seconds to wait for the peer's close frame. The drivers wait for 1 s at most."""
     first_message_timeout: float | None = attrs.field(default=30.0, converter=seconds, validator=_positive)
     """For servers: seconds in which a client must send its first message, or be disconnected; ``None`` for no limit."""
     compression: bool = False
