@@ -386,6 +386,19 @@ def test_close_drops_messages_without_listener_and_streams_without_exchange() ->
     assert waiting.status == 404
 
 
+@pytest.mark.parametrize("sent_at", [0.001, 0.004, 0.1, 0.25])
+def test_deadline_of_sent_events_forgets_them_whatever_its_rounding(sent_at: float) -> None:
+    site = Site(HttpOptions(resume_within=60, keep_alive=None, session_idle=None))
+    session = site.open()
+    exchange, event = asked(site, session)
+    site.now = sent_at
+    progress(site, event, 1)
+    site.answer(event)
+    assert exchange.is_over
+    site.advance(61)
+    assert site.machine.next_deadline() is None
+
+
 def test_sent_events_are_forgotten_after_resume_within() -> None:
     site = Site(HttpOptions(resume_within=10, keep_alive=None))
     session = site.open()

@@ -93,6 +93,57 @@ def test_fault_while_continue_is_being_written_is_answered(parser: str) -> None:
 
 
 @each_parser
+def test_pipelined_request_does_not_put_the_answer_before_it_under_a_deadline(parser: str) -> None:
+    server = small_server()
+
+    @server.tool
+    async def late() -> str:
+        await trio.sleep(300)
+        return "late"
+
+    async def main() -> None:
+        async with memory_site(server, parser=parser) as site:
+            client = site.connect()
+            await client.initialize()
+            ping = client.posted({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+            await client.say(client.posted(client.call("late"), accept="application/json, text/event-stream") + ping)
+            assert b"late" in (await client.hear()).body
+            assert (await client.hear()).json["id"] == 2
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_body_that_ends_in_the_turn_of_its_deadline_ends_the_connection_quietly(
+    parser: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with memory_site(small_server(), parser=parser, timeouts=HttpTimeouts(body=5)) as site:
+            opened = site.connect()
+            await opened.initialize()
+            client = site.connect()
+            client.session = opened.session
+            request = client.posted({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            await client.say(request[:-1])
+            await trio.testing.wait_all_tasks_blocked()
+            clock: Any = trio.lowlevel.current_clock()
+            stream: Any = client.stream
+            put = stream.send_stream.send_all_hook
+
+            async def put_late() -> None:
+                await put()
+                clock.jump(60)
+
+            stream.send_stream.send_all_hook = put_late
+            await client.say(request[-1:])
+            await client.rest()
+            assert (await opened.post({"jsonrpc": "2.0", "id": 2, "method": "ping"})).status == 200
+
+    in_virtual_time(main)
+    assert caplog.records == []
+
+
+@each_parser
 @pytest.mark.parametrize("kind", ["no HTTP", "another encoding"])
 def test_malformed_second_request_is_answered(parser: str, kind: str) -> None:
     data, status = GARBAGE[kind]

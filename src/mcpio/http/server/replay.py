@@ -121,10 +121,14 @@ class EventQueue:
             self._held.replay -= size
             self._wait(size)
 
-    def forget_sent(self, forgotten: Forgotten, before: float | None = None) -> bool:
-        """Forget the events that were sent, or those sent by the time ``before``; return whether there were any."""
+    def forget_sent(self, forgotten: Forgotten, now: float | None = None, window: float = 0.0) -> bool:
+        """Forget the events that were sent; with ``now`` those sent ``window`` seconds ago or earlier.
+
+        Returns whether there were any.
+        """
         found = False
-        while self._kept and (before is None or self._events[0].sent_at <= before):
+        # Written as the deadline is: ``sent_at <= now - window`` rounds otherwise, and could be false when it comes.
+        while self._kept and (now is None or self._events[0].sent_at + window <= now):
             event = self._events.popleft()
             self._kept -= 1
             self._held.replay -= event.size
@@ -211,9 +215,9 @@ class ReplayBuffer:
             self._count(-sum(event.size for event in found))
         return found
 
-    def expire(self, before: float) -> None:
-        """Forget the events sent at that time or earlier."""
-        while self._events and self._events[0].sent_at <= before:
+    def expire(self, now: float, window: float = 0.0) -> None:
+        """Forget the events sent ``window`` seconds ago or earlier."""
+        while self._events and self._events[0].sent_at + window <= now:  # see ``EventQueue.forget_sent``
             self._forget()
 
     def clear(self) -> None:

@@ -534,16 +534,15 @@ class Streams:
     def _forget_sent(self, session: HttpSession) -> None:
         """Forget events sent too long ago. Streams that no exchange carries have their own deadline."""
         kept, window = session.replay, self._options.resume_within or 0.0
-        before = self.now - window
         oldest: list[float | None] = []
         if kept is not None:
-            kept.expire(before)
+            kept.expire(self.now, window)
             oldest.append(kept.oldest)
             if kept.oldest is None:
                 session.replay = None
         for stream in session.streams.values():
             if stream.exchange is not None:
-                stream.events.forget_sent(partial(self._forget_event, session), before)
+                stream.events.forget_sent(partial(self._forget_event, session), self.now, window)
                 oldest.append(stream.events.oldest)
         due = min((each for each in oldest if each is not None), default=None)
         if due is not None:

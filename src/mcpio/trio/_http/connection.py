@@ -17,7 +17,7 @@ from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
-from mcpio.http.server.lifecycle import LINGER, Action, Input, Lifecycle, State
+from mcpio.http.server.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State
 from mcpio.trio._event_loop import BROKEN
 from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, begin_lookup, end_lookup
@@ -144,9 +144,13 @@ class HttpConnection:
                             self._act(Input.RECV_INVALID, error.status, str(error))
                         except BROKEN:
                             self._step(Input.RECV_LOSS)
-                    if self._life.state not in _OVER:
-                        # All who cancel the scope take a step to the end before, so this was its deadline.
-                        self._act(Input.TIMEOUT, 408, f"the {self._life.state.value} of the request took too long")
+                    state = self._life.state
+                    # All who cancel the scope take a step to the end before, so this was its deadline.
+                    if state not in _OVER and TIMEOUTS[state] is not None:
+                        self._act(Input.TIMEOUT, 408, f"the {state.value} of the request took too long")
+                    elif state not in _OVER:
+                        # The awaited bytes came in the same turn, but a scope that is cancelled stays so.
+                        self._step(Input.RECV_LOSS)
                     if self._life.state is State.DRAINING:
                         await self._linger()
                 finally:
@@ -163,6 +167,7 @@ class HttpConnection:
             if state is State.ANSWER:
                 # Pipelined input stays in the parser, and is no more than one read gives.
                 if parser.has_more:
+                    self._arm()  # the deadline of the request does not hold for the response
                     await self._progress.wait()
                     continue
             elif (event := parser.next_event()) is not None:
