@@ -79,6 +79,13 @@ def test_version_that_is_not_served_gets_those_that_are(name: str) -> None:
     assert unsupported_version(name, (REV_2026_07_28, REV_2025_11_25)).data == error.data
 
 
+def test_version_of_sessions_in_an_envelope_is_refused_with_advice() -> None:
+    error = fault({"_meta": {VERSION: "2025-11-25"}}, revisions=(REV_2025_11_25, REV_2026_07_28))
+    assert error.message.endswith("2025-11-25 is spoken only in a session, which initialize begins")
+    error = fault({"_meta": {VERSION: "2025-06-18"}}, revisions=(REV_2025_11_25, REV_2026_07_28))
+    assert error.message.endswith("2025-06-18 (supported: 2026-07-28, 2025-11-25)")
+
+
 @pytest.mark.req("HDR-01", "HDR-03")
 @pytest.mark.parametrize("header", [(), ("2025-11-25",), ("2026-07-28", "2026-07-28"), ("2026-07-28x",)])
 def test_header_must_be_there_once_and_equal(header: tuple[str, ...]) -> None:

@@ -161,10 +161,12 @@ def progress_token(meta: Any) -> int | str | None:
 
 def unsupported_version(requested: Any, revisions: Iterable[Revision]) -> RequestError:
     """Return the error for a version that cannot be served, which names those that can, newest first (VER-01)."""
-    supported = [revision.name for revision in sorted(revisions, reverse=True)]
-    data = {"supported": supported, "requested": requested}
+    newest_first = sorted(revisions, reverse=True)
+    supported = [revision.name for revision in newest_first]
     message = f"Unsupported protocol version: {requested!s:.100} (supported: {', '.join(supported)})"
-    return RequestError(ErrorCode.UNSUPPORTED_VERSION, message, data)
+    if any(revision.name == requested and revision.era is Era.HANDSHAKE for revision in newest_first):
+        message = f"Unsupported protocol version: {requested} is spoken only in a session, which initialize begins"
+    return RequestError(ErrorCode.UNSUPPORTED_VERSION, message, {"supported": supported, "requested": requested})
 
 
 def invalid_params(error: InvalidMessage) -> RequestError:
