@@ -174,3 +174,23 @@ def test_recording_of_pings_replays() -> None:
     events += pass_time(connection, 40.0)
     assert [type(event) for event in replay(lines)] == [type(event) for event in events]
     assert [step.differs for step in Replay(lines) if step.differs] == []
+
+
+@pytest.mark.req("PING-03")
+def test_login_that_outlasts_the_pings_does_not_end_the_connection() -> None:
+    connection = client(keep_alive=POLICY)
+    pass_time(connection, 30.0)
+    assert [method for method, _ in written(connection)] == ["ping"]
+    connection.hold(35.0)
+    for now in (40.0, 70.0, 100.0, 130.0):
+        assert connection.next_deadline() == now
+        assert pass_time(connection, now) == []
+        assert written(connection) == []
+    connection.release(155.0)
+    # The first ping has its remaining 5 seconds; the next comes with the next look, and both must fail from there on.
+    assert [type(event) for event in pass_time(connection, 160.0)] == [RequestFailed]
+    assert [method for method, _ in written(connection)] == ["ping", "notifications/cancelled"]
+    assert not connection.closed
+    pass_time(connection, 170.0)
+    assert not connection.closed
+    assert isinstance(pass_time(connection, 180.0)[-1], ConnectionClosed)

@@ -94,6 +94,7 @@ class Codec:
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
+        # Two sets, because a class inside of a result is read with more tolerance than the same class in a request.
         tolerant, strict = _Hooks(revision), _Hooks(revision, strict=True)
         self._decoders = _Cache(lambda cls: (tolerant if _is_tolerant(cls) else strict).decoders[cls])
         self._encoders = strict.encoders
@@ -249,6 +250,7 @@ class _Hooks:
                 items = raw.get(member.name) if isinstance(raw, Mapping) else None
                 if not isinstance(items, list):
                     raise
+            # Only now is each item tried alone: nearly every list is good, and is read in one go.
             del odd[before:]
             (item_type, _) = get_args(member.type_in(self.revision))
             good, bad = sort_out(items, self.converter.get_structure_hook(item_type))

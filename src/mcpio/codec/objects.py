@@ -94,6 +94,7 @@ def decode(raw, odd):
 {fill}
     return made
 """
+# The class is compared before the hook is called: most members are plain values, and a call costs more than the rest.
 _MEMBER_IN = """
         name = {name!r}
         if name in raw:
@@ -163,7 +164,7 @@ def encode(payload):
     except Fault as fault:
         fault.steps.append(name)
         raise
-    except AttributeError:
+    except AttributeError:  # an object of another class, which no test before each member has to look for
         refuse(expected, payload)
     {checked}
     if payload.given:

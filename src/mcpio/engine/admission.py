@@ -41,6 +41,7 @@ class Admission(NamedTuple):
     """The check of its params against this side's capabilities, where the method has one."""
 
 
+# Bounded, since programs may register methods and change capabilities as often as they like.
 @lru_cache(maxsize=256)
 def admission(
     role: Role,

@@ -244,7 +244,7 @@ class ClientConnection(Connection):
             self._tell_call("reset_session")
 
     def hold(self, now: float) -> None:
-        """Stop the timeouts of all requests, while a person is asked to log in. Twice is as once.
+        """Stop the timeouts of all requests, and keep-alive, while a person is asked to log in. Twice is as once.
 
         Requests that are sent before ``release`` have their whole time after it. The grace of ``close`` goes on.
         Re-arm the deadline.
@@ -257,6 +257,8 @@ class ClientConnection(Connection):
     def release(self, now: float) -> None:
         """Resume the timeouts of requests with the time that was left at ``hold``. Re-arm the deadline."""
         self._advance(now)
+        if self._silence is not None and self._outgoing.are_held:
+            self._silence.restart()  # a ping that was under way at ``hold`` had less than its time
         self._outgoing.release(self._channel.now)
         if self._observers:
             self._tell_call("release")

@@ -1086,6 +1086,10 @@ class Connection:
         # Where there are exchanges, the peer comes and goes as it likes.
         if silence is None or self.can_reach is not None:
             return
+        if self._outgoing.are_held:
+            # While a person logs in, pings would wait like all requests, and prove nothing.
+            channel.timers.set(KEEP_ALIVE_TIMER, channel.now + silence.policy.interval)
+            return
         due = silence.waits_until(channel.received_at, channel.now)
         if due is not None:
             channel.timers.set(KEEP_ALIVE_TIMER, due)

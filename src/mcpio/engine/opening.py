@@ -103,6 +103,7 @@ def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http
         return Initialize()  # a result of another shape: the server answers whatever it is asked
     if isinstance(outcome, RequestTimeout) and not over_http:
         return Initialize()  # some servers are silent before initialize
+    # Servers of the handshake era refuse a request without a session with various codes; 429 says nothing of the era.
     if isinstance(outcome, UnexpectedResponse) and 400 <= outcome.status < 500 and outcome.status != 429:
         return Initialize()
     return Refuse(outcome)

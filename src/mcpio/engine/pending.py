@@ -202,6 +202,11 @@ class OutgoingRequests:
             else:
                 self._held[1][request.id] = deadline
 
+    @property
+    def are_held(self) -> bool:
+        """Whether the timeouts stand still, between ``hold`` and ``release``."""
+        return self._held is not None
+
     def hold(self, now: float) -> None:
         """Stop the timeouts of all requests, also of those that are added before ``release``."""
         if self._held is not None:

@@ -104,6 +104,7 @@ class Shutdown:
 
     def handle_timeout(self, now: float) -> None:
         """Handle an expired deadline. A late call takes only one step, so that each grace is a full one."""
+        # The grace first: when it is over, another probe would only put off the signal.
         if self._deadline is not None and now >= self._deadline:
             self._step(now)
         elif self._probe_at is not None and now >= self._probe_at:

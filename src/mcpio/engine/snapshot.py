@@ -201,6 +201,7 @@ _CONTAINERS = {
 
 def _contradiction(state: SessionState) -> str | None:
     """Return the contradiction in a state whose values all have their types, or ``None``."""
+    # A store may be damaged or old, and a state that contradicts itself would fail much later, or reuse an id.
     settled = state.revision is not None
     if settled != (state.peer_info is not None) or settled != (state.peer_capabilities is not None):
         return "a revision and a peer belong together"

@@ -352,6 +352,7 @@ class TaskMachine:
         if self._lease is None or record is None or record.is_over or record.request is None:
             self.orphan(id, reason, now)
             return
+        # A lease that ends at once lets the next machine that renews take the task, before this one has ended.
         token = self._ask(id)
         self._effects[token] = self._store_put(token, record, None, lease=0.0)
         self._leave(record)
@@ -622,6 +623,7 @@ class TaskMachine:
         for cookie in waiters:
             self._reply(cookie, record)
         if not failed:
+            # From here on the store has the outcome. After a failure memory is the only place that does.
             record.outcome = None
             if self._lease is not None:
                 self._leave(record)
@@ -648,6 +650,7 @@ class TaskMachine:
         self._effects[token] = StoreRenew(token, tuple(keys), lease)
 
     def _renew_done(self, renewal: Renewal | BaseException, now: float) -> None:
+        # From the answer, not from the question: a slow store is not asked twice at once.
         self._timers.set(_RENEWAL, now + (self._lease or 0.0) / 3)
         if isinstance(renewal, BaseException):
             self._events.append(TaskStoreFailed(None, renewal))
@@ -727,7 +730,7 @@ class TaskMachine:
             self._next_number = number + 1
             record.account = _account(record.owner, None)
             self._keep(record)
-        self.handle_timeout(now)
+        self.handle_timeout(now)  # what has expired in the meantime is not resumed
         for id in tuple(self._records):
             self.orphan(id, "The server was restarted before the task was over", now=now)
 

@@ -183,6 +183,7 @@ _NOTHING: Final[_Outcome] = (None, (), None)
 
 def _feed(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     if "overlong" in entry:
+        # Its bytes were not kept: any line of that length is refused in the same way.
         connection.receive_data(b"x" * entry["overlong"] + b"\n", now)
     else:
         connection.receive_data(None if entry["data"] is None else _bytes(entry["data"]), now)

@@ -75,7 +75,7 @@ class Observation:
         """Call a method of the tap. An exception removes the tap, and is reported once."""
         try:
             _check_nothing_waits(getattr(self.tap, what)(*arguments))
-        except Exception as error:
+        except Exception as error:  # in the middle of a verb, which must neither fail nor stop half-way
             self.error = error
             self.stop()
             if self._report is not None:
