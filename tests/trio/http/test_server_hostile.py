@@ -114,6 +114,23 @@ def test_pipelined_request_does_not_put_the_answer_before_it_under_a_deadline(pa
 
 
 @each_parser
+def test_nothing_is_written_after_a_write_that_took_too_long(parser: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with memory_site(small_server(), parser=parser, timeouts=HttpTimeouts(write=5, rate=1e9)) as site:
+            opened = site.connect()
+            await opened.initialize()
+            # What is written waits until it is read.
+            client = RawHttp(site.listener.connect(trio.testing.lockstep_stream_pair))
+            client.session = opened.session
+            await client.say(client.posted(client.call("echo", text="x" * 300_000)))
+            await trio.sleep(60)
+            assert len(await client.rest()) < 100_000
+
+    in_virtual_time(main)
+    assert caplog.records == []
+
+
+@each_parser
 def test_body_that_ends_in_the_turn_of_its_deadline_ends_the_connection_quietly(
     parser: str, caplog: pytest.LogCaptureFixture
 ) -> None:

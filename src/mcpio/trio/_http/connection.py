@@ -328,7 +328,8 @@ class HttpConnection:
     async def _write_rest(self) -> None:
         try:
             # Nothing is waited for between an empty pull and the end of _is_writing, so no wake is lost in between.
-            while True:
+            # Nothing follows a write that took too long: how much of it was sent is unknown, and a gap is misread.
+            while self._life.state is not State.CLOSED:
                 data: bytes | None = self._unsent
                 self._unsent = b""
                 if data or (self._exchange is not None and (data := self._pull())):
