@@ -429,6 +429,15 @@ def test_subscriptions_without_a_callback_still_count() -> None:
     assert [each["method"] for each in played.sent()] == ["notifications/cancelled"] * 2
 
 
+def test_resource_that_two_tasks_subscribe_to_and_the_server_refuses_fails_both() -> None:
+    played = Played()
+    first = played.start(played.client.subscribe_resource("a:1"))
+    second = played.start(played.client.subscribe_resource("a:1"))
+    played.acknowledge(played.sent()[0])
+    assert isinstance(first.error, RequestError)
+    assert isinstance(second.error, RequestError)
+
+
 def test_failed_subscription_is_forgotten() -> None:
     played = Played()
     subscribing = played.start(played.client.subscribe_resource("a:1"))

@@ -234,6 +234,63 @@ def test_renewal_that_fails_is_tried_again() -> None:
     assert waiting.result == Missed()
 
 
+def lose_in_requests(link: Link, losses: int, *, repeated: bool = False) -> None:
+    """Lose the session while requests wait for their answers; ``repeated``: in the next session they succeed."""
+    request, left = link.client.request, [None] * losses
+
+    async def losing(*given: Any, **options: Any) -> Any:
+        if left:
+            left.pop()
+            link.client.driving.lose_session()
+            if not repeated:
+                raise ConnectionLost("again")
+        return await request(*given, **options)
+
+    link.client.request = losing  # type: ignore[method-assign]  # a session that breaks while it opens
+
+
+def test_session_lost_during_a_renewal_is_renewed_once() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    changes = Changes(link, uris=["a:1"], keep=True)
+    lose_in_requests(link, 1)
+    link.client.driving.lose_session()
+    link.advance(0.1)
+    link.advance(1)
+    assert changes.next() == Missed()
+    assert sent(link, "resources/subscribe") == 2
+    changes.leave()
+    assert not link.client.driving.changes.needs("a:1")
+    assert sent(link, "resources/unsubscribe") == 1
+
+
+def test_renewal_whose_request_outlives_its_session_is_tried_again() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    changes = Changes(link, uris=["a:1"], keep=True)
+    lose_in_requests(link, 1, repeated=True)
+    link.client.driving.lose_session()
+    link.advance(0.1)
+    waiting = changes.wait()
+    assert waiting.state == "waits"
+    link.advance(0.2)
+    assert waiting.result == Missed()
+    notify(link, ResourceUpdatedNotification("a:1"))
+    assert changes.next() == ResourceUpdatedNotification("a:1")
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_session_lost_during_entry_fails_the_entry_for_good(keep: bool, repeated: bool) -> None:
+    link = Link(server_of_changes(), era="handshake")
+    lose_in_requests(link, 1, repeated=repeated)
+    listening = link.client.listen(uris=["a:1"], keep=keep)
+    entering = link.start(listening.__aenter__())
+    assert isinstance(entering.error, ConnectionLost)
+    before = sent(link, "resources/subscribe")
+    link.advance(1)
+    assert sent(link, "resources/subscribe") == before
+    assert not link.client.driving.changes.needs("a:1")
+
+
 @pytest.mark.parametrize("era", ["handshake", "auto"])
 def test_end_of_the_client_ends_a_renewal(era: Any) -> None:
     link = Link(server_of_changes(), era=era)

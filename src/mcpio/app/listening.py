@@ -11,7 +11,15 @@ import attrs
 
 from mcpio.app.session import Waiter
 from mcpio.engine.table import Phase
-from mcpio.errors import ErrorCode, McpError, RemoteProtocolError, RequestCancelled, RequestError, RequestTimeout
+from mcpio.errors import (
+    ConnectionLost,
+    ErrorCode,
+    McpError,
+    RemoteProtocolError,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+)
 from mcpio.events import RequestFailed, ResponseReceived
 from mcpio.methods import declares
 from mcpio.types.prompts import PromptListChangedNotification
@@ -159,6 +167,7 @@ class Listening(AsyncIterator[Change]):
         self.ended = None
         self._client = client
         self._keep = keep
+        self._is_open = False
         self._source: Source | None = None
         self._waiting: dict[Hashable, Change] = {}
         self._consumer: OneShot | None = None
@@ -229,7 +238,10 @@ class Listening(AsyncIterator[Change]):
         """
         if not self._keep or self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
             self.end(how)
-        elif self.ended is None:
+        elif self.ended is None and self._is_open:
+            # A source that is lost while it opens needs no renewal: its ``open`` raises, and the renewal that called it
+            # tries again. A second renewal would leave a source behind that nothing closes.
+            self._is_open = False
             self._renewal = self._client.driver.runtime.spawn(self._renew())
 
     # Inside
@@ -245,11 +257,14 @@ class Listening(AsyncIterator[Change]):
         except BaseException:
             source.close()
             raise
+        self._is_open = True
 
     async def _renew(self) -> None:
         """Listen again until it works, or the client has ended."""
         client, wait = self._client, SOONEST
         while True:
+            # The first attempt waits too: otherwise a server that accepts each subscription and ends it at once would
+            # be asked without a pause.
             await client.driver.runtime.sleep(wait)
             wait = min(LATEST, wait * 2)
             if client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
@@ -258,6 +273,7 @@ class Listening(AsyncIterator[Change]):
             try:
                 await self._open()
             except RequestError as error:
+                # The server refused, so it is not asked again. Other errors, such as a lost connection, may pass.
                 client.driver.report("the server does not report changes any more", error)
                 self.end("lost")
                 return
@@ -274,12 +290,14 @@ class HandshakeSource:
         self._client = client
         self._listening = listening
         self._wanted = listening.wanted
+        self._is_lost = False
         self.uris: set[str] = set()
 
     async def open(self) -> SubscriptionFilter:
         """Subscribe to the resources. A URI that the server refuses is left out. Raises McpError."""
         client = self._client
         offered, wanted = client.server.capabilities, self._wanted
+        # Before the first request: the server may report a change before its answer to the subscription is read.
         client.driving.changes.add(self)
         if declares(offered, ("resources", "subscribe")):
             for uri in wanted.resource_subscriptions or ():
@@ -288,6 +306,9 @@ class HandshakeSource:
                     await client.request(SubscribeRequest(uri))
                 except RequestError:
                     self.uris.discard(uri)
+        if self._is_lost:
+            # A request that was repeated in the next session succeeds, but earlier subscriptions are gone.
+            raise ConnectionLost("the session was lost while it subscribed to resources")
         lists: dict[str, Any] = {
             member: True
             for member, capability in _MEMBERS.values()
@@ -307,6 +328,7 @@ class HandshakeSource:
 
     def lose(self) -> None:
         """Record that the session was lost: its successor does not know the subscriptions."""
+        self._is_lost = True
         self._client.driving.changes.remove(self)
         self.uris.clear()
         self._listening.lose()
@@ -358,6 +380,7 @@ class SessionChanges:
 
     def lose(self) -> None:
         """Record that the session was lost."""
+        # Each source removes itself from the list.
         for source in tuple(self._sources):
             source.lose()
 
@@ -376,7 +399,8 @@ class StatelessSource:
         """Send the request and wait for its acknowledgement, as long as for an answer. Raises McpError."""
         client, runtime = self._client, self._client.driver.runtime
         request = SubscriptionsListenRequest(self._listening.wanted)
-        # The outcome of the request comes to ``set``.
+        # The outcome of the request comes to ``set``. The request has no timeout, because it stays unanswered as long
+        # as the subscription lasts; the timer below limits the wait for the acknowledgement alone.
         cookie = Waiter(self, None)
         self._id = client.connection.send_request(request, now=client.driver.now(), timeout=None, cookie=cookie)
         client.driver.wake()
@@ -471,7 +495,8 @@ class ManagedListening:
             self._uris.pop(uri, None)
             raise
         if uri not in (self.honoured.resource_subscriptions or ()):
-            del self._uris[uri]
+            # Another task that subscribed to the same resource may have removed it already.
+            self._uris.pop(uri, None)
             raise RequestError(ErrorCode.INVALID_PARAMS, f"the server does not report changes of {uri:.200}")
 
     async def unsubscribe(self, uri: str) -> None:
