@@ -196,6 +196,8 @@ class Flow:
 
     async def _wait_for_siblings(self) -> None:
         """Let the other tasks of the handler ask too, so that concurrent questions make one round."""
+        # Each step may let a sibling reach its question, and that one may start others; a step that brings no new
+        # question ends the wait. A sibling that waits for something slower asks in a later round.
         known = 0
         while known != len(self.questions):
             known = len(self.questions)
@@ -415,6 +417,7 @@ async def gather(runtime: Runtime, coroutines: Iterable[Coroutine[Any, Any, Any]
         except Exception as error:
             over.set(error)
         except BaseException:
+            # Without an outcome, the caller would wait for ever for a task that was cancelled from inside.
             over.set(RequestCancelled("a question"))
             raise
         else:
@@ -445,6 +448,7 @@ async def one_by_one(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[An
             except Leave as leave:
                 left = leave
     finally:
+        # A coroutine that is dropped before it ran warns that it was never awaited.
         for each in waiting:
             each.close()
     if left is not None:

@@ -363,6 +363,7 @@ class ServerSession(Session):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
+        # Broadcasts and the ledger would otherwise keep the session in memory.
         self.server.forget(self)
         self.server.ledger.settle(self, 0, ServerSession._end_overloaded)
 
@@ -414,6 +415,7 @@ class ServerDriving(SessionDriving):
             session._subscriptions = {}
         if uri in session._subscriptions:
             return
+        # Two limits, since a limit of the number alone would admit URIs of any length.
         limits, held = session.server.options.limits, session.connection.held
         size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
         if len(session._subscriptions) >= limits.subscriptions:

@@ -152,6 +152,7 @@ class Session(TaskCalls):
         """
         if self.connection.phase in _ENDING:
             self.check_open()
+        # The identity of classes instead of isinstance, here and below: this runs for each request.
         if timeout.__class__ is not Default:
             timeout = _checked_timeout(timeout)
         if on_progress is not None:
@@ -169,6 +170,7 @@ class Session(TaskCalls):
                     progress=on_progress is not None,
                 )
             except OutputFull:
+                # The request has no id yet, so cancelling this wait sends nothing.
                 timeout = await self._wait_to_send(request, timeout)
                 self.check_open()
             except LocalProtocolError:
@@ -312,6 +314,7 @@ class Session(TaskCalls):
             self._reported_peer_faults.end()
         if self._room is not None:
             self._room.notify_all()
+        # The scope is marked before its task is cancelled: by that, ``_finish`` knows that the cancellation is ours.
         for scope, task in tuple(self._running.values()):
             scope.driving.abandon()
             task.cancel()
@@ -406,6 +409,7 @@ class Session(TaskCalls):
         if failure is not None:
             self._fail(event, scope, failure)
         elif is_awaitable(result) or result.__class__ is InputRequired:
+            # ``_finish`` removes the entry made here; a spawned task runs only after this function has returned.
             task = self.driver.runtime.spawn(self._finish(event, scope, result))
             self._running[event.id] = (scope, task)
         else:
@@ -434,6 +438,8 @@ class Session(TaskCalls):
             value = result if result.__class__ is InputRequired else await result
             if value.__class__ is InputRequired:
                 value = await self._ask_first(event, scope, value)
+            # Plain functions answer without this wait: the engine defers requests while much output waits
+            # (``Channel.is_full``). That does not stop tasks that run already, so they wait here.
             while not self.connection.has_room:
                 await self._wait_for_room(None)
             self._answer(event, value)

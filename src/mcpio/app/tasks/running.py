@@ -178,6 +178,7 @@ class TaskRun:
         notification = ProgressNotification(self.token, progress, total, message, meta=related(self.id))
         if self._progress is not None and not progress > self._progress:
             return
+        # The request that became the task is answered, so its stream is gone; a ``tasks/result`` that waits has one.
         here = [scope.id for scope in self.waiting if scope.session is session and not scope.cancelled]
         session.notify(notification, related_to=here[-1] if here else None)
         self._progress = progress
@@ -223,6 +224,7 @@ class TaskRun:
     def join(self, scope: HandlerScope) -> None:
         """Record that a ``tasks/result`` request waits: requests of the work may go to its session."""
         self.waiting.append(scope)
+        # All of them: one waiting request carries any number of the task's own.
         wanting, self._wanting = self._wanting, []
         for each in wanting:
             each.set(None)
