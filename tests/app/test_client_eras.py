@@ -438,6 +438,19 @@ def test_resource_that_two_tasks_subscribe_to_and_the_server_refuses_fails_both(
     assert isinstance(second.error, RequestError)
 
 
+def test_cancelled_second_subscription_leaves_the_first() -> None:
+    played = Played()
+    played.start(played.client.subscribe_resource("a:1"))
+    played.acknowledge(played.sent()[0], resourceSubscriptions=["a:1"])
+    played.start(played.client.subscribe_resource("a:2"))
+    second = played.start(played.client.subscribe_resource("a:1"))
+    second.cancel()
+    played.acknowledge(played.sent()[0], resourceSubscriptions=["a:1", "a:2"])
+    played.start(played.client.subscribe_resource("a:3"))
+    (request,) = [each for each in played.sent() if each["method"] == "subscriptions/listen"]
+    assert request["params"]["notifications"] == {"resourceSubscriptions": ["a:1", "a:2", "a:3"]}
+
+
 def test_failed_subscription_is_forgotten() -> None:
     played = Played()
     subscribing = played.start(played.client.subscribe_resource("a:1"))

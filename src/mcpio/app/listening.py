@@ -488,11 +488,14 @@ class ManagedListening:
 
     async def subscribe(self, uri: str) -> None:
         """Listen to a resource too. Raises RequestError if the server does not honour it, and other McpErrors."""
+        was_wanted = uri in self._uris
         self._uris[uri] = None
         try:
             await self._renew()
         except BaseException:
-            self._uris.pop(uri, None)
+            # An earlier call for the same resource still holds.
+            if not was_wanted:
+                self._uris.pop(uri, None)
             raise
         if uri not in (self.honoured.resource_subscriptions or ()):
             # Another task that subscribed to the same resource may have removed it already.
