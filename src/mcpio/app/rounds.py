@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_type_hints
 
 from mcpio.app.awaitables import is_awaitable, without_partial
+from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.input_required import InputRequired
 from mcpio.app.request_state import canonical, decode64, digest, encode64
 from mcpio.app.schema.builder import SchemaBuilder
@@ -80,6 +81,7 @@ class Flow:
         "_memory",
         "_misses",
         "_new",
+        "_running",
         "_runtime",
         "_used",
         "becomes_task",
@@ -112,6 +114,7 @@ class Flow:
         self._id: str | None = carried.get("f")
         self._misses: int = carried.get("n", 0)
         self.state = decode64(carried["s"]) if "s" in carried else None
+        self._running: dict[str, BroadcastEvent] = {}
         self._keys: set[str] = set()
         self._used: dict[str, Any] = {}
         self.questions = {}
@@ -206,11 +209,20 @@ class Flow:
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Return the value of a function from the first run that reached it, converted to JSON and back."""
         read = _reader(function)
-        if key not in self._memory:
-            value = function()
-            if is_awaitable(value):
-                value = await value
-            self._memory[key] = to_json(value)
+        while key not in self._memory:
+            if key in self._running:
+                # A sibling task is at it: its value counts. If it fails, the next task calls its own function.
+                await self._running[key].wait(None)
+                continue
+            ended = self._running[key] = BroadcastEvent(self._runtime)
+            try:
+                value = function()
+                if is_awaitable(value):
+                    value = await value
+                self._memory[key] = to_json(value)
+            finally:
+                del self._running[key]
+                ended.notify_all()
         return read(self._memory[key])
 
     def to_carry(self, state: bytes | None = None) -> dict[str, Any] | None:

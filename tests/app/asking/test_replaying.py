@@ -407,6 +407,52 @@ def test_once_remembers_within_a_pass(world: World) -> None:
     assert (world.call(ADA), len(ran)) == ("done", 1)
 
 
+@ways
+def test_once_in_parallel_tasks_runs_one_function(loop: str, way: Several) -> None:
+    world, found, ran = World("stateless", loop), [], []
+
+    @world.server.tool
+    async def work(ctx: Context) -> str:
+        async def reserve() -> int:
+            ran.append(1)
+            await ctx.sleep(0)
+            return len(ran)
+
+        async def task() -> None:
+            found.append(await ctx.once("it", reserve))
+
+        await way([task, task, task])
+        return "done"
+
+    assert (world.call(ADA), ran, found) == ("done", [1], [1, 1, 1])
+
+
+@ways
+def test_once_in_parallel_tasks_is_tried_again_after_a_failure(loop: str, way: Several) -> None:
+    world, ran = World("stateless", loop), []
+
+    @world.server.tool
+    async def work(ctx: Context) -> str:
+        async def reserve() -> int:
+            ran.append(1)
+            await ctx.sleep(0)
+            return 1 // (len(ran) - 1)
+
+        async def fails() -> None:
+            with pytest.raises(ZeroDivisionError):
+                await ctx.once("it", reserve)
+
+        async def succeeds() -> None:
+            while not ran:
+                await ctx.sleep(0)
+            assert await ctx.once("it", reserve) == 1
+
+        await way([fails, succeeds])
+        return "done"
+
+    assert (world.call(ADA), len(ran)) == ("done", 2)
+
+
 def test_once_rejects_a_value_that_is_not_json(world: World) -> None:
     @world.server.tool
     async def work(ctx: Context) -> str:
