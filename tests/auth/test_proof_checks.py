@@ -139,6 +139,7 @@ def test_bound_token_without_its_key_gets_401(verdict: Any, error: str) -> None:
         {"header": {"alg": "EdDSA"}},
         {"header": {"jwk": None}},
         {"header": {"jwk": {"kty": "oct", "k": "AAAA"}}},
+        {"header": {"jwk": {**KEY.public_jwk, "kty": ["EC"]}}},
         {"header": {"jwk": {**KEY.public_jwk, "d": "AAAA"}}},
         {"header": {"jwk": {**KEY.public_jwk, "x": "AAAA"}}},
         {"header": {"jwk": {**KEY.public_jwk, "x": 7}}},

@@ -213,3 +213,11 @@ def test_state_directory_follows_the_environment(
         monkeypatch.setenv(name, value)
     assert state_directory() == Path(place)
     assert FileCredentials().path == Path(place) / "credentials"
+
+
+def test_version_of_a_record_that_was_forgotten_is_not_given_again(store: Any) -> None:
+    before = store.swap(KEY, Secret("old"), None)
+    store.forget(KEY)
+    assert store.swap(KEY, Secret("new"), None) is not None
+    assert store.swap(KEY, Secret("old, renewed"), before) is None
+    assert store.load(KEY).record == Secret("new")

@@ -42,6 +42,7 @@ def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
     bound = claims.get("cnf")
     if bound is None:
         return {}
+    # To ignore an unknown method would accept a bound token from whoever stole it.
     if not isinstance(bound, Mapping) or not bound or not set(bound) <= {"x5t#S256", "jkt"}:
         return None
     return dict(bound) if all(isinstance(value, str) for value in bound.values()) else None

@@ -91,6 +91,7 @@ class MemoryCredentials:
     def __init__(self) -> None:
         self._stored: dict[str, Stored] = {}
         self._locked: set[str] = set()
+        self._last_version = 0
 
     def load(self, key: str) -> Stored | None:
         """Return the record of a key and its version, or ``None``."""
@@ -101,8 +102,10 @@ class MemoryCredentials:
         found = self._stored.get(key)
         if (found.version if found else None) != version:
             return None
-        self._stored[key] = Stored(record, (version or 0) + 1)
-        return self._stored[key].version
+        # Never one from before: a record that was forgotten and stored again is another one.
+        self._last_version += 1
+        self._stored[key] = Stored(record, self._last_version)
+        return self._last_version
 
     def forget(self, key: str) -> None:
         """Remove the record of a key."""

@@ -182,7 +182,10 @@ def _get(context: FlowContext, url: str, *, may_be_cached: bool = False) -> Flow
 def post_form(
     context: FlowContext, url: str, fields: Mapping[str, str], headers: tuple[tuple[str, str], ...] = ()
 ) -> Flow[Response]:
-    """Post a form to an endpoint and return the response. Raises AuthorizationError for 5xx, 429 and redirects."""
+    """Post a form to an endpoint and return the response. Raises AuthorizationError for 5xx and 429.
+
+    A redirect is not followed: it is the response. The form holds credentials, which are for this endpoint only.
+    """
     head = (("accept", "application/json"), ("content-type", "application/x-www-form-urlencoded"), *headers)
     fetch = Fetch(method="POST", url=url, headers=head, body=urlencode(fields).encode(), reach=context.reach)
     response: Response = yield fetch

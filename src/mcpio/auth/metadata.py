@@ -85,6 +85,7 @@ class AuthorizationServerMetadata:
         (AUTH-28), and for members of another type.
         """
         what = "the metadata of the authorization server"
+        # RFC 8414 §3.3: otherwise a document could pair the issuer of an honest server with the endpoints of another.
         if (found := text(document, "issuer", what)) != issuer:
             said = "no issuer" if found is None else f"the issuer {quoted(found)}"
             raise AuthorizationError(f"{what} at {quoted(issuer)} names {said}", option="issuer=")

@@ -67,8 +67,10 @@ class PendingAuthorization:
         """
         found = _parameters(callback_url)
         if not self._matches(found):
+            # RFC 6749 §10.12: the code of an attacker would log this person in to the attacker's account.
             raise AuthorizationError("the callback URL has another state: it does not belong to this authorization")
-        # A plain comparison, and no normalization: RFC 9207 §2.4.
+        # A plain comparison, and no normalization: RFC 9207 §2.4. It stops the mix-up attack, in which a code of one
+        # authorization server is sent to the token endpoint of another.
         issuer = found.get("iss")
         if (issuer is None and self.server.iss_supported) or issuer not in (None, self.server.issuer):
             raise AuthorizationError("the callback URL does not come from the authorization server that was asked")

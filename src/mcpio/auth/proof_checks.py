@@ -61,6 +61,8 @@ class ProofChecker:
         if thumbprint is None or found.header.get("alg") not in DPOP_ALGORITHMS:
             return _INVALID
         claims = found.claims
+        # RFC 9449 §4.3: htm and htu bind the proof to one request, ath to one token. Without them, a proof that
+        # another server saw could be sent here.
         identity, made, digest = (
             claims.get("jti"),
             claims.get("iat"),
@@ -98,9 +100,12 @@ class ProofChecker:
 
 def _thumbprint(jwk: Any) -> str | None:
     """Return the thumbprint of a public key (RFC 7638), ``None`` for anything else."""
-    if not isinstance(jwk, dict) or "d" in jwk or jwk.get("kty") not in _MEMBERS:
+    if not isinstance(jwk, dict) or "d" in jwk:
         return None
-    members = {name: jwk.get(name) for name in _MEMBERS[jwk["kty"]]}
+    kind = jwk.get("kty")
+    if not isinstance(kind, str) or kind not in _MEMBERS:
+        return None
+    members = {name: jwk.get(name) for name in _MEMBERS[kind]}
     if not all(isinstance(value, str) and value.isascii() for value in members.values()):
         return None
     return base64url(sha256(dumps(members)).digest())

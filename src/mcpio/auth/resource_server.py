@@ -296,6 +296,7 @@ class Guard:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 
     def _presented(self, headers: Headers, method: str, target: str, certificate: str | None) -> _Presented | Refused:
+        # RFC 6750 §5.3: URLs end up in logs and histories.
         if "?" in target and "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
         found, proofs = [], []
@@ -308,6 +309,7 @@ class Guard:
         if not found:
             return self.server.refusal(401, "Authorization is required")
         if len(found) > 1:
+            # A proxy in front may have judged the other one.
             return self.server.refusal(400, "One request has one token", "invalid_request")
         [(header, token)] = found
         is_proved = False

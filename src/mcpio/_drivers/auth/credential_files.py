@@ -88,7 +88,9 @@ class FileCredentials:
             found = self.load(key)
             if (None if found is None else found.version) != version:
                 return None
-            changed = (version or 0) + 1
+            # A first version is random: a record that was forgotten and stored again is another one, and a process
+            # that read the earlier one must not replace it.
+            changed = secrets.randbits(48) if version is None else version + 1
             sealed = b64encode(self._seal(record.reveal().encode(), key)).decode()
             self._write(self._file(key), dumps({"key": key, "version": changed, "record": sealed}))
             return changed

@@ -176,6 +176,7 @@ class RedirectReceiver:
             return None, True
         hosts = [value for name, value in event.headers if name == b"host"]
         target = event.target.decode("latin-1")
+        # The host is compared because of DNS rebinding: a page whose name resolves to this address sends its own name.
         # Browsers leave port 80 out.
         own = self._origin.removeprefix("http://").removesuffix(":80").encode()
         path = self._path.partition("?")[0] or "/"
