@@ -5,6 +5,7 @@ All servers have the tools of ``common_server.py``; all clients report what they
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ import trio
 from mcpio import Client, RequestError
 from mcpio.app import ClientOptions
 from mcpio.auth import AskUser, MemoryCredentials, OAuth, ShowCode
-from mcpio.trio import open_http, open_stdio
+from mcpio.trio import memory_client, open_http, open_stdio, proxy
 from mcpio.types import ElicitFormRequest, ElicitResult
 
 HERE = Path(__file__).parent
@@ -197,6 +198,17 @@ def test_default_proxy_of_fastmcp_in_front_of_our_server(behind: str, mode: str,
         # It keeps the process, and asks in the context of the first request, which is over.
         check_unasked(report, "no back-channel")
     check(report, MODES[mode])
+
+
+@pytest.mark.parametrize(
+    ("peer", "transport"), [*itertools.product(PEERS, ["stdio", "http"]), ("typescript", "strict")]
+)
+def test_our_proxy_in_front_of_their_server(peer: str, transport: str, processes: Processes) -> None:
+    server = proxy(partial(opened, processes.target([*PEERS[peer], "server"], transport)))
+    report = our_report(partial(memory_client, server))
+    if (peer, transport) == ("typescript", "http"):
+        check_unasked(report, "per-request legacy serving")
+    check(report, SESSION)
 
 
 # Behind authorization. Each client finds the authorization server, registers with it, and gets a token by a code.

@@ -1,7 +1,7 @@
 // A server and a client of the TypeScript SDK v2: node typescript_peer.mjs server HOW, or client.
-// A server is stdio, or http, which prints its URL first. A client reads lines, each with a mode, a target and whether to log in as JSON, the
-// target being a URL or the words of a command, and prints what it saw of each as JSON. NODE_MODULES is the directory of the
-// packages.
+// A server is stdio; or http, which prints its URL first; or strict, which is http for stateless clients only. A client reads
+// lines, each with a mode, a target and whether to log in as JSON, the target being a URL or the words of a command, and prints
+// what it saw of each as JSON. NODE_MODULES is the directory of the packages.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
@@ -37,7 +37,7 @@ async function serve() {
         return server;
     };
     if (how === 'stdio') return serveStdio(factory);
-    const listener = createServer(toNodeHandler(createMcpHandler(factory)));
+    const listener = createServer(toNodeHandler(createMcpHandler(factory, how === 'strict' ? { legacy: 'reject' } : {})));
     listener.listen(0, '127.0.0.1', () => console.log(`http://127.0.0.1:${listener.address().port}/mcp`));
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,19 +16,23 @@ import trio.testing
 
 from mcpio import Client, ConnectFailed, Context, Options, Server, TextContent
 from mcpio.app import Accepted, Form
-from mcpio.errors import ErrorCode, RequestError
-from mcpio.revisions import REV_2025_03_26
+from mcpio.app.forwarding import HANDSHAKE_ERA
+from mcpio.errors import ErrorCode, RequestError, UnexpectedResponse
+from mcpio.revisions import REV_2025_03_26, REV_2025_11_25, REV_2026_07_28, Era, Revision
 from mcpio.trio import memory_client, proxy
 from mcpio.types import (
+    CallToolResult,
     CreateMessageRequest,
     CreateMessageResult,
     ElicitResult,
+    ListToolsResult,
     LoggingMessageNotification,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
     Root,
     SamplingMessage,
+    Tool,
     ToolListChangedNotification,
 )
 
@@ -39,8 +44,11 @@ class Order:
     seats: int
 
 
-def _kitchen(version: str = "1") -> Server:
-    server = Server("kitchen", version, title="The kitchen", instructions="Mind the stove.")
+STATELESS_ONLY = Options(revisions=(REV_2026_07_28,))
+
+
+def _kitchen(version: str = "1", options: Options | None = None) -> Server:
+    server = Server("kitchen", version, title="The kitchen", instructions="Mind the stove.", options=options)
     server.cancelled = []  # type: ignore[attr-defined]  # what the tests look at
 
     @server.tool
@@ -72,7 +80,7 @@ def _kitchen(version: str = "1") -> Server:
 
     @server.tool
     def refuse() -> str:
-        raise RequestError(-32050, "no flour", {"left": 0})
+        raise RequestError(-32010, "no flour", {"left": 0})
 
     @server.tool
     def touch() -> int:
@@ -122,7 +130,7 @@ class Kitchens:
             raise ConnectFailed("burnt down")
         if self.hang:
             await trio.sleep_forever()
-        server = self.make(str(len(self.servers)))
+        server = self.make(str(len(self.clients)))  # of those that a client took
         self.servers.append(server)
         async with memory_client(server, **options) as client:
             self.clients.append(client)
@@ -137,16 +145,18 @@ def _sampled(scope: Any, request: Any) -> CreateMessageResult:
     return CreateMessageResult("assistant", TextContent("a tree"), "m")
 
 
-def test_every_feature_passes_through() -> None:
+@pytest.mark.parametrize("options", [None, STATELESS_ONLY], ids=["sessions", "stateless"])
+def test_every_feature_passes_through(options: Options | None) -> None:
     async def main() -> None:
         seen: list[Any] = []
-        options: dict[str, Any] = {
+        handling: dict[str, Any] = {
             "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
             "sampling": _sampled,
             "roots": [Root("file:///srv", "srv")],
             "on_notification": seen.append,
         }
-        async with memory_client(proxy(Kitchens()), **options) as client:
+        async with memory_client(proxy(Kitchens(partial(_kitchen, options=options))), **handling) as client:
+            assert client.era is Era.HANDSHAKE
             assert client.server.info.display_name == "The kitchen"
             assert client.server.instructions == "Mind the stove."
             assert [tool.name async for tool in client.tools()][:2] == ["bake", "steps"]
@@ -159,6 +169,18 @@ def test_every_feature_passes_through() -> None:
             assert (await client.call_tool("ask")).text == "2, a tree, ['srv']"
             assert [each.uri async for each in client.resources()] == ["bench://notes"]
             assert [each.uri_template async for each in client.resource_templates()] == ["bench://{drawer}"]
+            assert (await client.call_tool("touch")).structured_content == {"result": 0}
+            await client.subscribe_resource("bench://notes")
+            assert (await client.call_tool("touch")).structured_content == {"result": 1}
+            await trio.testing.wait_all_tasks_blocked()
+            assert [each.uri for each in seen if isinstance(each, ResourceUpdatedNotification)] == ["bench://notes"]
+            await client.unsubscribe_resource("bench://notes")
+            await trio.testing.wait_all_tasks_blocked()
+            assert (await client.call_tool("touch")).structured_content == {"result": 0}
+            seen.clear()
+            await client.set_log_level("error")
+            await client.call_tool("steps")  # its warning is below the level
+            assert not any(isinstance(each, LoggingMessageNotification) for each in seen)
             (contents,) = (await client.read_resource("bench://socks")).contents
             assert contents.uri == "bench://socks"
             assert [each.name async for each in client.prompts()] == ["greet"]
@@ -168,7 +190,7 @@ def test_every_feature_passes_through() -> None:
             assert (await client.call_tool("ask")).text == "2, a tree, ['new']"
             with pytest.raises(RequestError, match="no flour") as caught:
                 await client.call_tool("refuse")
-            assert (caught.value.code, caught.value.data) == (-32050, {"left": 0})
+            assert (caught.value.code, caught.value.data) == (-32010, {"left": 0})
 
     _run(main)
 
@@ -242,9 +264,10 @@ def test_dead_server_started_again_for_the_next_request() -> None:
 # Replacing the server
 
 
-def test_session_outlives_three_servers() -> None:
+@pytest.mark.parametrize("behind", [None, STATELESS_ONLY], ids=["sessions", "stateless"])
+def test_session_outlives_three_servers(behind: Options | None) -> None:
     async def main() -> None:
-        kitchens, seen = Kitchens(), list[Any]()
+        kitchens, seen = Kitchens(partial(_kitchen, options=behind)), list[Any]()
         asked = trio.Event()
         gone: list[str] = []
 
@@ -363,6 +386,67 @@ def test_session_that_ends_during_a_reload_leaves_nothing() -> None:
             kitchens.replace.set()
             await trio.testing.wait_all_tasks_blocked()
         assert all(each.connection.closed for each in kitchens.clients)
+
+    _run(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [(None, REV_2025_11_25), (STATELESS_ONLY, REV_2026_07_28)], ids=["both", "stateless"]
+)
+def test_server_behind_has_sessions_where_it_offers_them(options: Options | None, expected: Revision) -> None:
+    async def main() -> None:
+        kitchens = Kitchens(partial(_kitchen, options=options))
+        async with memory_client(proxy(kitchens)) as client:
+            await client.call_tool("bake", {"kind": "rye"})
+            assert kitchens.clients[-1].connection.revision == expected
+            assert client.connection.revision == REV_2025_11_25
+
+    _run(main)
+
+
+@pytest.mark.parametrize(("output", "content"), [([1], ()), (None, ()), ("é", (TextContent("said"),)), ({"a": 1}, ())])
+def test_output_that_is_no_object_comes_as_text_alone(output: Any, content: tuple[TextContent, ...]) -> None:
+    schemas: list[dict[str, Any] | None] = [None, {"type": "array"}, {"type": "object"}, {}]
+    server = Server("new", "1", options=STATELESS_ONLY)
+
+    def tools(scope: Any, request: Any) -> ListToolsResult:
+        return ListToolsResult(tuple(Tool("find", {"type": "object"}, output_schema=schema) for schema in schemas))
+
+    @server.tool
+    def find() -> CallToolResult:
+        return CallToolResult(content, structured_content=output, given=("structured_content",))
+
+    server.handlers["tools/list"] = tools
+
+    async def main() -> None:
+        async with memory_client(proxy(partial(memory_client, server))) as client:
+            listed = [tool.output_schema async for tool in client.tools()]
+            assert listed == [None, None, {"type": "object"}, None]
+            found = await client.call_tool("find")
+            is_object = isinstance(output, dict)
+            assert found.structured_content == (output if is_object else None)
+            assert found.has_structured_content is is_object
+            text = TextContent(json.dumps(output, ensure_ascii=False))
+            assert found.content == (content if is_object else content or (text,))
+
+    _run(main)
+
+
+@pytest.mark.parametrize("status", [None, 400])
+def test_server_that_refuses_both_eras_reported_by_its_first_answer(status: int | None) -> None:
+    attempts: list[Any] = []
+
+    def refuse(**options: Any) -> Any:
+        attempts.append(options.get("options"))
+        cause = RequestError(-32601, "no") if status is None else UnexpectedResponse(status, "text/plain", "no")
+        raise ConnectFailed(f"refused {len(attempts)}") from cause
+
+    async def main() -> None:
+        with pytest.raises(ConnectFailed, match=r"^refused 1$") as caught:
+            async with memory_client(proxy(refuse)):
+                pytest.fail("served")
+        assert caught.value.__cause__ is not None
+        assert attempts == [HANDSHAKE_ERA, None]
 
     _run(main)
 

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from mcpio import types
 from mcpio._drivers import report
@@ -17,7 +18,8 @@ from mcpio.app.forwarding import HANDSHAKE_ERA, ForwardingServer
 from mcpio.app.runtime import OneShot, Runtime, Spawned
 from mcpio.app.server import Server
 from mcpio.app.server_session import ServerSession
-from mcpio.errors import McpError
+from mcpio.errors import ConnectFailed, McpError, RequestError, UnexpectedResponse
+from mcpio.revisions import Era
 
 __all__ = ["Watch", "proxy_server"]
 
@@ -26,6 +28,8 @@ START_TIMEOUT: Final = 15.0
 
 Watch = Callable[[], Awaitable[object]]
 
+_Opener: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
+
 
 def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoop], watch: Watch | None) -> Server:
     """Implement ``proxy`` on the event loop that ``loop`` returns while the server is served.
@@ -33,17 +37,14 @@ def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoo
     ``drivers`` is the module of its functions for clients.
     """
     opener = opener_of(source, drivers)
-    if "options" not in getattr(opener, "keywords", ()):  # of a partial
-        opener = partial(opener, options=HANDSHAKE_ERA)
 
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[_Upstreams]:
         running = loop()
         async with running.group() as runtime:
-            upstreams = _Upstreams(forwarding, opener, running, runtime)
+            chosen = await _adopted(forwarding, opener)
+            upstreams = _Upstreams(forwarding, chosen, running, runtime)
             try:
-                async with opener() as client:
-                    forwarding.adopt(client.server)
                 if watch is not None:
                     upstreams.spawn(upstreams.reload_when(watch))
                 yield upstreams
@@ -54,13 +55,42 @@ def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoo
     return forwarding
 
 
+async def _adopted(server: ForwardingServer, opener: _Opener) -> _Opener:
+    """Present a proxy as the server behind it, and return how to open a client for each session.
+
+    With a session where that server has them, even if it serves requests without one too: its handlers can wait for
+    answers then. Raises ConnectFailed.
+    """
+    if not {"era", "options"}.isdisjoint(getattr(opener, "keywords", ())):  # of a partial
+        await _adopt(server, opener)
+        return opener
+    with_session = partial(opener, options=HANDSHAKE_ERA)
+    try:
+        await _adopt(server, with_session)
+    except ConnectFailed as refused:
+        # Only an answer can be due to the era.
+        if not isinstance(refused.__cause__, RequestError | UnexpectedResponse):
+            raise
+        try:
+            await _adopt(server, opener)
+        except ConnectFailed:
+            raise refused from refused.__cause__
+        return opener
+    return with_session
+
+
+async def _adopt(server: ForwardingServer, opener: _Opener) -> None:
+    async with opener() as client:
+        server.adopt(client.server)
+
+
 class _Upstreams:
     """The clients of the server behind a proxy, by the session that each belongs to."""
 
     def __init__(
         self,
         server: ForwardingServer,
-        opener: Callable[..., AbstractAsyncContextManager[Client]],
+        opener: _Opener,
         loop: EventLoop,
         runtime: Runtime,
     ) -> None:
@@ -70,7 +100,7 @@ class _Upstreams:
         self._runtime = runtime
         self._running: set[Spawned] = set()
         self._links: dict[ServerSession, _Link] = {}
-        self._replaced: set[Client] = set()
+        self._replaced: WeakSet[Client] = WeakSet()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Spawned:
         """Run a task that ends with the serving."""
@@ -167,7 +197,8 @@ class _Upstreams:
             raise opened
         client = opened
         with contextlib.suppress(McpError):
-            if session.log_level != self._server.log_level:
+            # A stateless server logs for those only that ask for it.
+            if client.era is Era.STATELESS or session.log_level != self._server.log_level:
                 await client.set_log_level(session.log_level)
             for uri in session.subscriptions:
                 await client.subscribe_resource(uri)
@@ -181,7 +212,6 @@ class _Upstreams:
             async with self._opener(**options) as client:
                 hosted.set(client)
                 await client.driver.wait_closed()
-                self._replaced.discard(client)
         except Exception as error:
             hosted.set(error)
 

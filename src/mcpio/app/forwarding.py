@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -11,7 +12,8 @@ from mcpio import types  # what belongs to one feature is loaded when a request 
 from mcpio.app.server import Lifespan, Server
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, McpError, RequestError
-from mcpio.revisions import HANDSHAKE_REVISIONS
+from mcpio.framing.json import dumps
+from mcpio.revisions import HANDSHAKE_REVISIONS, Era
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDSHAKE_ERA", "ForwardingServer", "Upstreams"]
 
 HANDSHAKE_ERA: Final = Options(revisions=HANDSHAKE_REVISIONS)
-"""The options of both sides of a proxy."""
+"""The options of a proxy, and of its clients at servers that have sessions."""
 
 
 class Upstreams(Protocol):
@@ -42,7 +44,8 @@ class Upstreams(Protocol):
 class ForwardingServer(Server):
     """A server whose sessions each have a session of their own with another server. Made by ``mcpio.trio.proxy``.
 
-    Both sides speak the revisions with a handshake, whose sessions belong together. Tasks are not passed on. A client's
+    Its clients make a handshake, since subscriptions, questions and a replacement of the server belong to a session. To
+    a server that has no sessions, what they say once is said with each request. Tasks are not passed on. A client's
     capabilities are declared to the server behind it, and that server's to the client.
     """
 
@@ -116,11 +119,14 @@ class ForwardingServer(Server):
         in_flight = self._in_flight.setdefault(session, [])
         in_flight.append(scope.id)
         try:
-            result = await client.request(
-                attrs.evolve(request, meta=meta),
-                timeout=None,  # the client here knows how long to wait
-                on_progress=scope.progress if "progressToken" in request.meta else None,
-            )
+            if client.era is Era.STATELESS and method in _OF_SESSIONS:
+                result = await _OF_SESSIONS[method](client, request)
+            else:
+                result = await client.request(
+                    attrs.evolve(request, meta=meta),
+                    timeout=None,  # the client here knows how long to wait
+                    on_progress=scope.progress if "progressToken" in request.meta else None,
+                )
         except RequestError:
             raise
         except LocalProtocolError as error:
@@ -136,7 +142,7 @@ class ForwardingServer(Server):
         finally:
             in_flight.remove(scope.id)
         self._record(session, method, request)
-        return result
+        return result if client.era is Era.HANDSHAKE else _as_in_sessions(result)
 
     def _record(self, session: ServerSession, method: str, request: Any) -> None:
         """Record the state that a replacement of the server has to be given."""
@@ -166,3 +172,46 @@ _EMPTY: Final = {
     "prompts/list": "ListPromptsResult",
 }
 """The lists to answer with an empty page if the server behind lacks the feature."""
+
+
+async def _subscribe(client: Client, request: Any) -> Any:
+    await client.subscribe_resource(request.uri)
+    return types.EmptyResult()
+
+
+async def _unsubscribe(client: Client, request: Any) -> Any:
+    await client.unsubscribe_resource(request.uri)
+    return types.EmptyResult()
+
+
+async def _set_level(client: Client, request: Any) -> Any:
+    await client.set_log_level(request.level)
+    return types.EmptyResult()
+
+
+_OF_SESSIONS: Final = {
+    "resources/subscribe": _subscribe,
+    "resources/unsubscribe": _unsubscribe,
+    "logging/setLevel": _set_level,
+}
+"""The requests that have no counterpart in the stateless era; a client does otherwise what they are for."""
+
+
+def _as_in_sessions(result: Any) -> Any:
+    """Return a result of a stateless server without what its revision alone allows: tools whose output is no object."""
+    if isinstance(result, types.ListToolsResult):
+        return attrs.evolve(result, tools=tuple(map(_tool_in_sessions, result.tools)))
+    if not isinstance(result, types.CallToolResult) or not result.has_structured_content:
+        return result
+    output = result.structured_content
+    if isinstance(output, Mapping):
+        return result
+    given = tuple(name for name in result.given if name != "structured_content")
+    content = result.content or (types.TextContent(dumps(output).decode()),)
+    return attrs.evolve(result, content=content, structured_content=None, given=given)
+
+
+def _tool_in_sessions(tool: types.Tool) -> types.Tool:
+    if tool.output_schema is None or tool.output_schema.get("type") == "object":
+        return tool
+    return attrs.evolve(tool, output_schema=None)

@@ -18,7 +18,8 @@ def proxy(source: ServerSource, *, watch: Watch | None = None) -> Server:
     has one session there, so progress, cancellation, questions to the user and the model, and subscriptions pass
     through.
     The other server is connected to once at the start, for its name and its capabilities, then once for each session.
-    One that has died is started again for the next request. Tasks are not passed on.
+    One that has died is started again for the next request. One that is stateless only serves the sessions here without
+    sessions of its own. Tasks are not passed on.
 
     ``watch`` is an async function that returns when the other server is to be replaced: a new one is started for each
     session, and takes its place if it shakes hands within 15 s; sessions, subscriptions and log levels stay, and
