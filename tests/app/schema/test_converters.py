@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import attrs
 import pytest
 from smallconverters import INTEGER, TEXT, doubled, refused, strictly
 
@@ -139,6 +140,33 @@ def test_record_is_decoded() -> None:
     assert convert({"left": 1, "right": 2}).other == 2
     assert refused(convert, [1]) == "x: expected an object, got an array"
     assert refused(convert, {"left": -1}) == "x: left is negative"
+
+
+@attrs.frozen
+class Checked:
+    size: Any = attrs.field(validator=attrs.validators.instance_of(int))
+
+    def __attrs_post_init__(self) -> None:
+        assert self.size != 2, "two is too many"
+        if self.size == 3:
+            raise ValueError
+        if self.size == 4:
+            b"\xff".decode()
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        ("1", "'size' must be <class 'int'> (got '1' that is a <class 'str'>)."),
+        (2, "two is too many"),
+        (3, "the value is refused"),
+        (4, "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_constructor_that_refuses_a_value_gives_the_reason(size: Any, reason: str) -> None:
+    anything = Converter("any value", {}, lambda value: value)
+    convert = record_reader(ObjectConverter({"size": anything}, ["size"]), Checked)
+    assert refused(convert, {"size": size}).partition("\n")[0] == f"x: {reason}"
 
 
 def test_record_is_encoded() -> None:

@@ -74,7 +74,7 @@ def test_ambiguous_value_tries_all_alternatives() -> None:
     convert, _, kinds = union([strictly(int, "an integer", only_trying=True), strictly(str, "a string")])
     assert kinds is None
     assert convert("a") == "a"
-    assert refused(convert, None) == "x: expected an integer, got null"
+    assert refused(convert, None) == "x: expected an integer or a string, got null"
     tried, _, _ = union([strictly(int, "an integer", only_trying=True), strictly(list, "a list", only_trying=True)])
     assert refused(tried, None) == "x: expected an integer or a list, got null"
 
@@ -87,6 +87,18 @@ def test_error_gives_the_reason_of_each_alternative() -> None:
 def test_error_of_a_single_alternative_keeps_its_path() -> None:
     convert, _, _ = union([Converter("a list", {}, array(INTEGER), kinds=frozenset([list])), TEXT])
     assert refused(convert, ["a"]) == 'x[0]: expected an integer, got "a"'
+
+
+@pytest.mark.parametrize("value", [1.5, True, []])
+def test_value_of_no_alternative_is_told_all_of_them(value: Any) -> None:
+    convert = SchemaBuilder("it").converter(int | str | None).convert
+    assert refused(convert, value).startswith("x: expected an integer or a string or null, got ")
+
+
+def test_number_that_fits_no_number_is_told_the_other_types_too() -> None:
+    whole, half = SchemaBuilder("it").converter(int), SchemaBuilder("it").converter(Literal[0.5])
+    convert, _, _ = union([whole, half, TEXT])
+    assert refused(convert, 1.5) == "x: expected an integer or 0.5 or a string, got 1.5"
 
 
 # Classes.

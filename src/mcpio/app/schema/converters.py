@@ -222,7 +222,10 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
 
 
 def record_reader(members: ObjectConverter, make: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return the conversion of objects to instances of a class. An exception of its constructor is a fault."""
+    """Return the conversion of objects to instances of a class. Its constructor refuses values as validators do.
+
+    That is by ValueError, TypeError or AssertionError. Any other exception is a mistake of its author, and propagates.
+    """
 
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -230,10 +233,17 @@ def record_reader(members: ObjectConverter, make: Callable[..., Any]) -> Callabl
         found = members.convert(value)
         try:
             return make(**found)
-        except (ValueError, TypeError) as error:
-            raise Fault(str(error)) from error
+        except (ValueError, TypeError, AssertionError) as error:
+            raise Fault(_text(error) or "the value is refused") from error
 
     return convert
+
+
+def _text(error: Exception) -> str:
+    """Return what an exception says. The validators of attrs say it in the first of several arguments."""
+    if type(error) in (ValueError, TypeError) and error.args and isinstance(error.args[0], str):
+        return error.args[0]
+    return str(error)
 
 
 def record_writer(
@@ -334,20 +344,30 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
     )
     candidates = {kind: _candidates(members, kind) for kind in known}
     others = tuple(converter for converter in members if converter.kinds is None)
-    attempts = _Attempts()
+    names = _names(members)
+    attempts = _Attempts(names)
+
+    def only(converter: Converter, value: Any) -> Any:
+        try:
+            return converter.convert(value)
+        except Fault as fault:
+            if fault.steps or fault.reason != expected(converter.name, value).reason:
+                raise
+            # Of the wrong type after all, such as 1.5 for an integer: then the alternatives of other types matter too.
+            raise expected(names, value) from None
 
     def convert(value: Any) -> Any:
         kind = type(value)
         fitting = candidates.get(kind, others)
         if not fitting:
-            raise expected(_names(members), value)
+            raise expected(names, value)
         if kind in fitting[0].as_is:
             return value
         if len(fitting) > 1 and kind is dict:
             fitting = _tagged(fitting, value)
         if len(fitting) == 1:
-            return fitting[0].convert(value)
-        return _first(fitting, value) if kind in _SCALARS else attempts.first(fitting, value)
+            return only(fitting[0], value)
+        return _first(fitting, value, names) if kind in _SCALARS else attempts.first(fitting, value)
 
     as_is = frozenset(kind for kind, converters in candidates.items() if kind in converters[0].as_is)
     return convert, as_is, None if others else known
@@ -386,9 +406,10 @@ class _Attempts:
     is kept too, so that its id stays a valid key.
     """
 
-    __slots__ = ("_known", "_running")
+    __slots__ = ("_known", "_names", "_running")
 
-    def __init__(self) -> None:
+    def __init__(self, names: str) -> None:
+        self._names = names
         self._running = 0
         self._known: dict[int, tuple[Any, Any, Fault | None]] = {}
 
@@ -401,7 +422,7 @@ class _Attempts:
             return found
         self._running += 1
         try:
-            found = _first(converters, value)
+            found = _first(converters, value, self._names)
         except Fault as fault:
             self._known[id(value)] = (value, None, Fault(fault.reason, *fault.steps))
             raise
@@ -414,7 +435,8 @@ class _Attempts:
                 self._known.clear()
 
 
-def _first(converters: tuple[Converter, ...], value: Any) -> Any:
+def _first(converters: tuple[Converter, ...], value: Any, names: str) -> Any:
+    """Return the conversion by the first converter that accepts the value. ``names`` are those of the whole union."""
     faults: list[tuple[Converter, Fault]] = []
     for converter in converters:
         if type(value) in converter.as_is:
@@ -425,7 +447,7 @@ def _first(converters: tuple[Converter, ...], value: Any) -> Any:
             faults.append((converter, fault))
     # Values of the wrong type need no list of reasons, only one of types.
     if all(fault.reason == expected(converter.name, value).reason for converter, fault in faults):
-        raise expected(_names(converters), value)
+        raise expected(names, value)
     reasons = "; ".join(dict.fromkeys(f"{converter.name}: {fault.as_invalid('')}" for converter, fault in faults))
     raise Fault("fits no alternative: " + (reasons if len(reasons) <= _REASONS else reasons[:_REASONS] + "…"))
 
