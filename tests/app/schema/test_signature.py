@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 import pydantic
 import pytest
 
+from mcpio.app.schema.constraints import Constraints
 from mcpio.app.schema.signature import Binder
 from mcpio.errors import InvalidMessage
 
@@ -192,7 +193,10 @@ def test_unbounded_nesting_is_refused(bind: Callable[[Any], Any]) -> None:
         (int | str, "5", "5"),
         (date, "2025-01-02", date(2025, 1, 2)),
         (list[int], "[1, 2]", [1, 2]),
-        (list[str], ["a", "b"], ["a", "b"]),
+        (list[str], ["a", "5"], ["a", "5"]),
+        (list[int | str], ["5"], ["5"]),
+        (list[int], ["1", "2"], [1, 2]),
+        (set[float] | None, ["1", "0.5"], {1.0, 0.5}),
         (Literal["a", "b"], "a", "a"),
         (Item, '{"name": "x"}', Item("x")),
         (Any, "5", "5"),
@@ -204,6 +208,23 @@ def test_mismatched_str_argument_is_parsed_as_json(annotation: Any, text: Any, v
 
     function.__annotations__["it"] = annotation
     assert Binder(function).bind_text({"it": text}) == {"it": value}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "texts", "error"),
+    [
+        (list[int], ["1", "two"], '[1]: expected an integer, got "two"'),
+        (list[Annotated[str, Constraints(max_length=2)]], ["1", "two"], "[1]: expected at most 2 characters, got 3"),
+    ],
+)
+def test_text_that_is_no_item_of_a_list_is_refused(annotation: Any, texts: list[str], error: str) -> None:
+    def function(it: Any) -> None:
+        pass
+
+    function.__annotations__["it"] = annotation
+    with pytest.raises(InvalidMessage) as caught:
+        Binder(function).bind_text({"it": texts})
+    assert str(caught.value) == f"arguments.it{error}"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class Binder:
         """Bind arguments that came as text: those of prompts, and variables of a URI (PROM-03).
 
         A text that the parameter does not accept is parsed as JSON: ``"5"`` fits an ``int``, ``"[1, 2]"`` a
-        ``list[int]``. Otherwise as ``bind``.
+        ``list[int]``, and so do the texts of ``{name*}`` one by one. Otherwise as ``bind``.
         """
         try:
             bound = self._members.convert(
@@ -187,6 +187,8 @@ def injected_parameters(
 
 
 def _from_text(converter: Converter | None, name: str, value: Any) -> Any:
+    if converter is not None and isinstance(value, list):
+        return _items_from_text(converter, value)
     if converter is None or not isinstance(value, str) or converter.kinds is None or str in converter.kinds:
         return value
     from mcpio.framing.json import JsonError, loads
@@ -197,6 +199,26 @@ def _from_text(converter: Converter | None, name: str, value: Any) -> Any:
         fault = expected(converter.name, value)
         fault.steps.append(name)
         raise fault from None
+
+
+def _items_from_text(converter: Converter, texts: list[str]) -> list[Any]:
+    """Return the values of a variable with ``*``: texts if the parameter takes them, otherwise each parsed as JSON."""
+    # Of a list of strings the error is to show the texts as they came.
+    if converter.schema.get("items", {}).get("type") == "string":
+        return texts
+    from mcpio.framing.json import JsonError, loads
+
+    try:
+        converter.convert(texts)
+    except Fault:
+        found: list[Any] = []
+        for text in texts:
+            try:
+                found.append(loads(text))
+            except JsonError:
+                found.append(text)
+        return found
+    return texts
 
 
 # Inspecting a function
