@@ -41,7 +41,7 @@ def test_the_fields_of_a_class_are_checked_alike() -> None:
         Holder(thing=None)
 
 
-@pytest.mark.parametrize("wrong", ["1", None, -1, math.nan, [1]])
+@pytest.mark.parametrize("wrong", ["1", None, -1, math.nan, [1], True])
 def test_other_values_are_neither_counts_nor_amounts(wrong: object) -> None:
     assert not is_count(wrong)
     assert not is_amount(wrong)

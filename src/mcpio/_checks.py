@@ -35,13 +35,13 @@ def of_kind(kind: type[Any], *, optional: bool = False) -> Any:
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Return whether a value is an integer of at least ``least``."""
-    return isinstance(value, int) and value >= least
+    """Return whether a value is an integer of at least ``least``. ``True`` is none, though Python has it equal 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def is_amount(value: Any, least: float = 0) -> bool:
     """Return whether a value is a finite number of at least ``least``."""
-    return isinstance(value, int | float) and least <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
 
 
 def check_options(options: Iterable[str], known: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from mcpio._checks import is_count
+from mcpio._checks import is_amount, is_count
 from mcpio.errors import McpError, RequestError
 
 __all__ = ["Backoff"]
@@ -17,7 +17,7 @@ def number(low: float, high: float = math.inf) -> Any:
     """Return a validator for finite numbers from ``low`` to ``high``."""
 
     def check(_: object, field: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, int | float) or not low <= value <= high or value == math.inf:
+        if not is_amount(value, low) or value > high:
             bounds = f"of {low:g} or more" if high == math.inf else f"from {low:g} to {high:g}"
             raise ValueError(f"{field.name} is a number {bounds}, not {value!r:.100}")
 

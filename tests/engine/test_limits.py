@@ -11,15 +11,20 @@ from mcpio.engine.limits import DEFAULT, Limits, Timeout, seconds
 
 def test_every_limit_has_a_default() -> None:
     for field in attrs.fields(Limits):
-        choice: dict[str, Any] = {field.name: 7}
-        assert getattr(Limits(**choice), field.name) == 7
+        value = True if field.name == "resync" else 7
+        choice: dict[str, Any] = {field.name: value}
+        assert getattr(Limits(**choice), field.name) == value
         assert field.default is not attrs.NOTHING
 
 
-@pytest.mark.parametrize("value", [-1, 0.5, math.nan, None, "many"])
+@pytest.mark.parametrize("value", [-1, 0.5, math.nan, None, "many", True])
 def test_invalid_limit_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^message_bytes must be an integer of 0 or more, not "):
         Limits(message_bytes=value)
+
+    wrong: Any = 1
+    with pytest.raises(TypeError, match=r"^resync= takes bool, not 1$"):
+        Limits(resync=wrong)
 
 
 @pytest.mark.req("TIME-01")

@@ -248,8 +248,9 @@ def _engine_options(options: ClientOptions) -> Options | None:
 def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
     if options is None:
         return None
-    from mcpio.app.tasks.receiver import client_tasks_capability
+    from mcpio.app.tasks.receiver import TaskOptions, client_tasks_capability
 
+    options = required("tasks", options, TaskOptions)
     return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
 
 

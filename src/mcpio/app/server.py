@@ -450,7 +450,7 @@ class Server:
             self.tools,
             call,
             partial(self._work, call),
-            options or TaskOptions(),
+            chosen("tasks", options, TaskOptions),
             page_size=self._page_size,
             thread_pool=self.thread_pool,
             new_context=TaskContext,

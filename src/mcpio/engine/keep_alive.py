@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 
-from mcpio._checks import is_count
+from mcpio._checks import is_amount, is_count
 
 __all__ = ["KEEP_ALIVE", "KeepAlive", "Silence", "as_keep_alive"]
 
@@ -16,7 +15,7 @@ KEEP_ALIVE = "keep-alive"
 
 
 def _time(_: object, field: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
+    if not is_amount(value) or value == 0:
         raise ValueError(f"{field.name} is a number of seconds above 0, not {value!r:.100}")
 
 

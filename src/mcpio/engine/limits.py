@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import attrs
 
+from mcpio._checks import is_count, required
+
 __all__ = ["DEFAULT", "Default", "Limits", "Timeout", "seconds"]
 
 MIB = 1024 * 1024
@@ -93,8 +95,11 @@ class Limits:
         for name, value in attrs.asdict(self).items():
             if value is None and name == "sent_message_bytes":
                 continue
+            if name == "resync":
+                required(name, value, bool)
+                continue
             least = 1 if name in ("peer_threads", "total_threads") else 0
-            if not isinstance(value, int) or value < least:
+            if not is_count(value, least):
                 raise ValueError(f"{name} must be an integer of {least} or more, not {value!r}")
 
     @property
@@ -110,7 +115,7 @@ def seconds(value: Any) -> float | None:
     """
     if value is None or value == math.inf:
         return None
-    if isinstance(value, int | float) and value >= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value
     raise ValueError(f"a time is a number of seconds, 0 or more, not {value!r}")
 

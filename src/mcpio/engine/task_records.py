@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from mcpio._checks import is_count
 from mcpio.engine.limits import seconds
 from mcpio.engine.table import Direction
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
@@ -141,7 +142,7 @@ class TaskLimits:
     def __attrs_post_init__(self) -> None:
         for name in ("running", "running_per_owner", "running_without_owner", "tasks", *_SIZES):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
+            if not is_count(value):
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
     def ttl(self, asked: float | None, owner: Owner) -> float | None:

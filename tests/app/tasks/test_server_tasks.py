@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import pytest
@@ -98,6 +100,33 @@ def test_async_on_change_is_refused() -> None:
     wrong: Any = hear
     with pytest.raises(TypeError, match="on_change is a plain function"):
         TaskOptions(on_change=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"poll_interval": -1}, "poll_interval must be a number of seconds, 0 or more, or None, not -1"),
+        ({"poll_interval": math.inf}, "poll_interval must be a number"),
+        ({"task_after": None}, "task_after must be a number of seconds, 0 or more, or inf, not None"),
+        ({"task_after": "2"}, "task_after must be a number"),
+        ({"limits": {}}, "limits= takes TaskLimits, not {}"),
+        ({"list": "yes"}, "list= takes bool, not 'yes'"),
+        ({"notify": None}, "notify= takes bool, not None"),
+        ({"store": {}}, "store= takes a TaskStore or a SharedTaskStore, not {}"),
+        ({"owner": "me"}, "owner is a plain function, called without waiting, not 'me'"),
+    ],
+)
+def test_invalid_option_is_refused_by_name(options: Any, error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(error)}"):
+        TaskOptions(**options)
+
+
+@pytest.mark.parametrize("wrong", [5, {}])
+def test_other_options_of_tasks_are_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"^tasks= takes TaskOptions, not "):
+        Server("s", tasks=wrong)
+    with pytest.raises(TypeError, match=r"^tasks= takes TaskOptions, not "):
+        Link(Server("s"), tasks=wrong)
 
 
 # Which calls become tasks

@@ -7,6 +7,7 @@ and a client that is asked for messages and forms (TASK-31).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
+from mcpio._checks import is_amount, of_kind
 from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
 from mcpio.app.mounted_states import own_state
 from mcpio.app.pagination import page_of
@@ -92,30 +94,45 @@ _CODEC: Final = codec(REV_2025_11_25)
 class TaskOptions:
     """How tasks are kept. The defaults keep them in memory, and suit a server with one user."""
 
-    store: TaskStore | SharedTaskStore | None = None
+    store: TaskStore | SharedTaskStore | None = attrs.field(default=None)
     """The store: memory, ``mcpio.stores.SqliteStore`` to outlive the process, or ``mcpio.stores.redis.RedisStore`` to
     share tasks with other processes. A store object belongs to one server at a time."""
-    limits: TaskLimits = attrs.field(factory=TaskLimits)
+    limits: TaskLimits = attrs.field(factory=TaskLimits, validator=of_kind(TaskLimits))
     """Bounds for the number, size and lifetime of tasks, in each process."""
-    poll_interval: float | None = 1.0
+    poll_interval: float | None = attrs.field(default=1.0)
     """How often requestors are asked to poll, in seconds; ``None`` leaves it to them."""
-    task_after: float = attrs.field(default=2.0, converter=float)
+    task_after: float = attrs.field(default=2.0)
     """Seconds after which a call of a tool with ``task_support="optional"`` continues as a task, for stateless clients
     that support tasks. Clients of 2025-11-25 choose themselves."""
-    list: bool | None = None
+    list: bool | None = attrs.field(default=None, validator=of_kind(bool, optional=True))
     """Whether to serve ``tasks/list``. By default if requestors can be distinguished, by a principal or because only
     one exists (TASK-35)."""
-    notify: bool = True
+    notify: bool = attrs.field(default=True, validator=of_kind(bool))
     """Whether the session that began a task is notified of its changes (TASK-30)."""
-    owner: Callable[[Any], Owner] | None = None
+    owner: Callable[[Any], Owner] | None = attrs.field(default=None)
     """Turns a principal into the owner of a task: a str or an int, ``None`` for no owner. By default the principal
     itself is the owner, and of a grant its ``key``."""
     on_change: Callable[[TaskChanged], None] | None = attrs.field(default=None)
     """Called with every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
 
+    @store.validator
+    def _check_store(self, attribute: object, value: Any) -> None:
+        methods = ("put", "fetch") if hasattr(value, "lease") else ("records", "write")
+        if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
+            raise TypeError(f"store= takes a TaskStore or a SharedTaskStore, not {value!r:.100}")
+
+    @poll_interval.validator
+    @task_after.validator
+    def _check_seconds(self, attribute: attrs.Attribute[Any], value: Any) -> None:
+        # Infinity is a way to let only a question turn a call into a task; as an interval JSON cannot say it.
+        other = None if attribute.name == "poll_interval" else math.inf
+        if not is_amount(value) and value != other:
+            raise ValueError(f"{attribute.name} must be a number of seconds, 0 or more, or {other}, not {value!r:.100}")
+
+    @owner.validator
     @on_change.validator
-    def _check_on_change(self, attribute: object, value: Any) -> None:
-        checked_callback("on_change", value)
+    def _check_callback(self, attribute: attrs.Attribute[Any], value: Any) -> None:
+        checked_callback(attribute.name, value)
 
 
 class TaskReceiver:

@@ -18,7 +18,7 @@ __all__ = ["FindPrincipal", "HttpTimeouts", "begin_lookup", "end_lookup", "princ
 
 
 def _check_rate(_: object, field: attrs.Attribute[float], value: object) -> None:
-    if not isinstance(value, int | float) or not value > 0:  # not "<= 0", which a NaN passes
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:  # not "<= 0": a NaN passes that
         raise ValueError(f"{field.name} must be a number of bytes a second above 0, not {value!r:.60}")
 
 
