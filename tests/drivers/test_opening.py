@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from eachloop import EachLoop, Here
 
 import mcpio.asyncio
 from mcpio import Client, Options, Server
@@ -163,3 +165,25 @@ def test_client_finds_out_the_era_over_any_transport(revisions: Any, era: Era) -
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("opener", "target", "fault"),
+    [
+        ("open_http", (3,), "url= takes str, not 3"),
+        ("open_http", (b"http://a/",), "url= takes str, not b'http://a/'"),
+        ("open_websocket", (None,), "url= takes str, not None"),
+        ("open_tcp", (3, 80), "host= takes str, not 3"),
+        ("open_tcp", ("localhost", "80"), "port= takes int, not '80'"),
+        ("open_stdio", (3,), "argv is a list of strings, the program first, not 3"),
+    ],
+)
+def test_target_of_another_type_raises_with_the_name_of_the_argument(
+    opener: str, target: tuple[Any, ...], fault: str, each_loop: EachLoop
+) -> None:
+    async def main(here: Here) -> None:
+        with pytest.raises(TypeError, match=re.escape(fault)):
+            async with getattr(here.drivers, opener)(*target):
+                pytest.fail("opened")
+
+    each_loop.run(main)

@@ -223,8 +223,12 @@ def test_mistyped_task_row_loses_one_task(tmp_path: Path) -> None:
             database.execute(f"UPDATE tasks SET {change} WHERE key = ?", (id,))
     with SqliteStore(path) as store:
         link, wire = served(store, 100)
+
+        def reports() -> int:
+            return sum(each.startswith("tasks cannot be stored") for each in link.reports)
+
         assert [wire.status(id) for id in ids] == ["-32602", "-32602", "completed", "completed"]
-        assert [each for each in link.reports if "broke a rule" not in each] == ["tasks cannot be stored"] * 2
+        assert reports() == len([each for each in link.reports if "broke a rule" not in each]) == 2
         assert wire.ask("tasks/result", taskId=ids[2])["message"] == "The result of the task is lost"
-        assert link.reports.count("tasks cannot be stored") == 3
+        assert reports() == 3
         assert wire.ask("tasks/result", taskId=ids[3])["content"] == [{"type": "text", "text": "gold"}]

@@ -7,6 +7,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import attrs
 
+from mcpio._checks import required
+
 __all__ = ["Location"]
 
 _PORTS = {"http": 80, "https": 443}
@@ -33,8 +35,8 @@ class Location:
 
     @classmethod
     def parse(cls, url: str) -> Location:
-        """Parse a URL. Raises ValueError if it is not one of a server."""
-        if (found := _UNIX.match(url)) is not None:
+        """Parse a URL. Raises ValueError if it is not one of a server, and TypeError if it is no string."""
+        if (found := _UNIX.match(required("url", url, str))) is not None:
             path = unquote(found["path"])
             if not path or "\0" in path:
                 raise ValueError(f"the URL {url!r:.100} names no socket: http+unix://%2Frun%2Fserver.sock/mcp")

@@ -141,6 +141,10 @@ def test_a_store_that_fails_is_reported() -> None:
     error = wire.ask("tools/call", name="dig", task={})
     assert (error["code"], error["message"]) == (-32603, "The task could not be stored")
     assert "tasks cannot be stored" in wire.link.reports
+    for _ in range(50):
+        wire.ask("tools/call", name="dig", task={})
+    later = [each for each in wire.link.reports if each.startswith("tasks cannot be stored again: OSError('no disk')")]
+    assert 1 <= len(later) <= 20
 
 
 @pytest.mark.req("TASK-36")

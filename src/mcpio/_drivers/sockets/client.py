@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mcpio._checks import check_options, checked
+from mcpio._checks import check_options, checked, required
 from mcpio._drivers.actor import TransportAdapter, close_forcefully
 from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
 from mcpio._drivers.setup import ConnectOptions
@@ -128,6 +128,8 @@ def tcp_connector(
 ) -> SocketConnector[ByteStream]:
     """Return the connector of a server on TCP. Takes ``TcpOptions`` out of ``given``, but for those of the client."""
     check_options(given, TcpOptions.__annotations__)
+    required("host", host, str)
+    required("port", port, int)
     context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
     name = given.pop("server_hostname", None) or host
     keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 from mcpio._printable import printable
@@ -97,7 +97,7 @@ def starting(argv: Any, cwd: str | None) -> Iterator[None]:
 
     Raises TypeError if ``argv`` is not a list of strings.
     """
-    if isinstance(argv, str | bytes) or not argv:
+    if isinstance(argv, str | bytes) or not isinstance(argv, Sequence) or not argv:
         raise TypeError(f"argv is a list of strings, the program first, not {argv!r}")
     try:
         yield

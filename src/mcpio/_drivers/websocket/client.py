@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from mcpio._checks import check_options, checked, chosen
+from mcpio._checks import check_options, checked, chosen, required
 from mcpio._drivers.auth.login import AuthorizedOpening, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, EventLoop
 from mcpio._drivers.sockets.client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_socket, open_in_time
@@ -205,8 +205,11 @@ async def _run(task: Callable[[], Awaitable[None]]) -> None:
 
 
 def _location(url: str) -> Location:
-    """Return the location of a server as for HTTP. Raises ValueError if the URL is not for WebSocket."""
-    scheme, mark, _ = url.partition("://")
+    """Return the location of a server as for HTTP.
+
+    Raises ValueError if the URL is not for WebSocket, and TypeError if it is no string.
+    """
+    scheme, mark, _ = required("url", url, str).partition("://")
     if not mark or scheme.lower() not in SCHEMES:
         raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
     return Location.parse(_as_http(url))

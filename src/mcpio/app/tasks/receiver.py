@@ -527,7 +527,8 @@ class TaskReceiver:
     def _report(self, message: str, error: BaseException) -> None:
         host = self._keeping.host
         if host is not None:
-            host.report(message, error)
+            # A store that is away fails for each effect, and each renewal.
+            self.fault_reports.report(host, message, error)
 
     # Places
 
