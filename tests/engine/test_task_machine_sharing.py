@@ -124,6 +124,17 @@ def test_refused_cancel_of_a_task_that_has_expired_asks_the_store() -> None:
     assert keeper.events[-1] == TaskReplied("cancelled", None, None)
 
 
+def test_withdrawn_task_is_deleted_even_if_it_has_ended() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    keeper.machine.finish(id, GOOD, now=1)
+    keeper.settle()
+    assert id not in keeper.machine
+    keeper.machine.withdraw(id)
+    keeper.settle()
+    assert [effect.key for effect in disk.of_kind(StoreDelete)] == [id]
+
+
 def test_result_that_could_not_be_stored_is_stored_with_the_next_renewal() -> None:
     keeper, disk = sharer()
     id, other = keeper.create(), keeper.create()

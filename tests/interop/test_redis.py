@@ -86,6 +86,9 @@ def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check
         await settled(one.delete("a"))
         await settled(one.delete("a"))
         assert await settled(one.fetch("a")) is None
+        await settled(one.put(put("b", b"over", b"result", lease=None)))
+        await settled(other.delete("b"))
+        assert await settled(one.fetch("b")) is None
 
     run(check)
 

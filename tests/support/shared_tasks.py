@@ -74,7 +74,7 @@ class SharedShelf:
 
     def delete(self, key: str) -> None:
         row = self._rows().get(key)
-        if row is not None and row.holder == self.number:
+        if row is not None and (row.holder == self.number or row.until == float("inf")):
             del self._rows()[key]
             self.shelf.tell(key)
 

@@ -369,6 +369,9 @@ class TaskMachine:
         record = self._records.get(id)
         if record is not None:
             self._drop(record)
+        elif self._lease is not None:
+            # One that has ended left this machine when it was stored.
+            self._delete(id)
 
     # The store
 
@@ -501,8 +504,11 @@ class TaskMachine:
 
     def _drop(self, record: TaskRecord) -> None:
         self._leave(record)
-        token = self._ask(record.id)
-        self._effects[token] = StoreDelete(token, record.id)
+        self._delete(record.id)
+
+    def _delete(self, id: str) -> None:
+        token = self._ask(id)
+        self._effects[token] = StoreDelete(token, id)
 
     def _leave(self, record: TaskRecord) -> None:
         """Forget a task here, not in the store."""

@@ -73,7 +73,7 @@ return 1
 _DELETE: Final = """
 local id, key = ARGV[2], task(ARGV[2])
 local found = redis.call('HMGET', key, 'holder', 'owner')
-if found[1] ~= ARGV[3] then return 0 end
+if found[1] ~= ARGV[3] and found[1] ~= '' then return 0 end
 redis.call('DEL', key)
 redis.call('ZREM', leases, id)
 if found[2] ~= '' then redis.call('ZREM', found[2], id) end
@@ -274,7 +274,7 @@ class RedisStore:
         return bool(done)
 
     async def delete(self, key: str) -> None:
-        """Delete a task, if it is leased by this object."""
+        """Delete a task, if it is leased by this object or has ended."""
         await self._run(_DELETE, key, self._holder)
 
     async def fetch(self, key: str) -> StoredTask | None:

@@ -298,6 +298,13 @@ def test_answers_reach_the_process_that_runs_the_task() -> None:
     assert there.get(id)["result"]["content"][0]["text"] == "A B"
 
 
+def test_quick_call_leaves_nothing_in_a_shared_store() -> None:
+    shelf = Shelf()
+    world = World(store=SharedShelf(shelf), owner=lambda principal: "Ada")
+    assert world.call("slow", seconds=1.0)["resultType"] == "complete"
+    assert shelf.rows == {}
+
+
 def test_task_of_a_killed_process_is_resumed_with_its_revision() -> None:
     shelf = Shelf()
     here, there = World(store=SharedShelf(shelf)), World(store=SharedShelf(shelf))

@@ -80,7 +80,7 @@ class SharedTaskStore(Protocol):
         """
 
     def delete(self, key: str) -> Settled[None]:
-        """Delete a task, if it is leased by this object."""
+        """Delete a task, if it is leased by this object or has ended."""
 
     def fetch(self, key: str) -> Settled[StoredTask | None]:
         """Return a task, or ``None``."""
