@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from task_keeper import BAD, EPOCH, GOOD, WRONG, Keeper, refusal, said
 
-from mcpio.engine.task_machine import ID_BYTES, TaskMachine
+from mcpio.engine.task_machine import ID_BYTES, SAID_LENGTH, TaskMachine
 from mcpio.engine.task_records import (
     StoreDelete,
     StorePut,
@@ -351,6 +351,33 @@ def test_only_the_last_waiting_state_is_stored() -> None:
     keeper.settle()
     assert keeper.machine.get(None, id).status_message == "more"
     assert not keeper.machine.say("unknown", "more", now=0)
+
+
+def test_long_status_message_is_shortened() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    for text, kept in (("x" * SAID_LENGTH, "x" * SAID_LENGTH), ("x" * 5000, "x" * (SAID_LENGTH - 1) + "…")):
+        keeper.machine.say(id, text, now=1)
+        keeper.settle()
+        assert keeper.machine.get(None, id).status_message == kept
+
+
+def test_what_json_cannot_express_changes_nothing() -> None:
+    keeper = Keeper()
+    id = keeper.create(request={"x": 1})
+    wrong: Any = 5
+    with pytest.raises(TypeError, match=r"^a status message is a str, not 5$"):
+        keeper.machine.say(id, wrong, now=1)
+    with pytest.raises(LocalProtocolError, match="surrogate"):
+        keeper.machine.say(id, "\ud800", now=1)
+    with pytest.raises(LocalProtocolError, match="surrogate"):
+        keeper.machine.ask(id, 1, ("q", {"method": "m", "params": {"message": "\ud800"}}))
+    assert keeper.settle() == []
+    # Whatever comes later is stored as ever.
+    keeper.machine.orphan(id, "the end", now=2)
+    assert keeper.machine.say(id, "again", now=2)
+    keeper.settle()
+    assert (keeper.status(id), keeper.machine.get(None, id).status_message) == ("working", "again")
 
 
 # Owners and lists

@@ -244,11 +244,13 @@ class TaskMachine:
 
         Without a ``question``, it is sent to the requestor in other ways, and needs one call of ``answered``. With one,
         a key and a JSON object, the requestor finds it in the task, under the key that is returned: a new one, so that
-        no key is ever used again (XTASK-09). Raises ``LocalProtocolError`` if the task is over.
+        no key is ever used again (XTASK-09). Raises ``LocalProtocolError`` if the task is over, or if JSON cannot
+        express the question.
         """
         record = self._records.get(id)
         if record is None or record.is_over:
             raise LocalProtocolError("the task is over: it can ask no more")
+        _check_json(question)
         key = None
         if question is None:
             record.questions += 1
@@ -310,10 +312,17 @@ class TaskMachine:
         return True
 
     def say(self, id: str, message: str, now: float) -> bool:
-        """Set the status message of a task; return whether the task still runs."""
+        """Set the status message of a task, shortened if it is long; return whether the task still runs.
+
+        Raises ``TypeError`` if it is not a str, and ``LocalProtocolError`` if JSON cannot express it.
+        """
+        if not isinstance(message, str):
+            raise TypeError(f"a status message is a str, not {message!r:.100}")
         record = self._records.get(id)
         if record is None or record.is_over:
             return False
+        message = message if len(message) <= SAID_LENGTH else message[: SAID_LENGTH - 1] + "…"
+        _check_json(message)
         record.message = message
         self._touch(record, now)
         self._put(record, "status")
@@ -743,10 +752,23 @@ class TaskMachine:
 
 RECORD_COST: Final = 1024
 """Bytes that a task takes in addition to its record and outcome: objects, timers, and table entries."""
+SAID_LENGTH: Final = 1000
+"""The longest status message of a task that runs, in characters: no limit counts its memory."""
 _RENEWAL: Final = 0
 """The timer of leases. Those of tasks are their numbers, from 1."""
 _ALL: Final = "all"
 _STRANGERS: Final = "without an owner"
+
+
+def _check_json(value: Any) -> None:
+    """Raise ``LocalProtocolError`` if JSON cannot express a value.
+
+    Before it is in a record: otherwise no later state of the task could be stored either.
+    """
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as fault:
+        raise LocalProtocolError(f"not expressible in JSON: {fault}") from fault
 
 
 def _account(owner: Owner, requestor: Hashable) -> Hashable:

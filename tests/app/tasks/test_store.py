@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -146,6 +146,31 @@ def test_failing_store_is_reported(blocking: bool) -> None:
     first = keep.events[0]
     assert isinstance(first, TaskStoreFailed)
     assert str(first.error) == "no disk"
+
+
+class Lazy(MemoryTaskStore):
+    """A store that reads its records one by one, and fails on the way."""
+
+    def __init__(self, *, blocking: bool, records: Sequence[Any]) -> None:
+        super().__init__()
+        self.blocking = blocking
+        self.rows = records
+
+    def records(self) -> Iterator[tuple[str, bytes]]:
+        yield from self.rows
+        raise OSError("no disk")
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize("records", [[], [("a", "b", "c")]])
+def test_records_that_cannot_be_read_to_the_end_are_reported(blocking: bool, records: list[Any]) -> None:
+    keep, place = Keep(Lazy(blocking=blocking, records=records)), Place()
+    keep.keeping.attach(place)
+    place.runtime.run()
+    [failed] = keep.events
+    assert isinstance(failed, TaskStoreFailed)
+    assert isinstance(failed.error, ValueError if records else OSError)
+    assert keep.keeping.machine.loaded
 
 
 def test_unfinished_write_is_repeated_at_the_next_host() -> None:

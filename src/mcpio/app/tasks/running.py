@@ -153,7 +153,8 @@ class TaskRun:
     def say(self, message: str) -> None:
         """Set the status message, which clients may show to people. Call it in the loop's thread.
 
-        Does nothing once the task is over.
+        One of more than 1000 characters is shortened. Does nothing once the task is over. Raises TypeError if it is not
+        a str, and LocalProtocolError if it has a surrogate, which no message can carry.
         """
         self._receiver.say(self, message)
 

@@ -368,7 +368,10 @@ class TaskStorage:
     def _read(self, effect: StoreEffect) -> Callable[[], Any] | None:
         if not isinstance(effect, StoreLoad):
             return None
-        return self._store.records if effect.key is None else partial(self._store.payload, effect.key)
+        if effect.key is not None:
+            return partial(self._store.payload, effect.key)
+        # Read to the end here, where a store may block and fail: it may be a generator.
+        return lambda: [(key, record) for key, record in self._store.records()]
 
     def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
         for effect, value in zip(batch, values, strict=True):
