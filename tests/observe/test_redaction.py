@@ -168,6 +168,20 @@ def test_text_of_a_message_is_redacted() -> None:
     assert REDACTOR.data(harmless) is harmless
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"token": "hunter2", "token": ""}',
+        '{"a": {"token": "hunter2"}, "a": 1}',
+        '{"a": "{\\"token\\": \\"hunter2\\", \\"token\\": \\"\\"}"}',
+    ],
+)
+def test_secret_under_a_repeated_name_is_gone(text: str) -> None:
+    redacted = Redactor().text(text)
+    assert "hunter2" not in redacted
+    assert json.loads(redacted).keys() == json.loads(text).keys()
+
+
 def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(ValueError, match="'\\(' is not a regular expression"):
         Redactor(patterns=("(",))

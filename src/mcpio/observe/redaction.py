@@ -6,6 +6,7 @@ and arrays keep their members, redacted. No policy finds every secret.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
@@ -110,8 +111,7 @@ class Redactor:
             value = loads(text)
         except JsonError:
             return self._cut(text)
-        redacted = self.message(value)
-        return text if redacted is value else dumps(redacted).decode()
+        return _unless_changed(text, value, self.message(value))
 
     def data(self, data: bytes) -> bytes:
         """Return a message as ``text`` does; bytes that are not UTF-8 become a mark."""
@@ -163,8 +163,7 @@ class Redactor:
                 value = loads(text)
             except JsonError:
                 return self._cut(text)
-            redacted = self._within(value, (), texts - 1)
-            return text if redacted is value else dumps(redacted).decode()
+            return _unless_changed(text, value, self._within(value, (), texts - 1))
         return self._cut(text)
 
     def _cut(self, text: str) -> str:
@@ -172,6 +171,28 @@ class Redactor:
             cut, found = pattern.subn(replacement, text)
             text = cut if found else text
         return text
+
+
+def _unless_changed(text: str, value: Any, redacted: Any) -> str:
+    """Return a JSON text if redaction left its value as it was, or else the text of the redacted value.
+
+    A text that repeats a name says more than its value, which has the last member of that name only.
+    """
+    return text if redacted is value and not _repeats_a_name(text) else dumps(redacted).decode()
+
+
+def _repeats_a_name(text: str) -> bool:
+    """Return whether an object in a JSON text has two members of one name, or that cannot be told."""
+    try:
+        json.loads(text, object_pairs_hook=_refuse_repeats)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is repeated")
 
 
 class Redacting(Tap):
