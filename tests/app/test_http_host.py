@@ -417,6 +417,22 @@ def test_malformed_stored_session_is_reported_and_deleted(broken: dict[str, Any]
         wire.run()
 
 
+def test_store_that_fails_for_each_request_does_not_flood_the_log() -> None:
+    class Away(MemorySessionStore):
+        def write(self, changes: Any) -> None:
+            raise OSError("no disk")
+
+    wire = MemoryWire(patient_server(), HttpOptions(), store=Away())
+    for _ in range(50):
+        done(RawClient(wire).initialize())
+    first, *later = wire.reports
+    assert first == "the store of sessions failed"
+    assert all(each.startswith("the store of sessions failed again: OSError('no disk')") for each in later)
+    assert 1 <= len(later) <= 20
+    wire.host.close(0)
+    wire.run()
+
+
 def test_session_that_cannot_start_is_reported_once_and_removed() -> None:
     server = Server("s", "1")
 

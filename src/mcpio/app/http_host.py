@@ -234,7 +234,7 @@ class HttpHost:
             next_effect=next_effect,
             done=lambda token, value: self.machine.store_done(token, value, self.clock()),
             process=self._drain,
-            report=self.report,
+            report=partial(self.server.fault_reports.report, self),  # a store that is away fails for each request
         )
 
     def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:
