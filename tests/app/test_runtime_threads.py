@@ -36,6 +36,17 @@ def test_exception_in_a_thread_is_raised(run: Run) -> None:
 
 
 @runtimes
+def test_stop_iteration_in_a_thread_raises_runtime_error(run: Run) -> None:
+    nothing: list[int] = []
+
+    async def main(runtime: Runtime) -> None:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await runtime.to_thread(lambda: next(iter(nothing)))
+
+    run(main)
+
+
+@runtimes
 def test_a_thread_calls_back(run: Run) -> None:
     def fail() -> None:
         raise KeyError("k")

@@ -141,7 +141,7 @@ class AsyncioRuntime:
         The thread is not in the loop's executor, for which ``asyncio.run`` would wait at its end.
         """
         result: Future[T] = Future()
-        work = partial(contextvars.copy_context().run, _settle, result, function)
+        work = partial(contextvars.copy_context().run, _settle, result, partial(_without_stop, function))
         threading.Thread(target=work, name="mcpio handler", daemon=True).start()
         return await asyncio.wrap_future(result)
 
@@ -159,6 +159,17 @@ class AsyncioRuntime:
         # Raised by a closed loop.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
+
+
+def _without_stop(function: Callable[[], T]) -> T:
+    """Call a function, and raise RuntimeError in place of StopIteration, as a coroutine does.
+
+    asyncio before Python 3.12 cannot set a future to StopIteration: its waiter would never wake.
+    """
+    try:
+        return function()
+    except StopIteration as error:
+        raise RuntimeError("the function in a thread raised StopIteration") from error
 
 
 def _settle(result: Future[T], function: Callable[[], T]) -> None:
