@@ -109,6 +109,8 @@ def test_malformed_file_rejected(text: str, fault: str) -> None:
         ({"command": ""}, "command is empty"),
         ({"command": []}, "command is empty"),
         ({"command": "x", "args": "y"}, "args is a string, not an array of strings"),
+        ({"command": ["x"], "args": "y"}, "args is a string, not an array of strings"),
+        ({"command": ["x"], "args": None}, "args is null, not an array of strings"),
         ({"command": "x", "args": ["a", 1]}, "args[1] is a number, not a string"),
         ({"command": "x", "env": ["A=1"]}, "env is an array, not an object of strings"),
         ({"command": "x", "env": {"A": True}}, "env.A is true or false, not a string"),

@@ -134,10 +134,10 @@ class _Reader:
 
     def command(self, raw: Mapping[str, Any]) -> tuple[str, ...]:
         program, args = raw["command"], raw.get("args", [])
-        if isinstance(program, list):  # some hosts write the whole command line here
-            program, args = (program[0] if program else ""), [*program[1:], *args]
         if not isinstance(args, list):
             raise self.fault(f"args is {_kind(args)}, not an array of strings")
+        if isinstance(program, list):  # some hosts write the whole command line here
+            program, args = (program[0] if program else ""), [*program[1:], *args]
         words = (self.text("command", program), *(self.text(f"args[{i}]", arg) for i, arg in enumerate(args)))
         if not words[0]:
             raise self.fault("command is empty")
