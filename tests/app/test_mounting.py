@@ -14,13 +14,31 @@ from mcpio.app.context import Context
 from mcpio.app.depends import Depends
 from mcpio.app.elicitation import Accepted
 from mcpio.app.forwarding import ForwardingServer
+from mcpio.app.middleware.limiting import for_all
+from mcpio.app.middleware.result_cache import Cache
 from mcpio.app.server import Server
 from mcpio.auth.grant import Grant
 from mcpio.engine.options import Options
 from mcpio.errors import RequestError, ToolError
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
 from mcpio.trio import memory_client
-from mcpio.types import ElicitResult, PromptReference, ResourceTemplateReference, ServerCapabilities, ToolsCapability
+from mcpio.types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    PromptReference,
+    ResourceTemplateReference,
+    SamplingCapability,
+    SamplingMessage,
+    ServerCapabilities,
+    StringSchema,
+    TextContent,
+    ToolsCapability,
+    ToolUseContent,
+)
 
 
 def clerk() -> str:
@@ -347,6 +365,80 @@ def test_scopes_and_visibility_of_a_mounted_server_hold() -> None:
 
 
 # Refused
+
+
+def test_own_entry_under_the_name_of_a_removed_copy_is_independent() -> None:
+    child, server = library(), main_server()
+    server.mount(child)
+    server.tools.remove("borrow")
+    server.tool(clerk, name="borrow")
+    child.tools.disable("borrow")
+    assert "borrow" in server.tools
+    child.tools.remove("borrow")
+    assert "borrow" in server.tools
+    server.unmount(child)
+    assert "borrow" in server.tools
+
+
+def test_answer_to_a_handler_of_a_mounted_server_is_not_cached() -> None:
+    child = Server("child", middleware=[Cache(60, per=for_all, tools=["greet"])])
+
+    @child.tool
+    async def greet(ctx: Context) -> str:
+        answer = await ctx.elicit(ElicitFormRequest("?", ElicitSchema({"name": StringSchema()})))
+        return f"Hello {(answer.content or {})['name']}"
+
+    server = main_server()
+    server.mount(child)
+    for name in ("Ann", "Bob"):
+
+        def answer(scope: Any, request: Any, name: str = name) -> ElicitResult:
+            return ElicitResult("accept", {"name": name})
+
+        assert Link(server, revision=REV_2025_11_25, elicitation=answer).text("greet") == f"Hello {name}"
+
+
+def test_changes_of_a_mounted_server_reach_caches() -> None:
+    outer, inner = Cache(60, per=for_all), Cache(60, per=for_all)
+    child, server, reads = Server("child", middleware=[inner]), Server("main", middleware=[outer]), []
+
+    @child.resource("r://x")
+    def read() -> str:
+        reads.append("r://x")
+        return str(len(reads))
+
+    server.mount(child)
+    link = Link(server, revision=REV_2025_11_25)
+    for count in ("1", "2", "3"):
+        assert [link.do(link.client.read_resource("r://x")).text for _ in range(2)] == [count, count]
+        (child if count == "1" else server).notify_resource_updated("r://x")
+
+
+def test_sampling_tools_of_a_mounted_server_mask_its_errors() -> None:
+    told: list[str] = []
+
+    def secret() -> str:
+        raise ValueError("the password is 1234")
+
+    child = Server("child", mask_errors=True)
+
+    @child.tool
+    async def think(ctx: Context) -> str:
+        request = CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 10)
+        return (await ctx.sample_with_tools(request, [secret])).text
+
+    def model(scope: Any, request: CreateMessageRequest) -> CreateMessageResult:
+        if len(request.messages) == 1:
+            return CreateMessageResult("assistant", ToolUseContent("1", "secret", {}), "m", stop_reason="toolUse")
+        told.append(str(request.messages[-1].content))
+        return CreateMessageResult("assistant", TextContent("done"), "m")
+
+    server = main_server()
+    server.mount(child)
+    capabilities = ClientCapabilities(sampling=SamplingCapability(tools={}))
+    link = Link(server, revision=REV_2025_11_25, sampling=model, capabilities=capabilities)
+    assert link.text("think") == "done"
+    assert "1234" not in told[0]
 
 
 def test_names_that_would_collide_are_refused_with_both_servers() -> None:

@@ -308,7 +308,7 @@ class Context(RequestScope):
         """
         from mcpio.app.sampling import sample_with_tools
 
-        tools = self._session.server.make_tools(functions)
+        tools = self._own_server.make_tools(functions)
         remember = self.once if self._is_stateless else None
         return sample_with_tools(self, _sampling_request(request), tools, rounds, options, remember)
 
@@ -491,6 +491,11 @@ class Context(RequestScope):
 
             scope._flow = Flow(self._runtime)
         return scope._flow
+
+    @property
+    def _own_server(self) -> Any:
+        """The server that the handler is registered with."""
+        return self._session.server
 
     @property
     def _url_elicitations(self) -> UrlElicitations | None:
@@ -707,6 +712,10 @@ class MountedContext(Context):
         """Do nothing, because tools of a mounted server do not run as tasks."""
 
     @property
+    def _own_server(self) -> Any:
+        return self._server
+
+    @property
     def _own_flow(self) -> Flow:
         return self._outer._own_flow
 
@@ -720,6 +729,11 @@ class _MountedDriving(_ContextDriving):
     __slots__ = ()
 
     _scope: MountedContext
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the client was asked something for this request, and answered."""
+        return self._scope._outer.driving.has_asked
 
     def is_from_peer(self, error: Exception) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""

@@ -167,13 +167,17 @@ class _Mirror:
         self.target.add(public, copied)
 
     def remove(self, key: str) -> None:
-        # The server that it is mounted in may have removed it before.
-        if self.target.entry(self._public(key)) is not None:
+        if self._has_copy(key):
             self.target.remove(self._public(key))
 
     def enable(self, key: str, enabled: bool) -> None:
-        if self.target.entry(self._public(key)) is not None:
+        if self._has_copy(key):
             self.target.enable(self._public(key), enabled)
+
+    def _has_copy(self, key: str) -> bool:
+        # The server that it is mounted in may have removed it before, and offer another of that name.
+        found = self.target.entry(self._public(key))
+        return found is not None and isinstance(found.mount, _Place) and found.mount.mount is self.mount
 
     def changed(self) -> None:
         self.target.changed()
@@ -182,20 +186,23 @@ class _Mirror:
 class _Place:
     """The origin of a copied entry: see ``registry.base.Mounted``."""
 
-    __slots__ = ("_key", "_mount")
+    __slots__ = ("_key", "mount")
+
+    mount: Mount
+    """The mount that made the copy."""
 
     def __init__(self, mount: Mount, key: str) -> None:
-        self._mount = mount
+        self.mount = mount
         self._key = key
 
     @property
     def server(self) -> str:
         """The name of the server."""
-        return str(self._mount.server.info.name)
+        return str(self.mount.server.info.name)
 
     def serve(self, scope: Any, request: Any) -> Any:
         """Pass a request for the entry to the mounted server."""
-        return self._mount.serve(self._key, scope, request)
+        return self.mount.serve(self._key, scope, request)
 
 
 def within(server: S) -> Iterator[S]:

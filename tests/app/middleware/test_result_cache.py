@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from linked import Link
 
+from mcpio.app.changes import Changed
 from mcpio.app.context import Context
 from mcpio.app.input_required import InputRequired
 from mcpio.app.middleware.limiting import for_all
@@ -127,6 +128,28 @@ def test_resource_that_was_updated_is_forgotten() -> None:
     assert read("a", "all", "b") == ["r://a", "r://all"]
     counting.server.tools.changed()
     assert read("a", "all", "b") == []
+
+
+def test_results_are_forgotten_with_changes_of_their_list() -> None:
+    counting = Counting(Cache(60, tools=["look"]))
+    server, link = counting.server, counting.link()
+
+    def use() -> list[str]:
+        link.do(link.client.read_resource("r://a"))
+        link.do(link.client.get_prompt("p"))
+        link.text("look")
+        return counting.taken()
+
+    assert use() == ["r://a", "prompt", "tool"]
+    server.prompts.changed()
+    assert use() == ["prompt"]
+    server.tools.changed()
+    assert use() == ["tool"]
+    server.changes.publish(Changed("anything"))
+    assert use() == ["r://a", "prompt", "tool"]
+    server.resources.templates.disable("r://{name}")
+    with pytest.raises(RequestError):
+        use()
 
 
 def test_result_of_before_a_change_is_not_kept() -> None:

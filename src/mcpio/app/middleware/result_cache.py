@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -30,7 +30,7 @@ class Cache:
 
     Requests are equal if their method, parameters, revision and ``per`` are. Failures are not kept, nor what asks the
     client something or became a task. What a handler reported or logged on the way is not repeated. On a server, a
-    resource is forgotten when ``notify_resource_updated`` tells of it.
+    resource is forgotten when ``notify_resource_updated`` tells of it, and all results of a kind when its list changes.
 
     Args:
         ttl: How many seconds a result is kept.
@@ -72,7 +72,7 @@ class Cache:
         self._most_entries = entries
         self._most_bytes = size
         self._bytes = 0
-        self._entries: OrderedDict[Hashable, tuple[float, int, Any]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Any, ...], tuple[float, int, Any]] = OrderedDict()
         # How often something was forgotten: a result that was under way then may be of before.
         self._editions = 0
         self._servers: WeakSet[Any] = WeakSet()
@@ -109,20 +109,24 @@ class Cache:
         return is_meant and not carries_input(request) and getattr(request, "task", None) is None
 
     def _listen(self, ctx: Any) -> None:
-        """Subscribe to changes of a server's resources."""
+        """Subscribe to the changes of a server, and of those that are mounted in it, which have buses of their own."""
         server = getattr(ctx.session, "server", None)
-        changes = getattr(server, "changes", None)
-        if changes is not None and server not in self._servers:
-            self._servers.add(server)
-            changes.subscribe(self._hear)
+        waiting = [] if getattr(server, "changes", None) is None else [server]  # a client has none
+        while waiting:
+            each: Any = waiting.pop()
+            if each not in self._servers:
+                self._servers.add(each)
+                each.changes.subscribe(self._hear)
+            # Each time: a server may be mounted later.
+            waiting += [mount.server for mount in each.mounts]
 
     def _hear(self, change: Changed) -> None:
         self._editions += 1
-        uris = (change.uri, *change.within)
-        for key in [each for each in self._entries if each[1] is not None and each[1] in uris]:  # type: ignore[index]  # a tuple
+        methods, uris = _METHODS_OF[change.kind], () if change.uri is None else (change.uri, *change.within)
+        for key in [each for each in self._entries if each[0] in methods or each[1] in uris]:
             self._discard(key)
 
-    def _put(self, key: Hashable, until: float, size: int, result: Any) -> None:
+    def _put(self, key: tuple[Any, ...], until: float, size: int, result: Any) -> None:
         self._discard(key)
         size += len(dumps(codec(REV_2026_07_28).encode(result)))
         if size > self._most_bytes:
@@ -132,10 +136,20 @@ class Cache:
         while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
             self._discard(next(iter(self._entries)))
 
-    def _discard(self, key: Hashable) -> None:
+    def _discard(self, key: tuple[Any, ...]) -> None:
         found = self._entries.pop(key, None)
         if found is not None:
             self._bytes -= found[1]
+
+
+_METHODS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "tools": ("tools/call",),
+    "prompts": ("prompts/get", "completion/complete"),
+    "resources": ("resources/read", "completion/complete"),
+    "updated": (),
+    "anything": (*READING, "tools/call"),
+}
+"""The methods whose results a change makes stale: what a list no longer has, or has anew, must not be answered."""
 
 
 def _is_kept(ctx: Any, result: Any) -> bool:
