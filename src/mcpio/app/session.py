@@ -314,6 +314,8 @@ class Session(TaskCalls):
             self._reported_peer_faults.end()
         if self._room is not None:
             self._room.notify_all()
+        if self._task_watch is not None:
+            self._task_watch.end()
         # The scope is marked before its task is cancelled: by that, ``_finish`` knows that the cancellation is ours.
         for scope, task in tuple(self._running.values()):
             scope.driving.abandon()

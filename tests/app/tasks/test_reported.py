@@ -17,6 +17,7 @@ from mcpio.app.server import Server
 from mcpio.app.tasks.following import RARELY
 from mcpio.engine.options import Options
 from mcpio.engine.table import Role
+from mcpio.errors import NoBackChannel
 from mcpio.revisions import REVISIONS
 from mcpio.types import ElicitResult
 from mcpio.types.meta import META_SERVER_INFO, META_SUBSCRIPTION_ID, TASKS_EXTENSION
@@ -117,6 +118,22 @@ def test_reported_questions_are_answered_once_each() -> None:
         assert peer.played.got() == []
     peer.report("failed", error={"code": -32001, "message": "no"})
     assert str(call.error) == "no (-32001)"
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_wait_for_a_task_ends_with_the_connection(is_reported: bool) -> None:
+    peer = Reporting()
+    call = peer.call()
+    if is_reported:
+        peer.acknowledge("t")
+    else:
+        peer.played.refuse(peer.played.asked("subscriptions/listen"), -32601)
+        peer.played.advance(0.5)
+    peer.look()
+    peer.played.connection.abort()
+    peer.played.session.driving.process()
+    peer.played.runtime.run()
+    assert isinstance(call.error, NoBackChannel)
 
 
 def test_lost_report_is_replaced_by_the_rare_poll() -> None:

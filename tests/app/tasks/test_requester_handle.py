@@ -228,9 +228,30 @@ def test_the_tasks_own_error_is_raised() -> None:
     task = begin(played)
     waiting = played.start(task.result(poll=False))
     played.refuse(played.asked("tasks/result"), -32010, "it broke")
+    played.answer(played.asked("tasks/get"), **state("failed"))
     with pytest.raises(RequestError, match="it broke") as caught:
         _ = waiting.result
     assert caught.value.code == -32010
+    assert task.done
+
+
+@pytest.mark.req("TASK-23")
+def test_cancellation_that_was_not_reported_is_found_in_the_state() -> None:
+    played = client()
+    waiting = played.start(begin(played).result(poll=False))
+    played.refuse(played.asked("tasks/result"), -32603)
+    played.answer(played.asked("tasks/get"), **state("cancelled", statusMessage="no more"))
+    with pytest.raises(RequestCancelled, match=r"cancelled \(no more\)"):
+        _ = waiting.result
+
+
+def test_error_of_a_task_whose_state_is_unknown_is_raised() -> None:
+    played = client()
+    waiting = played.start(begin(played).result(poll=False))
+    played.refuse(played.asked("tasks/result"), -32010, "it broke")
+    played.refuse(played.asked("tasks/get"), -32602, "unknown task")
+    with pytest.raises(RequestError, match="it broke"):
+        _ = waiting.result
 
 
 @pytest.mark.req("TASK-21", "TASK-15")
@@ -288,14 +309,21 @@ def test_the_connection_ends_before_the_task() -> None:
     played = client()
     task = begin(played)
     waits = [played.start(task.result()), played.start(task.result(poll=False))]
+    steps = aiter(task)
+    assert played.start(anext(steps)).result.status == "working"
+    following = played.start(anext(steps))
     played.connection.receive_data(None, 0.0)
     played.session.driving.process()
     played.runtime.run()
     with pytest.raises(ConnectionLost):
         _ = waits[1].result
-    played.advance(2)
-    with pytest.raises(NoBackChannel):
-        _ = waits[0].result
+    # The others do not wait for their next poll.
+    played.connection.abort()
+    played.session.driving.process()
+    played.runtime.run()
+    for waiting in (waits[0], following):
+        with pytest.raises(NoBackChannel):
+            _ = waiting.result
 
 
 @pytest.mark.req("PROG-07")

@@ -148,7 +148,7 @@ class StatelessTaskHandle(TaskHandle[R]):
             await self._answer(questions, clock)
             if self._is_reported or is_over(self.last):
                 return
-        elif self.last is not None and not self._is_doubted:
+        elif self.last is not None and not self._is_doubted and not self._watch.has_ended:
             self._follow()
             pause = poll_interval(self.last, clock, RARELY) if self._is_reported else poll_interval(self.last, clock)
             if await self._changed.wait(pause):

@@ -23,7 +23,7 @@ from mcpio.engine.gates import why_no_task
 from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import LONGEST
-from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
+from mcpio.errors import LocalProtocolError, McpError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
 from mcpio.methods import METHODS, Method, method_of
 from mcpio.revisions import REV_2025_11_25, Era
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE
@@ -228,6 +228,10 @@ class TaskHandle(Generic[R]):
     def doubt(self) -> None:
         """Record that changes may have been missed."""
 
+    def wake(self) -> None:
+        """Have those that wait for a change look again."""
+        self._changed.notify_all()
+
     def settle(self, plain: Any) -> None:
         """Record the answer of a peer that made no task of the request."""
         self._plain = plain
@@ -250,13 +254,19 @@ class TaskHandle(Generic[R]):
         try:
             await self._fetch(clock.left())
         except RequestError as error:
+            if not is_over(self.last):
+                # The end was not reported. Only the state says whether the task failed or was cancelled (TASK-23).
+                with suppress(McpError):
+                    await self.status(timeout=clock.for_a_look())
             if self.last is not None and self.last.status == "cancelled":
                 raise RequestCancelled(self.operation, self.last.status_message) from error
             raise
 
     async def _next_state(self, seen: Task | None, clock: Clock | None) -> Task:
         while self.last is None or looks(self.last) == looks(seen):
-            if self.last is not None and await self._changed.wait(poll_interval(self.last, clock)):
+            # After the end a poll raises at once, while the pause before it can be as long as the peer likes.
+            pauses = not self._watch.has_ended
+            if pauses and self.last is not None and await self._changed.wait(poll_interval(self.last, clock)):
                 continue
             await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
         return self.last
@@ -397,6 +407,9 @@ _EARLY: Final = 64
 class TaskWatch:
     """The handles of one session, and the states that the peer reports for their tasks."""
 
+    has_ended: bool
+    """Whether the connection has ended."""
+
     def __init__(
         self,
         session: Requester,
@@ -413,6 +426,7 @@ class TaskWatch:
         self._kept: set[TaskHandle[Any]] = set()
         self._starting = 0
         self._early: dict[str, Task] = {}
+        self.has_ended = False
 
     def handle(self, id: str, result_type: type[Any] | None, on_status: StatusCallback | None) -> TaskHandle[Any]:
         """Return a new handle on a task."""
@@ -463,6 +477,14 @@ class TaskWatch:
         for handles in self._handles.values():
             for handle in tuple(handles):
                 handle.doubt()
+
+    def end(self) -> None:
+        """Record that the connection has ended: waits for tasks fail now, not with their next poll."""
+        self.has_ended = True
+        self._kept.clear()
+        for handles in self._handles.values():
+            for handle in tuple(handles):
+                handle.wake()
 
     def release(self, handle: TaskHandle[Any]) -> None:
         """Drop a handle whose task has ended."""
