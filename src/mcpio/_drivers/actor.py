@@ -11,6 +11,7 @@ reader one for its input, which saves a turn of the loop. Both have nothing else
 from __future__ import annotations
 
 import contextlib
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from mcpio._drivers import report
-from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.event_loop import EventLoop, reason_of
 from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT, FINAL_WRITE_TIMEOUT, TRANSPORT_CLOSE_TIMEOUT
 from mcpio.app.runtime import Runtime, Spawned, checked_grace
 from mcpio.app.session import Session, SessionDriving
@@ -32,6 +33,9 @@ EVENTS_PER_TURN: Final = 32
 
 WORK_PER_TURN: Final = 0.001
 """Seconds after which it gives way too, where its handlers are slow. The clock is read after every 8 events."""
+
+FILE_FAULTS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to a file, which has no peer that would miss the answers."""
 
 
 class TransportAdapter(Protocol):
@@ -251,6 +255,9 @@ class Actor(ABC):
                 await adapter.send(connection)
             except Exception as error:
                 self._unwritable = error
+                cause = error.__cause__ or error
+                if isinstance(cause, OSError) and cause.errno in FILE_FAULTS:
+                    self.report(f"the output cannot be written: {reason_of(error)}", None)
                 if connection.wants_read:
                     with self._loop.scope(FINAL_READ_TIMEOUT):
                         await self._ended.wait()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -121,6 +122,15 @@ def test_server_reads_a_file_and_writes_to_one(tmp_path: Any, loop: str) -> None
     assert done.returncode == 0
     answers = [json.loads(line) for line in (tmp_path / "out").read_bytes().splitlines()]
     assert answers[1]["result"]["content"][0]["text"] == "x" * 100_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full, which Linux has")
+def test_answers_that_a_full_disk_does_not_take_are_reported(loop: str) -> None:
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run(
+            server_on(loop), input=lines(HELLO), stdout=full, stderr=subprocess.PIPE, timeout=20, check=False
+        )
+    assert told(process.stderr) == ["entered", "the output cannot be written: No space left on device", "left"]
 
 
 def test_flags_of_inherited_files_are_unchanged(loop: str) -> None:
