@@ -13,7 +13,17 @@ from authkeys import ED25519
 from mcpio._drivers.auth import guarding
 from mcpio._drivers.auth.guarding import RequestGuard
 from mcpio.asgi._event_loop import running_event_loop
-from mcpio.auth import EffectFailed, Fetch, Grant, JwtVerifier, ResourceServer, Response, load_signer, signed_jwt
+from mcpio.auth import (
+    EffectFailed,
+    Fetch,
+    Grant,
+    Introspection,
+    JwtVerifier,
+    ResourceServer,
+    Response,
+    load_signer,
+    signed_jwt,
+)
 from mcpio.framing.json import dumps
 from mcpio.http.model import Denied
 
@@ -30,6 +40,7 @@ class Site:
         self.loop = loop
         self.caplog = caplog
         self.fetches: list[str] = []
+        self.timeouts: list[float] = []
         self.verdicts: list[Any] = []
         self.answer: Any = KEYS
         self.may_answer = loop.event()
@@ -41,11 +52,19 @@ class Site:
 
     async def _fetch(self, effect: Fetch, loop: Any) -> Response:
         self.fetches.append(effect.url)
+        self.timeouts.append(effect.timeout)
         await self.may_answer.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
         answer: Response = self.answer
         return answer
+
+    def freeze(self) -> list[float]:
+        """Stop the clock of the guard, at a list of one number, which the test moves on."""
+        now = [1000.0]
+        self.guard._now = lambda: now[0]  # type: ignore[method-assign]  # the guard reads time nowhere else
+        self.guard.guard.epoch = time.time() - now[0]
+        return now
 
     def admit(self, **claims: Any) -> Any:
         said = {"iss": AS, "sub": "ada", "aud": MCP, "exp": time.time() + 60, **claims}
@@ -111,6 +130,41 @@ async def test_fetch_of_cancelled_requests_is_made_for_a_later_one(site: Site) -
     site.start()
     await site.loop.settle()
     assert [verdict.subject for verdict in site.verdicts] == ["ada"]
+
+
+@on_each_loop
+async def test_fetches_of_cancelled_requests_do_not_refuse_later_tokens(site: Site) -> None:
+    verify = Introspection(AS + "/introspect", issuer=AS, client_id="mcp", secret="s3cret")
+    site.guard = RequestGuard(
+        ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
+    )
+    now = site.freeze()
+    cancels = [site.start(jti=number) for number in range(64)]
+    await site.loop.settle()
+    for cancel in cancels:
+        cancel()
+    await site.loop.settle()
+    assert len(site.fetches) == 64
+    now[0] += 5.0
+    site.answer = Response(200, (), dumps({"active": True, "sub": "ada", "aud": MCP}))
+    site.may_answer.set()
+    site.start()
+    await site.loop.settle()
+    assert [verdict.subject for verdict in site.verdicts] == ["ada"]
+    # The fetches that were abandoned are not made after all.
+    assert len(site.fetches) == 65
+
+
+@on_each_loop
+async def test_fetch_after_a_cancelled_one_has_the_time_that_is_left(site: Site) -> None:
+    now = site.freeze()
+    first = site.start()
+    await site.loop.settle()
+    site.start()
+    now[0] += 2.0
+    first()
+    await site.loop.settle()
+    assert site.timeouts == [5.0, 3.0]
 
 
 @pytest.mark.req("AUTH-58")

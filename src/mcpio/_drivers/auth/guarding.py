@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from mcpio._drivers.fault_log import FaultLog
 from mcpio._drivers.http.fetch import fetch
 from mcpio.auth.errors import EffectFailed
@@ -37,7 +39,8 @@ class RequestGuard:
         self._faults = FaultLog(lambda: loop().now())
         self._wall_clock = wall_clock
         self._requests = 0
-        self._to_fetch: deque[Fetch] = deque()
+        # Each with the time at which its flow is abandoned: its request may be cancelled before it is performed.
+        self._to_fetch: deque[tuple[Fetch, float]] = deque()
         self._verdicts: dict[Hashable, Grant | Refused] = {}
         self._waiting: dict[Hashable, Flag] = {}
 
@@ -51,7 +54,9 @@ class RequestGuard:
         self._requests += 1
         wanted = self._fields
         fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name in wanted]
-        verdict = self.guard.admit(self._requests, fields, target, self._now(), method=method, certificate=certificate)
+        now = self._now()
+        self._abandon(now)
+        verdict = self.guard.admit(self._requests, fields, target, now, method=method, certificate=certificate)
         return self._wait(self._requests) if verdict is None else _principal(verdict)
 
     def _now(self) -> float:
@@ -68,30 +73,42 @@ class RequestGuard:
                 if request in self._verdicts:
                     return _principal(self._verdicts.pop(request))
                 if self._to_fetch:
-                    await self._fetch(self._to_fetch.popleft())
+                    await self._fetch(*self._to_fetch.popleft())
                 else:
                     await flag.wait()
         finally:
             del self._waiting[request]
+            self._verdicts.pop(request, None)
             self._wake()
 
-    async def _fetch(self, effect: Fetch) -> None:
+    async def _fetch(self, effect: Fetch, until: float) -> None:
         """Perform a fetch. If this task is cancelled, another waiting task performs the effect."""
+        left = until - self._now()
+        if left <= 0:
+            return  # the flow is abandoned: nothing awaits the answer
         try:
-            response = await fetch(effect, self._loop())
+            response = await fetch(attrs.evolve(effect, timeout=left), self._loop())
         except EffectFailed as error:
             self.guard.effect_failed(effect.token, str(error), self._now())
         except BaseException:
-            self._to_fetch.appendleft(effect)
+            self._to_fetch.appendleft((effect, until))
             raise
         else:
             self.guard.fetched(effect.token, response.status, response.headers, response.body, self._now())
         finally:
             self._wake()
 
+    def _abandon(self, now: float) -> None:
+        """Abandon fetches whose time is over: those of cancelled requests would count as under way for ever."""
+        # A flow may answer a failure with a further fetch, which is as late.
+        while (deadline := self.guard.next_deadline()) is not None and deadline <= now:
+            self.guard.handle_timeout(now)
+
     def _advance(self) -> None:
+        now = self._now()
+        self._abandon(now)
         while (effect := self.guard.next_effect()) is not None:
-            self._to_fetch.append(effect)
+            self._to_fetch.append((effect, now + effect.timeout))
         while (failure := self.guard.next_failure()) is not None:
             # A warning without a traceback: the text names the address and the reason.
             self._faults.report(f"what verifies tokens could not be fetched: {failure}", None)
