@@ -163,6 +163,16 @@ def test_completions_capability_follows_registration() -> None:
 # Registration
 
 
+def test_disabled_prompts_and_templates_can_get_completions() -> None:
+    made = server()
+    made.prompts.disable("review")
+    made.resources.templates.disable(NOTES.uri)
+    made.completion("language", prompt="review")(plain)
+    made.completion("name", resource=NOTES.uri)(plain)
+    made.prompts.enable("review")
+    assert complete(Link(made)).values == ("python",)
+
+
 @pytest.mark.req("COMP-07")
 def test_removing_a_prompt_removes_its_completion() -> None:
     made = server()

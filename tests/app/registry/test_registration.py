@@ -142,6 +142,14 @@ def test_valid_name_does_not_warn(name: str) -> None:
         (lambda s: s.resource("a:b")(echo), TypeError, r"echo\(\): the URI has no variable 'text'"),
         (lambda s: s.resource("a:{c}")(bare), TypeError, r"bare\(\): no parameter takes the variable 'c' of the URI"),
         (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
+        (lambda s: s.resource("a:b", size=-1)(bare), ValueError, "a:b: size= is a number of bytes, 0 or more, not -1"),
+        (lambda s: s.tool(bare, name=5), TypeError, "name= takes str, not 5"),
+        (lambda s: s.prompt(bare, name=5), TypeError, "name= takes str, not 5"),
+        (
+            lambda s: s.tool(bare, task_support="optional", immediate_response=5),
+            TypeError,
+            "immediate_response= takes str, not 5",
+        ),
     ],
 )
 def test_unusable_registration_is_refused(register: Callable[[Any], Any], kind: type[Exception], message: str) -> None:
@@ -226,6 +234,12 @@ def test_prompts_are_listed() -> None:
             lambda made: made.tool(bare, annotations=unchecked(ToolAnnotations(), title=5)),
             "annotations.title: expected a string",
         ),
+        (lambda made: made.tool(bare, meta={"a": {"b": object()}}), "meta.a.b: object has no form in JSON"),
+        (lambda made: made.tool(bare, title="\udcff"), "title: a string with a surrogate"),
+        (lambda made: made.tool(bare, description="\udcff"), "description: a string with a surrogate"),
+        (lambda made: made.tool(bare, output_schema={"type": "object", "x": {1}}), "output_schema.x: set has no form"),
+        (lambda made: made.prompt(bare, meta={"a": b""}), "meta.a: "),
+        (lambda made: made.resource("a:b", mime_type="\udcff")(bare), "mime_type: a string with a surrogate"),
     ],
 )
 def test_unencodable_registration_is_refused(register: Callable[[Server], Any], message: str) -> None:

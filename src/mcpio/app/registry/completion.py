@@ -68,7 +68,7 @@ class Completions:
 
     def add_to_prompt(self, name: str, argument: str, endpoint: RegisteredFunction) -> None:
         """Register the function for an argument of a prompt. Raises as ``Server.completion`` does."""
-        prompt = self._prompts.find(name)
+        prompt = self._prompts.entry(name)  # disabled ones too: they may be enabled later
         if prompt is None:
             raise ValueError(f"there is no prompt {name!r} to complete: register it first")
         _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
@@ -76,7 +76,7 @@ class Completions:
 
     def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
         """Register the function for a variable of a template. Raises as ``Server.completion`` does."""
-        entry = self._resources.templates.find(template)
+        entry = self._resources.templates.entry(template)
         if entry is None:
             raise ValueError(f"there is no resource template {template!r} to complete: register it first")
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when it is used
-from mcpio._checks import check_options, chosen
+from mcpio._checks import check_options, checked, chosen, is_count
 from mcpio.app.authorization import Scopes, checked_scopes
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.cache_hints import CacheHint
@@ -151,7 +151,7 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
         accepts=accepts,
         gives=checks,
         resumes=options.get("resume", False),
-        immediate_response=options.get("immediate_response"),
+        immediate_response=checked("immediate_response", options.get("immediate_response"), str),
         becomes_task=options.get("becomes_task", False),
     )
 
@@ -182,7 +182,10 @@ def _param_headers(tool: Tool, endpoint: RegisteredFunction) -> tuple[ParamHeade
 def make_resource(uri: str, function: Any, options: ResourceOptions, *, context: type) -> FunctionResource:
     """Return the resource of a function. Raises TypeError, with advice, if it cannot be one."""
     endpoint = _resource_endpoint(function, options, (), context)
-    shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
+    size = options.get("size")
+    if size is not None and not is_count(size):
+        raise ValueError(f"{uri:.100}: size= is a number of bytes, 0 or more, not {size!r:.100}")
+    shown = types.Resource(uri, size=size, **_resource_members(endpoint, options))
     return FunctionResource(endpoint, _sayable(shown, options), _cache_hint(options))
 
 
@@ -230,6 +233,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 def _endpoint(function: Any, options: RegistrationOptions, known: type, context: type) -> RegisteredFunction:
     check_options(options, known.__annotations__)
+    checked("name", options.get("name"), str)
     endpoint = RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
     scopes = options.get("scopes")
     if scopes is not None:
@@ -286,6 +290,12 @@ def _execution(options: ToolOptions) -> ToolExecution | None:
 
 def _sayable(shown: P, options: Mapping[str, Any]) -> P:
     """Return a description. Raises ValueError if it cannot be encoded, which would break the whole list later."""
+    try:
+        # Without the codec, whose import costs more than most servers need.
+        members = {member: getattr(shown, member, None) for member in _FROM_AUTHORS}
+        json.dumps({name: dict(value) if isinstance(value, Mapping) else value for name, value in members.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"clients cannot be told of it: {error}") from error
     if options.get("icons") or options.get("annotations"):
         from mcpio.codec import codec
 
@@ -294,6 +304,10 @@ def _sayable(shown: P, options: Mapping[str, Any]) -> P:
         except InvalidMessage as error:
             raise ValueError(f"clients cannot be told of it: {error}") from error
     return shown
+
+
+_FROM_AUTHORS = ("name", "title", "description", "mime_type", "input_schema", "output_schema", "meta")
+"""The members that may have anything inside: texts, whose characters must have a form in UTF-8, and mappings."""
 
 
 def _meta(options: RegistrationOptions) -> dict[str, Any]:
