@@ -18,8 +18,17 @@ from mcpio import Client, ConnectFailed, Context, Options, Server, TextContent
 from mcpio.app import Accepted, Form
 from mcpio.app.forwarding import HANDSHAKE_ERA
 from mcpio.errors import ErrorCode, RequestError, UnexpectedResponse
-from mcpio.revisions import REV_2025_03_26, REV_2025_11_25, REV_2026_07_28, Era, Revision
-from mcpio.trio import memory_client, proxy
+from mcpio.http import HttpOptions
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2025_03_26,
+    REV_2025_11_25,
+    REV_2026_07_28,
+    REVISIONS,
+    Era,
+    Revision,
+)
+from mcpio.trio import memory_client, open_http, proxy, serve_http
 from mcpio.types import (
     CallToolResult,
     CreateMessageRequest,
@@ -402,6 +411,29 @@ def test_server_behind_has_sessions_where_it_offers_them(options: Options | None
             assert client.connection.revision == REV_2025_11_25
 
     _run(main)
+
+
+@pytest.mark.parametrize("revisions", [REVISIONS, HANDSHAKE_REVISIONS], ids=["both", "handshake"])
+def test_server_without_sessions_over_http_is_used_as_stateless_if_it_can(revisions: tuple[Revision, ...]) -> None:
+    server = _kitchen(options=Options(revisions=revisions))
+    asking: dict[str, Any] = {
+        "elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2}),
+        "sampling": _sampled,
+        "roots": [Root("file:///srv", "srv")],
+    }
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            options = HttpOptions(sessions=False)
+            listening = await nursery.start(partial(serve_http, server, port=0, options=options))
+            async with memory_client(proxy(partial(open_http, listening.url)), **asking) as client:
+                assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+                answer = await client.call_tool("ask")
+                assert answer.is_error is (revisions is HANDSHAKE_REVISIONS)
+                assert answer.is_error or answer.text == "2, a tree, ['srv']"
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize(("output", "content"), [([1], ()), (None, ()), ("é", (TextContent("said"),)), ({"a": 1}, ())])

@@ -183,6 +183,11 @@ class HttpActor(ABC):
         """Mark that a turn is due, which ``run`` takes."""
         self._work.set()
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session: see ``HttpClient.has_session``."""
+        return self._machine.has_session
+
     def save_transport(self) -> dict[str, Any]:
         """Return the transport's part of a snapshot. Raises as ``HttpClient.save`` does."""
         return {"session_id": self._machine.save()}

@@ -62,26 +62,35 @@ async def _adopted(server: ForwardingServer, opener: _Opener) -> _Opener:
     answers then. Raises ConnectFailed.
     """
     if not {"era", "options"}.isdisjoint(getattr(opener, "keywords", ())):  # of a partial
-        await _adopt(server, opener)
+        async with opener() as client:
+            server.adopt(client.server)
         return opener
     with_session = partial(opener, options=HANDSHAKE_ERA)
+    refused: ConnectFailed | None = None
     try:
-        await _adopt(server, with_session)
-    except ConnectFailed as refused:
+        async with with_session() as client:
+            server.adopt(client.server)
+            if _has_session(client):
+                return with_session
+    except ConnectFailed as error:
         # Only an answer can be due to the era.
-        if not isinstance(refused.__cause__, RequestError | UnexpectedResponse):
+        if not isinstance(error.__cause__, RequestError | UnexpectedResponse):
             raise
-        try:
-            await _adopt(server, opener)
-        except ConnectFailed:
-            raise refused from refused.__cause__
-        return opener
+        refused = error
+    try:
+        async with opener() as client:
+            if client.era is Era.STATELESS:
+                server.adopt(client.server)
+                return opener
+    except ConnectFailed as error:
+        failed = refused or error
+        raise failed from failed.__cause__
     return with_session
 
 
-async def _adopt(server: ForwardingServer, opener: _Opener) -> None:
-    async with opener() as client:
-        server.adopt(client.server)
+def _has_session(client: Client) -> bool:
+    """Whether a server that made a handshake keeps a session, and so can ask. Over HTTP some do not."""
+    return getattr(client.driver, "has_session", True)
 
 
 class _Upstreams:

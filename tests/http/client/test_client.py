@@ -158,7 +158,9 @@ def test_invalid_session_id_ends_the_handshake(id: str) -> None:
 @pytest.mark.req("SESS-03")
 def test_saved_session_continues_in_another_client() -> None:
     talk = WebTalk(capabilities=CAPABLE)
+    had_session = talk.machine.has_session
     talk.open(session="s-1")
+    assert (had_session, talk.machine.has_session) == (False, True)
     assert talk.machine.save() == "s-1"
     connection = ClientConnection.restore(talk.connection.snapshot(0.0), 0.0)
     moved = WebTalk(connection=connection, session_id=talk.machine.save())

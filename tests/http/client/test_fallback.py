@@ -233,5 +233,6 @@ def test_closing_ends_the_stream() -> None:
 
 def test_a_session_by_the_older_transport_cannot_move() -> None:
     talk, _ = opened()
+    assert talk.machine.has_session
     with pytest.raises(LocalProtocolError, match="ends with its stream"):
         talk.machine.save()

@@ -262,6 +262,11 @@ class HttpClient:
         """Whether the connection has ended and the server was notified."""
         return self.connection.closed and self._stage is Stage.LEFT and self._exchanges.is_idle
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session, and so can ask its client. After a handshake some do not."""
+        return self._is_legacy or self._session_id is not None
+
     def save(self) -> str | None:
         """Return the id of the session, to resume it elsewhere; ``None`` without one. It is a credential (SESS-09).
 
