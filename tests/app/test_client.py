@@ -275,6 +275,10 @@ async def waits(*_: Any) -> None: ...
         ({"roots": [Root("https://example.com")]}, ValueError, "the URI of a root begins with file://, not 'https://"),
         ({"info": "me"}, TypeError, "^info= takes Implementation, not 'me'"),
         ({"capabilities": {"roots": {}}}, TypeError, "^capabilities= takes ClientCapabilities, not "),
+        ({"sampling": 5}, TypeError, r"^sampling= takes a function of \(scope, request\), not 5"),
+        ({"elicitation": "ask"}, TypeError, r"^elicitation= takes a function of \(scope, request\), not 'ask'"),
+        ({"tasks": True}, TypeError, "^tasks= takes TaskOptions, not True"),
+        ({"retry": 3}, TypeError, "^retry= takes Backoff, not 3"),
         ({"roots": ["file:///a"]}, TypeError, "roots are Root objects, not 'file:///a'"),
     ],
 )

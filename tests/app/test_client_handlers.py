@@ -280,6 +280,8 @@ def test_invalid_roots_change_nothing() -> None:
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
     with pytest.raises(LocalProtocolError, match="needs the capability roots"):
         Link(Server("s"), era="handshake").client.set_roots([])
+    with pytest.raises(LocalProtocolError, match="made without roots="):
+        Link(Server("s"), era="stateless").client.set_roots([])
     link.client.close()
     link.run()
     with pytest.raises(NoBackChannel):

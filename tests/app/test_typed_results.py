@@ -96,6 +96,16 @@ def test_result_of_a_call_is_of_the_type_that_returns_names() -> None:
     assert LINK.call("city").into(dict[str, Any]) == {"name": "Lyon", "founded": "0043-01-01"}
 
 
+def test_impossible_returns_is_refused_before_the_call() -> None:
+    called: list[str] = []
+    paying = Server("bank")
+    paying.tool(lambda: called.append("pay"), name="pay")
+    link = Link(paying)
+    with pytest.raises(TypeError, match=r"returns=: complex has no JSON Schema"):
+        link.do(link.client.call_tool("pay", returns=complex))
+    assert called == []
+
+
 @pytest.mark.parametrize("kind", [City, Town, Road, Point, Mayor])
 def test_every_kind_of_class_is_made_from_structured_content(kind: Any) -> None:
     members = {"name": "Lyon"} if kind in (City, Town) else {"length": 2.5} if kind is Road else {"x": 1, "y": 2}

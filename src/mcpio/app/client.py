@@ -206,6 +206,9 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     """
     for name in ("on_log", "on_notification"):
         checked_callback(name, options.get(name))
+    for name, handler in (("sampling", options.get("sampling")), ("elicitation", options.get("elicitation"))):
+        if handler is not None and not callable(handler):
+            raise TypeError(f"{name}= takes a function of (scope, request), not {handler!r:.100}")
     roots = options.get("roots")
     if roots is not None:
         roots_handler(roots)
@@ -264,8 +267,9 @@ def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], ...]
     retry: tuple[Middleware, ...] = ()
     if policy is not None:
         from mcpio.app.middleware.retrying import Retry
+        from mcpio.backoff import Backoff
 
-        retry = (Retry(policy),)
+        retry = (Retry(required("retry", policy, Backoff)),)
     return checked_middleware(own or ()), retry, checked_middleware(served or ())
 
 
@@ -475,7 +479,7 @@ class Client(Session):
         """Call a tool. A failure of the tool itself is a result with ``is_error``.
 
         With ``returns=City`` the value is returned as that type, and a failure raises ToolError: see
-        ``CallToolResult.into``.
+        ``CallToolResult.into``. Raises TypeError for a type that JSON cannot express, and calls nothing then.
 
         With ``task=True`` the call runs as a task, and this waits for its result; a number is the time in seconds that
         the server is asked to keep the task. By default only a tool that must be a task is called as one (TASK-06).
@@ -483,6 +487,8 @@ class Client(Session):
         """
         if task is not None and not isinstance(task, int | float):
             raise TypeError(f"task= takes a bool, or for how many seconds to keep the task, not {task!r:.60}")
+        if returns is not None:
+            _check_returns(returns)  # now: the effects of a call cannot be undone
         request = CallToolRequest(name, arguments)
         checks = self._result_checks
         tool = None if checks is None else await self.tool(name)
@@ -698,6 +704,8 @@ class Client(Session):
         handler = roots_handler(roots)
         declared = self.connection.capabilities.roots
         begins = self.connection.phase in (Phase.NEW, Phase.INITIALIZING)
+        if declared is None and self.era is Era.STATELESS:
+            raise LocalProtocolError("this client was made without roots=, so its server never asks for them")
         if declared is None or (declared.list_changed and not begins):
             self.notify_roots_changed()
         self._handlers["roots/list"] = handler
@@ -1017,6 +1025,12 @@ def _result_into(result: CallToolResult, kind: Any) -> Any:
 
 
 CONVERSIONS.append(_result_into)
+
+
+def _check_returns(kind: Any) -> None:
+    from mcpio.app.typed_results import check_type
+
+    check_type(kind)
 
 
 def _no_option(name: str) -> TypeError:

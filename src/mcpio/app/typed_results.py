@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcpio.app.schema.converters import Converter
     from mcpio.types.tools import CallToolResult
 
-__all__ = ["MOST_TYPES", "result_into"]
+__all__ = ["MOST_TYPES", "check_type", "result_into"]
 
 MOST_TYPES: Final = 256
 """How many types are remembered with their converters. Beyond, all are forgotten."""
@@ -42,6 +42,11 @@ def result_into(result: CallToolResult, kind: Any) -> Any:
         raise fault.as_invalid(where) from fault.__cause__
     except RecursionError:
         raise Fault("nested too deeply").as_invalid(where) from None
+
+
+def check_type(kind: Any) -> None:
+    """Raise TypeError for a type that no result can be made into."""
+    _converter(kind)
 
 
 def _json_of(result: CallToolResult) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from mcpio._checks import required
+from mcpio.backoff import Backoff
 from mcpio.errors import McpError
 from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext
     from mcpio.app.runtime import Driver
-    from mcpio.backoff import Backoff
     from mcpio.types.tools import Tool
 
 __all__ = ["READING", "Retry"]
@@ -66,11 +67,11 @@ class Retry:
     ``trust_annotations``, calls of tools that the server calls read-only or idempotent are repeated too: that is not
     verified (TOOL-17), and lists the tools before.
 
-    Each attempt has the request's full timeout. The last error is raised.
+    Each attempt has the request's full timeout. The last error is raised. Raises TypeError if ``policy`` is no Backoff.
     """
 
     def __init__(self, policy: Backoff, *, trust_annotations: bool = False) -> None:
-        self.policy = policy
+        self.policy: Backoff = required("policy", policy, Backoff)
         self.trust_annotations = trust_annotations
 
     async def __call__(self, call: RetriableCall, request: Any, call_next: CallNext) -> Any:
