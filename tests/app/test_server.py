@@ -9,6 +9,7 @@ import pytest
 import trio
 from linked import Link
 
+from mcpio.app.changes import LocalChanges
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
@@ -101,6 +102,35 @@ def test_server_info_of_the_wrong_kind_raises(option: str, kind: str) -> None:
     wrong: dict[str, Any] = {"name": "s", option: 5}
     with pytest.raises(TypeError, match=rf"^{option}= takes {kind}, not 5$"):
         Server(**wrong)
+
+
+async def yields(server: Server) -> Any:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lifespan": yields}, "^lifespan= takes a function that .* @contextlib.asynccontextmanager"),
+        ({"lifespan": 5}, "^lifespan= takes a function"),
+        ({"icons": ["i.png"]}, "^icons= takes Icon, not 'i.png'"),
+        ({"changes": 5}, "^changes= takes a bus with publish and subscribe, not 5"),
+        ({"states": 5}, "^states= takes RequestStates, not 5"),
+        ({"tasks": True}, "^tasks= takes TaskOptions, not True"),
+    ],
+)
+def test_server_options_of_the_wrong_kind_raise(options: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Server("s", **options)
+
+
+def test_empty_bus_is_the_bus() -> None:
+    class Bus(LocalChanges):
+        def __len__(self) -> int:
+            return 0
+
+    bus = Bus()
+    assert Server("s", changes=bus).changes is bus
 
 
 def test_a_server_has_options_for_its_connections() -> None:

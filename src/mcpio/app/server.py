@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.authorization import ScopeRules, hidden_in
-from mcpio.app.awaitables import checked_callback, is_awaitable
+from mcpio.app.awaitables import checked_callback, is_awaitable, is_of_kind
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.context import Context, TaskContext
@@ -202,7 +203,8 @@ class Server:
             options: The revisions, limits and timeouts of its connections.
 
         Raises:
-            TypeError: ``name`` is not a str, or ``log_filter`` not a plain function.
+            TypeError: ``log_filter`` is not a plain function, ``lifespan`` does not return an async context manager, or
+                another argument is of the wrong type.
             ValueError: ``log_level`` or ``page_size`` is invalid.
 
         """
@@ -211,18 +213,18 @@ class Server:
             required("version", version, str),
             title=title,
             description=description,
-            icons=icons,
+            icons=tuple(required("icons", icon, Icon) for icon in icons),
             website_url=website_url,
         )
         self.instructions = checked("instructions", instructions, str)
-        self.lifespan = lifespan
+        self.lifespan = _checked_lifespan(lifespan)
         self.log_level = checked_level(log_level)
         self.log_filter = checked_callback("log_filter", log_filter)
         self.options = chosen("options", options, Options)
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
         self.fault_reports = FaultReports()
-        self.changes = changes or LocalChanges()
+        self.changes = LocalChanges() if changes is None else _checked_changes(changes)
         self.audience = Audience()
         self.changes.subscribe(self._spread)
         self._told = 0
@@ -247,6 +249,10 @@ class Server:
         self._enters_mounted = False
         self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
+        if states is not None:
+            from mcpio.app.request_state import RequestStates
+
+            required("states", states, RequestStates)
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
@@ -732,6 +738,27 @@ def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
 def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
     scope.session.log_level = request.level
     return EmptyResult()
+
+
+def _checked_lifespan(lifespan: Any) -> Lifespan | None:
+    """Return the lifespan. Raises TypeError for a function that shows that it returns no context manager."""
+    if lifespan is None or (callable(lifespan) and not any(is_of_kind(kind, lifespan) for kind in _NO_MANAGERS)):
+        found: Lifespan | None = lifespan
+        return found
+    advice = "put @contextlib.asynccontextmanager above a function that yields once"
+    raise TypeError(
+        f"lifespan= takes a function that returns an async context manager, not {lifespan!r:.100}: {advice}"
+    )
+
+
+_NO_MANAGERS: Final = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+
+
+def _checked_changes(changes: Any) -> Changes:
+    if all(callable(getattr(changes, method, None)) for method in ("publish", "subscribe")):
+        found: Changes = changes
+        return found
+    raise TypeError(f"changes= takes a bus with publish and subscribe, not {changes!r:.100}")
 
 
 def _checked_page_size(size: int | None) -> int | None:
