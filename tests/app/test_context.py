@@ -152,7 +152,7 @@ def test_unknown_log_level_raises() -> None:
 
 def test_a_log_message_that_cannot_be_sent_is_reported() -> None:
     seen: list[LoggingMessageNotification] = []
-    found, link = captured(lambda ctx: ctx.info("\ud800"), on_log=seen.append, era="handshake")
+    found, link = captured(lambda ctx: ctx.info("x", logger="\ud800"), on_log=seen.append, era="handshake")
     assert (found, seen) == (None, [])
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
 

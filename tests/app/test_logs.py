@@ -30,6 +30,24 @@ def test_value_beyond_json_is_logged_as_repr() -> None:
     assert heard == [[1, 2.5], "{'when': <class 'object'>}"]
 
 
+class Odd:
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_value_that_cannot_be_written_is_described() -> None:
+    link, heard = listening()
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ("caf\udce9", {"size": 10**5000}, Odd(), deep):
+        link.session.log("info", value)
+    link.run()
+    assert heard[0] == r"'caf\udce9'"
+    assert [each.partition(" object at ")[0].rpartition(".")[2] for each in heard[1:]] == ["<dict", "Odd", "<list"]
+    assert link.errors == []
+
+
 @pytest.mark.req("LOG-07", "LOG-09")
 def test_secrets_are_redacted_by_name_and_form() -> None:
     link, heard = listening()

@@ -12,6 +12,7 @@ from mcpio.app.contracts import PeerSession
 from mcpio.app.reporting import Throttle
 from mcpio.app.schema.plain import to_json
 from mcpio.errors import InvalidMessage
+from mcpio.framing.json import dumps
 from mcpio.types._fields import EMPTY
 from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
@@ -92,9 +93,18 @@ class LogOutlet:
 def _sayable(data: Any) -> Any:
     """Return a value as plain JSON, or else its ``repr``: logging must not fail."""
     try:
-        return to_json(data)
-    except InvalidMessage:
-        return repr(data)
+        plain = to_json(data)
+        dumps(plain)  # only this finds surrogates, as in names of files, and integers that are too long
+    except (InvalidMessage, ValueError):
+        return _described(data)
+    return plain
+
+
+def _described(data: Any) -> str:
+    try:
+        return repr(data).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # a faulty __repr__, or a value that is nested too deeply
+        return object.__repr__(data)
 
 
 @cache
