@@ -79,6 +79,16 @@ def test_resources_that_do_not_exist_are_not_honoured() -> None:
     assert honoured(listen) == {"resourceSubscriptions": ["notes://a"]}
 
 
+@pytest.mark.req("AUTH-34")
+def test_resources_beyond_the_scopes_of_the_token_are_not_honoured() -> None:
+    server = notes()
+    server.resource("notes://secret/plan", name="plan", scopes="admin")(lambda: "x")
+    uris = ["notes://secret/plan", "notes://a"]
+    assert honoured(listening(server, resourceSubscriptions=uris)) == {"resourceSubscriptions": ["notes://a"]}
+    server.require("resources/subscribe", "watch")
+    assert honoured(listening(server, resourceSubscriptions=uris)) == {"resourceSubscriptions": []}
+
+
 @pytest.mark.req("SUB-03", "SUB-13")
 def test_requested_changes_are_notified() -> None:
     server = notes()

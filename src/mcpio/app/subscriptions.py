@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Coroutine, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 
 from mcpio.app.changes import resource_topic
 from mcpio.auth.grant import Grant
-from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.methods import declares
 from mcpio.types.meta import TASKS_EXTENSION
+from mcpio.types.resources import SubscribeRequest
 from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mcpio.app.authorization import ScopeRules
     from mcpio.app.changes import Audience
     from mcpio.app.registry.resources import Resources
     from mcpio.app.runtime import Driver, OneShot
@@ -35,6 +38,7 @@ class ListenedServer(Protocol):
     audience: Audience
     options: Options
     resources: Resources
+    scope_rules: ScopeRules | None
     tasks: ToolTasks | None
 
 
@@ -44,10 +48,13 @@ def serve_listen(
     """Serve a listen request until the client, the connection or the server ends it, or the client's token expires.
 
     Raises RequestError beyond ``Limits.listeners``, ``total_listeners``, ``subscriptions`` or ``subscription_bytes``,
-    and CapabilityMissing for tasks if the client did not declare their extension (XTASK-11).
+    and CapabilityMissing for tasks if the client did not declare their extension (XTASK-11). Resources that the client
+    may not see, or for which its token lacks scopes, are not honoured.
     """
     wanted, capabilities = request.notifications, scope.session.connection.capabilities
-    honoured = honoured_of(wanted, capabilities, lambda uri: server.resources.find(uri, scope) is not None)
+    # Before each is looked up: a message may name so many that this would hold up the event loop.
+    _check_count(len(frozenset(wanted.resource_subscriptions or ())), server.options.limits)
+    honoured = honoured_of(wanted, capabilities, partial(_may_watch, server, scope))
     if wanted.task_ids is not None and server.tasks is not None and declares(capabilities, _TASKS):
         from mcpio.app.tasks.extension import check_takes_tasks
 
@@ -201,6 +208,18 @@ class Subscription:
             self._signal.set(None)
 
 
+def _may_watch(server: ListenedServer, scope: Any, uri: str) -> bool:
+    """Whether a resource exists for a client, and its token has the scopes that a subscription needs (AUTH-34)."""
+    if server.resources.find(uri, scope) is None:
+        return False
+    if server.scope_rules is not None:
+        try:
+            server.scope_rules.check("resources/subscribe", SubscribeRequest(uri), scope.peer.principal, lambda: scope)
+        except InsufficientScope:
+            return False
+    return True
+
+
 def honoured_of(
     wanted: SubscriptionFilter, capabilities: ServerCapabilities, is_offered: Callable[[str], bool]
 ) -> SubscriptionFilter:
@@ -226,13 +245,17 @@ def _check_size(honoured: SubscriptionFilter, limits: Limits, held: int) -> int:
     """Return the bytes that a subscription holds. Raises RequestError if they are too many."""
     names = (*(honoured.resource_subscriptions or ()), *(honoured.task_ids or ()))
     size = _COST + sum(sys.getsizeof(name) + _COST for name in names)
-    if len(names) > limits.subscriptions:
-        data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
-        raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+    _check_count(len(names), limits)
     if held + size > limits.subscription_bytes:
         data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
         raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
     return size
+
+
+def _check_count(count: int, limits: Limits) -> None:
+    if count > limits.subscriptions:
+        data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
+        raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
 
 
 def _expiry_of(principal: Any) -> float | None:
