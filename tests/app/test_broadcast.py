@@ -45,3 +45,23 @@ def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     assert seen == ["cancelled"]
     assert bell._waiting == []
     assert runtime.next_deadline() is None
+
+
+def test_notification_of_one_skips_a_waiter_whose_time_is_up() -> None:
+    runtime = ManualRuntime()
+    bell = BroadcastEvent(runtime)
+    seen: list[tuple[str, bool]] = []
+
+    async def wait(name: str, seconds: float | None) -> None:
+        seen.append((name, await bell.wait(seconds)))
+
+    async def ring() -> None:
+        await runtime.sleep(1)
+        bell.notify_one()
+
+    runtime.spawn(wait("short", 1))
+    runtime.spawn(wait("long", None))
+    runtime.run()
+    runtime.spawn(ring())  # after the timer of the first, so that it rings before the waiter itself runs
+    runtime.advance_to(2)
+    assert sorted(seen) == [("long", True), ("short", False)]

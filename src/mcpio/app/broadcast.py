@@ -41,4 +41,7 @@ class BroadcastEvent:
 
     async def _expire(self, shot: OneShot, seconds: float) -> None:
         await self._runtime.sleep(seconds)
+        if shot in self._waiting:
+            # Now, not when the waiter runs: until then ``notify_one`` would wake it in vain, and no other.
+            self._waiting.remove(shot)
         shot.set(False)
