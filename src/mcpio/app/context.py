@@ -349,7 +349,8 @@ class Context(RequestScope):
     ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
         """Ask the client's user to visit a web address, for data that must not pass through the client (ELIC-14).
 
-        ``url`` is the address, or a function that makes it from the elicitation's id, which is random by default.
+        ``url`` is the address, or a function that makes it from the elicitation's id, which is random by default; for a
+        stateless client it is the same in all rounds of the call, as long as ``message``, or ``key=``, is.
         ``Accepted`` has the id, and means only that the user agreed to go (ELIC-15); when they are done,
         ``Server.notify_elicitation_complete`` tells the client. Stateless clients cannot be told: they call again, and
         your own records say whether the user is done (MRTR-15).
@@ -364,8 +365,19 @@ class Context(RequestScope):
         if id is None:
             # Stateless, the id must be the same in all rounds. An address that does not depend on it needs none.
             drawn = self._is_stateless and callable(url)
-            id = self.flow_id if drawn else self._session.driver.runtime.entropy(16).hex()
+            id = (
+                self._drawn_id(options.get("key") or message)
+                if drawn
+                else self._session.driver.runtime.entropy(16).hex()
+            )
         return ask_by_url(message, url, id, partial(self._ask, options), self._url_elicitations)
+
+    def _drawn_id(self, name: str) -> str:
+        """Return an unguessable id for one of the call's elicitations, the same in all rounds."""
+        from hashlib import sha256
+
+        # Not the flow's id itself: being done at one address would count for the next one too.
+        return sha256(f"{self.flow_id} {name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def roots(self, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, tuple[Root, ...]]:
         """Return the client's roots. Raises LocalProtocolError if the client did not declare roots.

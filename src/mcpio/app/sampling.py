@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 import attrs
 
+from mcpio._checks import is_count
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.request_state import canonical, digest
 from mcpio.codec import codec
@@ -57,8 +58,10 @@ async def sample_with_tools(
 
     ``remember`` is ``Context.once``, for a handler that is run again with the answers: its tools are not.
     """
-    if rounds < 1:
-        raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
+    if not is_count(rounds, 1):
+        raise ValueError(
+            f"rounds= takes an integer: a model gets one round with its tools at least, not {rounds!r:.60}"
+        )
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
     key = options.get("key")
     asked = 0

@@ -864,6 +864,27 @@ def test_visit_has_the_same_id_in_all_rounds(stateless: World) -> None:
     assert "elicitationId" not in first
 
 
+def test_visits_of_one_call_have_ids_of_their_own(stateless: World) -> None:
+    seen: dict[str, set[str]] = {}
+
+    def address(name: str) -> Callable[[str], str]:
+        def made(id: str) -> str:
+            seen.setdefault(name, set()).add(id)
+            return f"https://example.com/{name}"
+
+        return made
+
+    @stateless.server.tool
+    async def work(ctx: Context) -> str:
+        for message, key in (("Login", None), ("Pay", None), ("Pay", "tip")):
+            await ctx.elicit_url(message, address(f"{message}{key}"), key=key)
+        return "done"
+
+    assert stateless.call(lambda *_: {"action": "accept"}) == "done"
+    assert [len(ids) for ids in seen.values()] == [1, 1, 1]
+    assert len(set.union(*seen.values())) == 3
+
+
 @pytest.mark.req("MRTR-15")
 @pytest.mark.parametrize("later", [False, True])
 def test_error_that_asks_for_a_visit_is_a_question(later: bool) -> None:
