@@ -166,6 +166,18 @@ def test_subscriptions_are_limited(limits: Limits, reason: str) -> None:
     assert listening(server, resourceSubscriptions=uris[:1]).said
 
 
+def test_listen_that_cannot_be_acknowledged_holds_nothing() -> None:
+    server = notes(options=Options(limits=Limits(sent_message_bytes=1000)))
+    runtime = ManualRuntime()
+    client = StatelessClient(server, runtime)
+    uris = [f"notes://{number:0100}" for number in range(20)]
+    wait = Wait(
+        runtime, client.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}).result()
+    )
+    assert isinstance(wait.error, RequestError)
+    assert (server.audience._total, server.audience._listens, server.audience._by_topic) == (0, {}, {})
+
+
 LISTENERS = [
     (Limits(listeners=2), "this client listens too often at once"),
     (Limits(total_listeners=2), "too many clients listen"),

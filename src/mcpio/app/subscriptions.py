@@ -63,7 +63,12 @@ def serve_listen(
     subscription = Subscription(scope, server, honoured)
     if not honoured.task_ids:
         # Later messages on the same connection find the subscription made.
-        subscription.begin()
+        try:
+            subscription.begin()
+        except BaseException:
+            # Such as an acknowledgement that is too large: nothing runs that would give the place back.
+            subscription.end()
+            raise
     return subscription.run()
 
 
@@ -158,7 +163,16 @@ class Subscription:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._end()
+            self.end()
+
+    def end(self) -> None:
+        """Give back the place among the listeners. Call it once; ``run`` does."""
+        audience = self._server.audience
+        audience.leave(self._account)
+        audience.remove(self, _topics_of(self._honoured))
+        if self._honoured.task_ids:
+            self._tasks.unwatch(self._honoured.task_ids, self.note_task)
+        self._scope.session.connection.held.subscriptions -= self._size
 
     # Inside
 
@@ -190,14 +204,6 @@ class Subscription:
         from mcpio.app.tasks.extension import task_notification
 
         self.hear(task_notification(look))
-
-    def _end(self) -> None:
-        audience = self._server.audience
-        audience.leave(self._account)
-        audience.remove(self, _topics_of(self._honoured))
-        if self._honoured.task_ids:
-            self._tasks.unwatch(self._honoured.task_ids, self.note_task)
-        self._scope.session.connection.held.subscriptions -= self._size
 
     @property
     def _tasks(self) -> ToolTasks:
