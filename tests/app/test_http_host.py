@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -237,6 +238,9 @@ def test_interrupted_stream_is_resumed_for_the_answer() -> None:
     @server.tool
     async def later(ctx: Context) -> str:
         """Say so later."""
+        for invalid in (-1, math.nan, "soon"):
+            with pytest.raises(ValueError, match="retry= takes a number of seconds"):
+                ctx.interrupt_stream(retry=invalid)  # type: ignore[arg-type]  # on purpose
         assert ctx.interrupt_stream(retry=0.5)
         await ctx.sleep(1)
         return "later"

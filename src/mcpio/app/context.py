@@ -8,6 +8,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
+from mcpio._checks import is_amount
 from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
 from mcpio.app.reporting import is_connection_end
 from mcpio.engine.limits import DEFAULT, Default
@@ -243,8 +244,10 @@ class Context(RequestScope):
 
         For long work, where an open connection costs more than a new one. ``retry`` is the time in seconds after which
         the client is to reconnect. Returns False if nothing was done: other transports have no exchanges, and clients
-        of revisions before 2025-11-25 do not reconnect.
+        of revisions before 2025-11-25 do not reconnect. Raises ValueError if ``retry`` is not a number of 0 or more.
         """
+        if retry is not None and not is_amount(retry):
+            raise ValueError(f"retry= takes a number of seconds, 0 or more, not {retry!r:.60}")
         interrupt = getattr(self._session.driver, "interrupt", None)
         return interrupt is not None and self.run_in_loop(lambda: interrupt(self.peer.via, retry))
 
