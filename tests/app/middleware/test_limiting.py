@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from linked import Ask, Link
+from statelessly import StatelessClient
+from waits import Wait
 
 from mcpio.app.context import Context
 from mcpio.app.middleware import limiting
@@ -22,6 +24,7 @@ from mcpio.app.server import Server
 from mcpio.backoff import Backoff
 from mcpio.errors import Refusal, RequestError
 from mcpio.refusals import RefusalCode
+from mcpio.testing import ManualRuntime
 from mcpio.types import CreateMessageRequest, CreateMessageResult, PromptReference, SamplingMessage, TextContent
 
 
@@ -130,6 +133,18 @@ def test_anonymous_request_is_counted_by_session() -> None:
     server = serving(RateLimit(1, per=per_principal))
     known, other, unknown, stranger = (Link(server, principal=who) for who in ("ada", "bob", None, None))
     assert [outcomes(link, *"aa") for link in (known, other, unknown, stranger)] == [[0, 1057]] * 4
+
+
+@pytest.mark.parametrize(("principal", "expected"), [("ada", [0, 1057, 1057]), (None, [0, 0, 0])])
+def test_request_without_a_session_over_http_is_counted_by_principal(principal: Any, expected: list[int]) -> None:
+    server, runtime = serving(RateLimit(1)), ManualRuntime()
+    codes = []
+    for _ in range(3):
+        # Over HTTP each request has a connection of its own.
+        client = StatelessClient(server, runtime, principal=principal, via="exchange")
+        error = Wait(runtime, client.call("a")).error
+        codes.append(error.code if isinstance(error, RequestError) else 0)
+    assert codes == expected
 
 
 @pytest.mark.parametrize("methods", ["tools/call", ["tools/call"], {"tools/call", "no/such"}])

@@ -17,6 +17,7 @@ from mcpio.app.awaitables import is_awaitable
 from mcpio.app.reporting import Throttle
 from mcpio.errors import Refusal
 from mcpio.refusals import RefusalCode
+from mcpio.revisions import Era
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext, Middleware
@@ -47,7 +48,16 @@ def for_all(ctx: Any, request: Any) -> Hashable:
 
 
 def per_session(ctx: Any, request: Any) -> Hashable:
-    """Count each session separately."""
+    """Count each session separately, and over HTTP without one each authenticated principal.
+
+    An anonymous client without a session is not recognized over HTTP: each of its requests is counted alone. Where
+    there are such clients, use ``for_all`` or a key of your own.
+    """
+    peer = getattr(ctx, "peer", None)  # a client's own requests have none
+    if peer is not None and peer.era is Era.STATELESS and peer.via is not None and peer.principal is not None:
+        # There ``ctx.session`` lasts for one request, so it would limit nothing.
+        principal: Hashable = peer.principal
+        return principal
     return ref(ctx.session)
 
 
