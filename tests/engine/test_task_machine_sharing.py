@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from task_keeper import EPOCH, GOOD, Disk, Keeper
 
@@ -14,6 +15,7 @@ from mcpio.engine.task_records import (
     StoreFetch,
     StorePut,
     StoreRenew,
+    TaskAnswered,
     TaskOrphaned,
     TaskReplied,
     TaskStoreFailed,
@@ -238,3 +240,16 @@ def test_question_that_nothing_waits_for_is_forgotten() -> None:
         keeper.machine.withdraw_question(id, key, now=0)
     keeper.settle()
     assert (keeper.status(id), dict(keeper.machine.inputs(None, id))) == ("working", {})
+
+
+def test_unreadable_answer_is_reported_and_stops_nothing() -> None:
+    keeper, disk = sharer()
+    id = keeper.create()
+    key = str(keeper.machine.ask(id, 0, ("q", {"method": "m"})))
+    keeper.settle()
+    disk.found = attrs.evolve(stored(keeper, disk, id), answers={key: b"nonsense"})
+    keeper.machine.task_signalled(id)
+    assert [type(event) for event in keeper.settle()] == [TaskStoreFailed]
+    disk.found = attrs.evolve(disk.found, answers={key: b"5"})
+    keeper.machine.task_signalled(id)
+    assert TaskAnswered(id, key, 5) in keeper.settle()

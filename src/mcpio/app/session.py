@@ -33,7 +33,7 @@ from mcpio.app.tasks.calls import TaskCalls
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.connection import Connection
 from mcpio.engine.keep_alive import KEEP_ALIVE
-from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.engine.limits import DEFAULT, Default, Timeout, checked_timeout
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import (
@@ -154,7 +154,7 @@ class Session(TaskCalls):
             self.check_open()
         # The identity of classes instead of isinstance, here and below: this runs for each request.
         if timeout.__class__ is not Default:
-            timeout = _checked_timeout(timeout)
+            timeout = checked_timeout(timeout)
         if on_progress is not None:
             checked_callback("on_progress", on_progress)
         waiter = Waiter(self.driver.runtime.one_shot(), on_progress)
@@ -668,17 +668,6 @@ def _check_sendable(name: str, value: Any, kinds: Any) -> None:
     """Raise TypeError if a value is not a request, or not a notification, at all."""
     if not isinstance(value, kinds):
         raise TypeError(f"{name}= takes a {name} of mcpio.types, not {value!r:.60}")
-
-
-def _checked_timeout(timeout: Any) -> Timeout:
-    if isinstance(timeout, Timeout):
-        return timeout
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-        raise TypeError(f"timeout= takes a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}")
-    try:
-        return Timeout(timeout)
-    except ValueError as error:
-        raise ValueError(f"timeout: {error}") from None
 
 
 class Waiter:

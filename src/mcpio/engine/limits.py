@@ -9,7 +9,7 @@ import attrs
 
 from mcpio._checks import is_count, required
 
-__all__ = ["DEFAULT", "Default", "Limits", "Timeout", "seconds"]
+__all__ = ["DEFAULT", "Default", "Limits", "Timeout", "checked_timeout", "seconds"]
 
 MIB = 1024 * 1024
 
@@ -131,6 +131,18 @@ class Timeout:
     """Seconds from the request to its outcome. Progress never extends it."""
     idle: float | None = attrs.field(default=None, converter=seconds)
     """Seconds from the request, or from its last progress report, to the next report or the outcome."""
+
+
+def checked_timeout(timeout: Any) -> Timeout:
+    """Return a timeout as a ``Timeout``. Raises TypeError or ValueError for what is no time."""
+    if isinstance(timeout, Timeout):
+        return timeout
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise TypeError(f"timeout= takes a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}")
+    try:
+        return Timeout(timeout)
+    except ValueError as error:
+        raise ValueError(f"timeout: {error}") from None
 
 
 class Default:

@@ -683,13 +683,14 @@ class TaskMachine:
             return
         try:
             is_over = stored is None or load_record(id, stored.record).state in ENDED
-        except InvalidMessage as error:
+            answers = {} if stored is None else {key: json.loads(answer) for key, answer in stored.answers.items()}
+        except (InvalidMessage, ValueError) as error:
             self._events.append(TaskStoreFailed(id, error))
         else:
-            if stored is None or is_over:
+            if is_over:
                 self._take(record)
             else:
-                self.answer(id, {key: json.loads(answer) for key, answer in stored.answers.items()}, now)
+                self.answer(id, answers, now)
 
     def _adopt(self, stored: StoredTask, now: float) -> None:
         if stored.key in self._records:  # its lease expired while this machine could not renew it

@@ -72,6 +72,17 @@ def test_server_starts_a_sampling_task() -> None:
     assert started.result.id == "t"
 
 
+def test_id_that_no_task_can_have_is_refused() -> None:
+    played = sides()[0]
+    wrong: Any = 5
+    with pytest.raises(TypeError, match=r"^id= takes str, not 5$"):
+        played.session.task(wrong)
+    with pytest.raises(ValueError, match=r"^id= takes the id of a task, not an empty str$"):
+        played.session.task("")
+    with pytest.raises(ValueError, match=r"^id= takes the id of a task"):
+        _ = played.start(played.session.task_result("")).result
+
+
 def test_request_that_cannot_be_a_task_is_refused() -> None:
     played = sides()[0]
     started = played.start(played.session.start_task(CallToolRequest("x")))

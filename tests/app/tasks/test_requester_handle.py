@@ -473,9 +473,10 @@ def test_poll_times_out_with_its_wait() -> None:
         _ = waiting.result
 
 
-@pytest.mark.parametrize("timeout", [-1, "soon"])
-def test_invalid_timeout_raises(timeout: Any) -> None:
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("soon", TypeError), (True, TypeError)])
+def test_invalid_timeout_raises_as_for_a_request(timeout: Any, error: type[Exception]) -> None:
     played = client()
     task = begin(played)
-    with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
-        _ = played.start(task.result(timeout=timeout)).result
+    for ask in (task.result, task.status):
+        with pytest.raises(error, match=r"^timeout"):
+            _ = played.start(ask(timeout=timeout)).result

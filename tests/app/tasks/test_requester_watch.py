@@ -13,6 +13,7 @@ from waits import Wait
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
+from mcpio.engine.task_records import LONGEST
 from mcpio.errors import (
     LocalProtocolError,
 )
@@ -126,8 +127,14 @@ def test_request_with_task_params_is_sent_unchanged() -> None:
     assert played.asked("tools/call")["params"]["task"] == {"ttl": 5}
 
 
-@pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan")])
-def test_invalid_ttl_raises(ttl: float) -> None:
+def test_ttl_of_ages_is_sent_as_the_longest_there_is() -> None:
+    played = client()
+    played.start(played.session.start_task(CALL, ttl=1e306))
+    assert played.asked("tools/call")["params"]["task"] == {"ttl": LONGEST}
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan"), "5", True])
+def test_invalid_ttl_raises(ttl: Any) -> None:
     played = client()
     with pytest.raises(ValueError, match="a ttl is a number of seconds, more than 0"):
         _ = played.start(played.session.start_task(CALL, ttl=ttl)).result

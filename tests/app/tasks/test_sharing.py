@@ -280,3 +280,22 @@ def test_task_that_the_store_does_not_take_is_not_created() -> None:
     store.put = lambda change: False
     answer = mines.first.wire.ask("tools/call", name="dig", task={})
     assert answer["message"] == "The task could not be stored"
+
+
+def test_unreadable_task_is_reported_and_spoils_no_list() -> None:
+    mines = Mines()
+    broken, whole = mines.first.wire.begin(), mines.first.wire.begin()
+    mines.look()
+    mines.shelf.rows[broken].record = b'{"format": 2}'
+    [listed] = mines.second.wire.ask("tasks/list")["tasks"]
+    assert listed["taskId"] == whole
+    assert "a stored task cannot be read" in mines.second.link.reports
+
+
+def test_unreadable_result_is_lost() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.first.dug()
+    mines.shelf.rows[id].payload = b"gold"
+    assert mines.second.wire.ask("tasks/result", taskId=id)["message"] == "The result of the task is lost"
+    assert "the stored result of a task cannot be read" in mines.second.link.reports

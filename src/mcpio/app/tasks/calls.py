@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from mcpio._checks import required
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import LocalProtocolError
@@ -138,8 +139,10 @@ class TaskCalls(ABC):
 
         ``result`` is the type of its result: by default that of a tool call for a client, and ``GetTaskPayloadResult``
         for a server. Nothing is sent. The handle does not own the task: cancelling a wait does not cancel it.
+
+        Raises TypeError or ValueError for an id that no task can have.
         """
-        return self._watch_tasks().handle(id, result, on_status)
+        return self._watch_tasks().handle(_checked_id(id), result, on_status)
 
     async def get_task(self, id: str) -> Task:
         """Return the state of a task. Raises RequestError (-32602) if the peer does not know it."""
@@ -159,7 +162,7 @@ class TaskCalls(ABC):
         self, id: str, result: type[Any] | None = None, *, timeout: Timeout | float | None | Default = DEFAULT
     ) -> Any:
         """Wait for the result of a task and return it: ``task(id, result).result()``."""
-        return await self._watch_tasks().handle(id, result, None).result(timeout=timeout)
+        return await self._watch_tasks().handle(_checked_id(id), result, None).result(timeout=timeout)
 
     async def cancel_task(self, id: str) -> Task:
         """Cancel a task and return its state. Raises RequestError (-32602) if it has ended (TASK-26)."""
@@ -214,3 +217,10 @@ class TaskCalls(ABC):
         from mcpio.app.tasks.requester import TaskHandle
 
         return TaskHandle
+
+
+def _checked_id(id: str) -> str:
+    # Handles without a task have an empty id.
+    if not required("id", id, str):
+        raise ValueError("id= takes the id of a task, not an empty str")
+    return id

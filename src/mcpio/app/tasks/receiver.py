@@ -169,7 +169,7 @@ class TaskReceiver:
         self._resume = resume
         store: Any = options.store or MemoryTaskStore()
         shared = shared_store(store)
-        self._sharing = None if shared is None else SharedTasks(shared)
+        self._sharing = None if shared is None else SharedTasks(shared, self._report)
         self._keeping = TaskStorage(
             store,
             self._act,

@@ -14,13 +14,14 @@ from weakref import WeakSet
 
 import attrs
 
+from mcpio._checks import is_amount
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.contracts import ProgressCallback, Requester
 from mcpio.app.reporting import describe_request
 from mcpio.codec import codec
 from mcpio.engine.gates import why_no_task
-from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
+from mcpio.engine.limits import DEFAULT, Default, Timeout, checked_timeout
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import LONGEST
 from mcpio.errors import LocalProtocolError, McpError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
@@ -349,7 +350,7 @@ class Clock:
             ttl = None if handle.last is None else handle.last.ttl
             self._limit = LONGEST_WAIT if ttl is None else min(_in_seconds(ttl) + _AFTERWARDS, LONGEST_WAIT)
         else:
-            self._limit = _seconds(timeout)
+            self._limit = checked_timeout(timeout).total
         self._began = session.driver.now()
 
     def left(self) -> float | None:
@@ -365,13 +366,6 @@ class Clock:
         """Return the timeout of one poll: that of any request, or the remaining time."""
         left, usual = self.left(), self._session.connection.options.request_timeout.total
         return DEFAULT if left is None or (usual is not None and usual <= left) else left
-
-
-def _seconds(timeout: Timeout | float | None) -> float | None:
-    try:
-        return timeout.total if isinstance(timeout, Timeout) else seconds(timeout)
-    except ValueError as error:
-        raise LocalProtocolError(str(error)) from None
 
 
 def poll_interval(state: Task, clock: Clock | None, least: float = _SHORTEST) -> float:
@@ -580,9 +574,11 @@ def _method(request: Any) -> Method:
 def _augmented(request: Any, ttl: float | None) -> Any:
     if ttl is None:
         return request if request.task is not None else attrs.evolve(request, task=TaskMetadata())
-    if not 0 < ttl < math.inf:
-        raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r}")
-    return attrs.evolve(request, task=TaskMetadata(math.ceil(ttl * 1000)))  # some peers accept integers only
+    if not is_amount(ttl) or ttl == 0:
+        raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r:.100}")
+    return attrs.evolve(
+        request, task=TaskMetadata(math.ceil(min(ttl * 1000, LONGEST)))
+    )  # some peers take integers only
 
 
 async def call_as_task(

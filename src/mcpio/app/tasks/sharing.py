@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from mcpio.engine.task_records import (
     not_found,
     was_cancelled,
 )
-from mcpio.errors import ErrorCode, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.framing import json
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ LONGEST_WAIT: Final = 5.0
 class SharedTasks:
     """The tasks in a shared store. Each call raises RequestError (-32602) for a task that its owner does not have."""
 
-    def __init__(self, store: SharedTaskStore) -> None:
+    def __init__(self, store: SharedTaskStore, report: Callable[[str, BaseException], None]) -> None:
+        """``report`` tells the operator of what cannot be read."""
         self._store = store
+        self._report = report
         self._waiting: dict[str, list[OneShot]] = {}
 
     def signalled(self, id: str | None) -> None:
@@ -56,7 +58,7 @@ class SharedTasks:
         """Return a task with its open questions and its outcome."""
         record, stored = await self._find(owner, id)
         inputs = {key: question for key, question in record.inputs.items() if key not in stored.answers}
-        return TaskLook(record.view(), inputs, _outcome(record, stored) if record.is_over else None)
+        return TaskLook(record.view(), inputs, self._outcome(record, stored) if record.is_over else None)
 
     async def answer(self, owner: Owner, id: str, answers: Mapping[str, Any]) -> None:
         """Store answers to a task's questions, for the process that runs it."""
@@ -66,8 +68,14 @@ class SharedTasks:
             await settled(self._store.answer(id, found))
 
     async def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
-        """Return an owner's tasks, the oldest first, each with a number that it keeps."""
-        records = [load_record(stored.key, stored.record) for stored in await settled(self._store.owned(owner))]
+        """Return an owner's tasks, the oldest first, each with a number that it keeps; without unreadable ones."""
+        records = []
+        for stored in await settled(self._store.owned(owner)):
+            try:
+                records.append(load_record(stored.key, stored.record))
+            except InvalidMessage as error:
+                # Such as one of a later version of the server, while its processes are replaced.
+                self._report("a stored task cannot be read", error)
         return sorted(((_number(record), record.view()) for record in records), key=lambda entry: entry[0])
 
     async def cancel(self, owner: Owner, id: str, moment: float) -> TaskChanged:
@@ -88,7 +96,7 @@ class SharedTasks:
             try:
                 record, stored = await self._find(owner, id)
                 if record.is_over:
-                    return _outcome(record, stored)
+                    return self._outcome(record, stored)
                 await changed.wait()
             finally:
                 timer.cancel()
@@ -103,14 +111,16 @@ class SharedTasks:
             raise not_found(id)
         return record, stored
 
-
-def _outcome(record: TaskRecord, stored: StoredTask) -> TaskOutcome:
-    if record.state is TaskState.CANCELLED:
-        return TaskOutcome(error=was_cancelled(record.id))
-    if stored.payload is None:
-        error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": record.id})
-        return TaskOutcome(error=error)
-    return load_outcome(stored.payload)
+    def _outcome(self, record: TaskRecord, stored: StoredTask) -> TaskOutcome:
+        if record.state is TaskState.CANCELLED:
+            return TaskOutcome(error=was_cancelled(record.id))
+        if stored.payload is not None:
+            try:
+                return load_outcome(stored.payload)
+            except InvalidMessage as error:
+                self._report("the stored result of a task cannot be read", error)
+        lost = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": record.id})
+        return TaskOutcome(error=lost)
 
 
 def _number(record: TaskRecord) -> int:
