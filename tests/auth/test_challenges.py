@@ -34,6 +34,8 @@ PRM = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp"
         ([", ,Bearer a=1,,"], [("Bearer", {"a": "1"}, None)]),
         (['Bearer a=1, b="broken'], [("Bearer", {"a": "1"}, None)]),
         (["Bearer a=1, =, Basic"], [("Bearer", {"a": "1"}, None)]),
+        # Some servers forget the quotation marks of a URL.
+        ([f"Bearer resource_metadata={PRM}, a=b"], [("Bearer", {"resource_metadata": PRM, "a": "b"}, None)]),
         (["", "  ", "=", '"'], []),
     ],
 )
@@ -76,10 +78,11 @@ def test_a_challenge_with_a_token_is_written() -> None:
         Challenge("Bearer", {"a b": "x"}),
         bearer_challenge(realm="a\nb"),
         bearer_challenge(realm="ä"),
+        Challenge("Negotiate", token68="a\r\nb: c"),
     ],
 )
 def test_writing_a_parameter_that_a_field_cannot_hold_raises(challenge: Challenge) -> None:
-    with pytest.raises(ValueError, match=r"scheme|parameter"):
+    with pytest.raises(ValueError, match=r"scheme|parameter|token"):
         str(challenge)
 
 

@@ -86,6 +86,9 @@ def test_an_exact_match_refuses_the_metadata_of_a_parent() -> None:
     world.answers = {PRM: Response(404), ROOT: {"resource": "https://mcp.example.com", "authorization_servers": [AS]}}
     with pytest.raises(AuthorizationError, match="not of this server"):
         world.run(discover(world.context, AuthorizationOptions(resource_match="exact")))
+    # A slip of the pen must not mean the laxer of the two.
+    with pytest.raises(ValueError, match="resource_match"):
+        AuthorizationOptions(resource_match="exakt")  # type: ignore[arg-type]  # of no meaning
 
 
 @pytest.mark.req("AUTH-15")

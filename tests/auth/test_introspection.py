@@ -166,7 +166,40 @@ def test_flood_of_unknown_tokens_is_bounded() -> None:
     for number in range(1100):
         ask(at, "x", f"t{number}")
         answer(at, {"active": False})
-    assert len(kept._verdicts) == 1024
+        ask(at, "x", f"a{number}")
+        answer(at, ACTIVE)
+    assert (len(kept._rejected), len(kept._active)) == (1024, 1024)
+
+
+def test_inactive_tokens_do_not_push_out_the_answer_for_an_active_one() -> None:
+    at = guard(introspection())
+    ask(at, "first", "good")
+    answer(at, ACTIVE)
+    for number in range(1100):
+        ask(at, "x", f"t{number}")
+        answer(at, {"active": False})
+    assert isinstance(ask(at, "second", "good"), Grant)
+
+
+def test_later_answer_replaces_the_earlier_one() -> None:
+    at = guard(introspection())
+    for now, document in ((0.0, ACTIVE), (60.0, {"active": False}), (70.0, ACTIVE)):
+        assert ask(at, "x", now=now) is None
+        answer(at, document, now=now)
+        assert isinstance(ask(at, "x", now=now), Grant) is (document is ACTIVE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"auth_method": "none"},
+        {"auth_method": "private_key_jwt"},
+        {"secret": None, "signer": SIGNER, "auth_method": "client_secret_post"},
+    ],
+)
+def test_auth_method_without_its_credential_raises(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="auth_method="):
+        introspection(**options)
 
 
 def test_signer_authenticates_the_server() -> None:

@@ -222,6 +222,25 @@ def test_options_of_the_verifier() -> None:
             verifier(algorithms=[algorithm])
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"algorithms": "ES256"}, TypeError),
+        ({"types": "JWT"}, TypeError),
+        ({"scope_claims": "scope"}, TypeError),
+        ({"types": [None]}, TypeError),
+        ({"audience": ["a"]}, TypeError),
+        ({"jwks": 5}, TypeError),
+        ({"leeway": "30"}, ValueError),
+        ({"leeway": -1}, ValueError),
+    ],
+)
+def test_option_of_another_type_raises_and_is_named(options: dict[str, Any], error: type[Exception]) -> None:
+    [name] = options
+    with pytest.raises(error, match=f"{name}="):
+        verifier(**options)
+
+
 @pytest.mark.req("AUTH-37")
 def test_a_remembered_verdict_is_for_its_audience_and_ends() -> None:
     by = verifier()
@@ -293,6 +312,29 @@ def test_an_unknown_key_is_fetched_once_in_thirty_seconds() -> None:
     web.answers["keys"] = {"keys": [KEY]}
     run(by.load_keys(context(NOW + 30), Secret("token")), web.perform)
     assert verify(token(), by, NOW + 30) is not None
+
+
+@pytest.mark.req("AUTH-58")
+def test_empty_key_set_is_fetched_once_in_thirty_seconds() -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    run(by.load_keys(context(), Secret("token")), Web(keys={"keys": []}).perform)
+    assert verify(token(), by, NOW + 29) is None
+    assert verify(token(), by, NOW + 30) is NeedKeys.NEED_KEYS
+
+
+def test_failed_first_fetch_is_repeated_after_five_seconds() -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    web = Web(keys=EffectFailed("no route"))
+    for now in (NOW, NOW + 4.9):
+        # Without keys no token can be blamed.
+        assert verify(token(), by, now) is NeedKeys.NEED_KEYS
+        with pytest.raises(AuthorizationError) as caught:
+            run(by.load_keys(context(now), Secret("token")), web.perform)
+        assert caught.value.temporary
+    assert len(web.fetched) == 1
+    web.answers["keys"] = {"keys": [KEY]}
+    run(by.load_keys(context(NOW + 5), Secret("token")), web.perform)
+    assert verify(token(), by, NOW + 5) is not None
 
 
 @pytest.mark.req("AUTH-58")

@@ -8,7 +8,12 @@ from authkeys import ED25519, new_key, parts
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from mcpio.auth import load_signer, signed_jwt
 
@@ -49,3 +54,12 @@ def test_another_key_raises(kind: str) -> None:
 
 def test_the_representation_of_a_signer_hides_the_key() -> None:
     assert "sign=" not in repr(load_signer(ED25519))
+
+
+def test_key_with_a_password_raises_value_error() -> None:
+    key = load_pem_private_key(ED25519.encode(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    with pytest.raises(ValueError, match="encrypted"):
+        load_signer(pem)
+    with pytest.raises(TypeError, match="pem="):
+        load_signer(None)  # type: ignore[arg-type]  # of another type

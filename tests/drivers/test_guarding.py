@@ -183,8 +183,10 @@ async def test_failed_fetch_refuses_with_503_and_is_logged(site: Site) -> None:
 async def test_many_failed_fetches_do_not_flood_the_log(site: Site) -> None:
     site.answer = EffectFailed("no connection")
     site.may_answer.set()
+    now = site.freeze()
     for _ in range(20):
-        site.start()
+        now[0] += 5.0
+        site.start(exp=time.time() + 1000)
         await site.loop.settle()
     assert len(site.fetches) == 20
     assert 1 < len(site.caplog.messages) < 20

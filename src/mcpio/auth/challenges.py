@@ -42,6 +42,8 @@ class Challenge:
         if _TOKEN.fullmatch(self.scheme) is None:
             raise ValueError(f"a scheme is a token, not {self.scheme!r:.60}")
         if self.token68 is not None:
+            if _BASE64.fullmatch(self.token68) is None:
+                raise ValueError(f"the token of a challenge is base64, not {self.token68!r:.60}")
             return f"{self.scheme} {self.token68}"
         return " ".join([self.scheme, ", ".join(_parameter(*each) for each in self.params.items())]).rstrip()
 
@@ -92,8 +94,10 @@ _LINE: Final = re.compile(r"[ -~]*")
 _SEPARATOR: Final = re.compile(r"[ \t,]*+")
 # A name with "=" behind it is a parameter whose challenge broke off, and never a scheme.
 _SCHEME: Final = re.compile(_LETTERS + r"(?=[ \t,]|$)(?![ \t]*+=)")
-_TOKEN68: Final = re.compile(r"[ \t]++(?P<token>[A-Za-z0-9\-._~+/]++=*+)[ \t]*+(?=,|$)(?![ \t]*=)")
+_BASE64: Final = re.compile(r"[A-Za-z0-9\-._~+/]++=*+")
+_TOKEN68: Final = re.compile(rf"[ \t]++(?P<token>{_BASE64.pattern})[ \t]*+(?=,|$)(?![ \t]*=)")
+# RFC 9110 has URLs in quotation marks, but some servers send them without.
 _PARAMETER: Final = re.compile(
-    rf'[ \t,]*+(?P<name>{_LETTERS})[ \t]*+=[ \t]*+(?:(?P<plain>{_LETTERS})|"(?P<text>(?:[^"\\]|\\.)*+)")'
+    rf'[ \t,]*+(?P<name>{_LETTERS})[ \t]*+=[ \t]*+(?:(?P<plain>[!#-+\--~]++)|"(?P<text>(?:[^"\\]|\\.)*+)")'
 )
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)

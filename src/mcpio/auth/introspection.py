@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.clients import authenticated
@@ -22,8 +22,13 @@ from mcpio.auth.verifiers import NeedKeys
 
 __all__ = ["Introspection"]
 
+T = TypeVar("T")
+
 _VERDICTS: Final = 1024
+"""How many answers of each kind are kept."""
 _VERDICT_SECONDS: Final = 60.0
+_SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
+_SIGNER_METHODS: Final = ("private_key_jwt",)
 _REJECTED_SECONDS: Final = 10.0
 """How long the answer for an inactive token is kept."""
 
@@ -38,6 +43,8 @@ class Introspection:
 
     A token that is revoked is accepted until the kept answer is a minute old. While the authorization server does not
     answer, requests are refused with 503.
+
+    Raises ValueError without exactly one of ``secret`` and ``signer``, and for an ``auth_method`` that does not use it.
     """
 
     challenges_with_metadata: bool = True
@@ -57,17 +64,23 @@ class Introspection:
         audience: str | None = None,
         any_audience: bool = False,
     ) -> None:
-        method = auth_method or ("private_key_jwt" if signer is not None else "client_secret_basic")
         if (secret is None) == (signer is None):
             raise ValueError("introspection needs either secret= or signer=: the endpoint answers known clients only")
+        usable = _SIGNER_METHODS if signer is not None else _SECRET_METHODS
+        method = auth_method or usable[0]
+        if method not in usable:
+            given = "signer=" if signer is not None else "secret="
+            raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {given}, not {method!r:.100}")
         kept = Secret(secret) if isinstance(secret, str) else secret
         self._url = url
         self._client = Registration(issuer, client_id, method, kept)
         self._signer = signer
         self._audience = audience
         self._any_audience = any_audience
-        # By the digest of a token: its grant, or None for one that is not active, and until when that holds.
-        self._verdicts: OrderedDict[bytes, tuple[Mapping[str, Any] | None, float]] = OrderedDict()
+        # By the digest of a token: its claims, and until when they hold. Inactive tokens have a table of their own:
+        # anyone can make some up, and they must not push out the answers for the tokens of others.
+        self._active: OrderedDict[bytes, tuple[Mapping[str, Any], float]] = OrderedDict()
+        self._rejected: OrderedDict[bytes, tuple[None, float]] = OrderedDict()
 
     def load_key(self, token: Secret) -> bytes:
         """Return the digest of the token: one request asks for all that present it."""
@@ -75,7 +88,8 @@ class Introspection:
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
         """Return the grant of a token, `NeedKeys` to ask for it, or ``None`` for an invalid token."""
-        known = self._verdicts.get(self.load_key(token))
+        key = self.load_key(token)
+        known = self._active.get(key) or self._rejected.get(key)
         if known is None or at >= known[1]:
             return NeedKeys.NEED_KEYS
         return None if known[0] is None else self._granted(known[0], resource, at)
@@ -90,11 +104,14 @@ class Introspection:
             raise AuthorizationError(f"{quoted(endpoint)} answers with status {response.status}", temporary=True)
         answer = read_document(response.body, "the answer of the introspection endpoint")
         # Anything but true is a token that is not active.
-        claims = answer if answer.get("active") is True else None
-        until = context.now + (_REJECTED_SECONDS if claims is None else _VERDICT_SECONDS)
-        self._verdicts[self.load_key(token)] = (claims, until)
-        if len(self._verdicts) > _VERDICTS:
-            self._verdicts.popitem(last=False)
+        key, is_active = self.load_key(token), answer.get("active") is True
+        # The other table may have the answer from before, which the new one replaces.
+        self._active.pop(key, None)
+        self._rejected.pop(key, None)
+        if is_active:
+            _keep(self._active, key, (answer, context.now + _VERDICT_SECONDS))
+        else:
+            _keep(self._rejected, key, (None, context.now + _REJECTED_SECONDS))
 
     def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | None:
         issuer, expires = claims.get("iss", self._client.issuer), claims.get("exp")
@@ -116,3 +133,9 @@ class Introspection:
             return None
         expires_at = None if expires is None else float(expires)
         return Grant(issuer, subject, client, scopes_in(claims, ("scope",)), expires_at, claims, confirmation)
+
+
+def _keep(verdicts: OrderedDict[bytes, T], key: bytes, verdict: T) -> None:
+    verdicts[key] = verdict
+    if len(verdicts) > _VERDICTS:
+        verdicts.popitem(last=False)

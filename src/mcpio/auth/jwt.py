@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mcpio._checks import checked, is_amount, required
 from mcpio._extras import extra
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.documents import max_age, read_document, text
@@ -29,6 +30,8 @@ __all__ = ["Jwt", "JwtVerifier", "is_signed", "parse_jwt"]
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 REFETCH_SECONDS: Final = 30.0
 """How long after a fetch of keys an unknown ``kid`` leads to no other fetch."""
+RETRY_SECONDS: Final = 5.0
+"""How long after a failed fetch there is no other one while there are no keys at all."""
 _KEPT: Final = (60.0, 86400.0)
 """Bounds of the time that keys are kept, in seconds; ``Cache-Control`` chooses within them."""
 _STALE_SECONDS: Final = 86400.0
@@ -49,7 +52,8 @@ class JwtVerifier:
     values of ``typ``, and ``scope_claims`` the claims that have the scopes. With ``only_audience=True`` a token for
     several audiences is refused.
 
-    Raises ValueError for an algorithm that is not supported, and ImportError without the package joserfc.
+    Raises TypeError and ValueError for an option that is of another type or not supported, and ImportError without the
+    package joserfc.
     """
 
     challenges_with_metadata: bool = True
@@ -73,21 +77,25 @@ class JwtVerifier:
         with extra("auth", "JwtVerifier"):
             from joserfc.jws import JWSRegistry
 
-        self.issuer = issuer
-        self._audience = audience
-        self._algorithms = frozenset(algorithms)
+        self.issuer: str = required("issuer", issuer, str)
+        self._audience = checked("audience", audience, str)
+        self._algorithms = frozenset(_names("algorithms", algorithms))
         for name in self._algorithms:
             if not name.startswith(("RS", "PS", "ES", "Ed")) or name not in JWSRegistry.algorithms:
                 raise ValueError(f"the algorithm {name!r} is not supported")
+        if not isinstance(jwks, str | Mapping | None):
+            raise TypeError(f"jwks= takes the URL of a key set, or the key set as a mapping, not {jwks!r:.100}")
+        if not is_amount(leeway):
+            raise ValueError(f"leeway= takes a number of seconds from 0 up, not {leeway!r:.100}")
         self._jwks = jwks if isinstance(jwks, str) else None
         self._leeway = leeway
-        self._types = frozenset(each.lower() for each in types)
-        self._scope_claims = tuple(scope_claims)
+        self._types = frozenset(each.lower() for each in _names("types", types))
+        self._scope_claims = _names("scope_claims", scope_claims)
         self._tenants = tenants
         self._only_audience = only_audience
         self._verdicts: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
         self._keys: list[tuple[str | None, Key]] = []
-        self._fetched_at = self._fresh_until = float("-inf")
+        self._fetched_at = self._failed_at = self._fresh_until = float("-inf")
         if isinstance(jwks, Mapping):
             self._keys = _usable_keys(jwks)
             self._fetched_at = self._fresh_until = float("inf")
@@ -121,11 +129,20 @@ class JwtVerifier:
         """Return ``None``: the keys are the same for all tokens."""
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
-        """Fetch the keys. Raises AuthorizationError where that fails; those from before stay in use for a while."""
+        """Fetch the keys. Raises AuthorizationError where that fails; those from before stay in use for a while.
+
+        It fails at once for some seconds after a failure: anyone can make up tokens that ask for keys.
+        """
+        if context.now < self._failed_at + RETRY_SECONDS:
+            raise AuthorizationError("the keys could not be fetched a moment ago", temporary=True)
         # Whatever comes of it, the next unknown kid leads to no other fetch for a while.
         self._fetched_at = context.now
-        response = yield from self._key_set(context)
-        self._keys = _usable_keys(read_document(response.body, "the key set"))
+        try:
+            response = yield from self._key_set(context)
+            self._keys = _usable_keys(read_document(response.body, "the key set"))
+        except AuthorizationError:
+            self._failed_at = context.now
+            raise
         self._fresh_until = context.now + _kept_seconds(response)
         # A key that was withdrawn must not live on in verdicts.
         self._verdicts.clear()
@@ -153,7 +170,7 @@ class JwtVerifier:
         name = header.get("kid")
         found = [key for known, key in self._keys if name is None or known in (None, name)]
         may_fetch = at >= self._fetched_at + REFETCH_SECONDS
-        if not self._keys and self._fresh_until < float("inf"):
+        if self._fresh_until == float("-inf"):
             # The issuer could not be reached yet. Without keys no token can be blamed.
             return NeedKeys.NEED_KEYS
         if may_fetch and (not found or at >= self._fresh_until):
@@ -226,6 +243,13 @@ def is_signed(token: Jwt, key: Key) -> bool:
     except Exception:
         # Any exception of the library means that the token is not valid.
         return False
+
+
+def _names(option: str, value: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of an option. Raises TypeError for one text, whose characters would count as names."""
+    if isinstance(value, str):
+        raise TypeError(f"{option}= takes a collection of names, such as {[value]!r:.100}, not the text {value!r:.100}")
+    return tuple(required(option, each, str) for each in value)
 
 
 def _usable_keys(document: Mapping[str, Any]) -> list[tuple[str | None, Key]]:

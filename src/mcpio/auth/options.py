@@ -31,7 +31,9 @@ class AuthorizationOptions:
     """The scopes to ask for first; ``None`` to take those that the server names (AUTH-33)."""
     resource: str | None = None
     """The value of ``resource`` in requests, in place of the one in the metadata (AUTH-12)."""
-    resource_match: Literal["parent", "exact"] = "parent"
+    resource_match: Literal["parent", "exact"] = attrs.field(
+        default="parent", validator=attrs.validators.in_(("parent", "exact"))
+    )
     """Whether metadata found at the well-known URL of a parent of the server's URL is valid. ``"exact"`` is for hosts
     that are shared by servers that do not trust each other (AUTH-12)."""
     issuer: str | None = None

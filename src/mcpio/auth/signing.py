@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from mcpio._checks import required
 from mcpio._extras import extra
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.secret import Secret
@@ -58,14 +59,21 @@ def load_signer(pem: str | bytes, *, key_id: str | None = None) -> LocalSigner:
     """Return a signer for a private key in PEM: P-256 for ES256, or Ed25519 for EdDSA.
 
     Needs the package ``cryptography``. The same data always gives the same signature: ES256 signs as RFC 6979 has it.
-    Raises ValueError for another key or a text that is not PEM, and ImportError without the package.
+    Raises ValueError for another key, for one with a password, and for a text that is not PEM; and ImportError without
+    the package.
     """
     with extra("auth", "load_signer"):
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec, ed25519
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-    key = serialization.load_pem_private_key(pem.encode() if isinstance(pem, str) else pem, password=None)
+    text = pem.encode() if isinstance(pem, str) else required("pem", pem, bytes)
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    except (TypeError, UnsupportedAlgorithm) as error:
+        # The package raises TypeError for a key that is encrypted.
+        raise ValueError(f"the private key cannot be used: {error}") from error
     if isinstance(key, ed25519.Ed25519PrivateKey):
         raw = key.public_key().public_bytes_raw()
         return LocalSigner("EdDSA", key_id, {"kty": "OKP", "crv": "Ed25519", "x": base64url(raw)}, key.sign)
