@@ -146,7 +146,7 @@ def test_reconnector_is_inside_of_all_middleware() -> None:
         return await call_next(request)
 
     class Reconnector(SessionReconnector):
-        async def send(self, send: Any, request: Any) -> Any:
+        async def send(self, send: Any, request: Any, **how: Any) -> Any:
             seen.append("reconnector")
             return await super().send(send, request)
 

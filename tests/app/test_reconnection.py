@@ -10,11 +10,12 @@ import pytest
 
 from mcpio.app.client import Client, client_connection
 from mcpio.app.reconnection import SessionReconnector
+from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
+from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
 from mcpio.testing import ManualRuntime
-from mcpio.types import Root
+from mcpio.types import CustomRequest, Root
 
 OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 
@@ -32,14 +33,15 @@ class Wire:
         self.leaves_at = self.loses_after = ""
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
-        self.connection = client_connection(options=Options(reopens=True), era="handshake", **of_client)
+        of_client.setdefault("options", Options(reopens=True))
+        self.connection = client_connection(era="handshake", **of_client)
         self.client = Client(self.connection, self, **of_client)
         self.renewal = SessionReconnector(self.client, self._note_loss)
         self.client.driving.reconnect_by(self.renewal)
         self.runtime.complete(self.client.initialize())
 
     def now(self) -> float:
-        return 0.0
+        return self.runtime.now
 
     def wake(self) -> None:
         self.runtime.call_soon(self._carry)
@@ -49,7 +51,7 @@ class Wire:
         self.reports.append(message)
 
     def close(self, grace: float) -> None:
-        self.connection.close(0.0, grace=grace)
+        self.connection.close(self.now(), grace=grace)
 
     async def wait_closed(self) -> None:
         """It is."""
@@ -61,7 +63,7 @@ class Wire:
 
     def lose(self) -> None:
         self.asked.clear()
-        self.connection.connection_lost(OSError("broken"), 0.0)
+        self.connection.connection_lost(OSError("broken"), self.now())
         self.renewal.lose()
         self.renewal.tell()
         self.client.driving.process()
@@ -93,7 +95,7 @@ class Wire:
         method = message["method"]
         self.asked.append((method, message.get("params", {})))
         if method == self.leaves_at:
-            self.connection.connection_lost(None, 0.0)
+            self.connection.connection_lost(None, self.now())
             self.on_leaving()
             return
         if method in self.unanswered:
@@ -107,7 +109,7 @@ class Wire:
         elif method == "tools/list":
             answer = {"result": {"tools": []}}
         text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
-        self.connection.receive_message(text, 0.0)
+        self.connection.receive_message(text, self.now())
         if method == self.loses_after:
             self.client.driving.process()
             self.lose()
@@ -161,6 +163,28 @@ def test_calls_without_a_session_wait_for_the_next() -> None:
     wire.runtime.complete(wire.renewal.open())
     wire.runtime.run()
     assert (outcome, [method for method, _ in wire.asked]) == ([None], ["initialize", "ping"])
+
+
+@pytest.mark.parametrize("request_timeout", [None, 5.0])
+def test_wait_for_the_next_session_counts_for_the_timeout(request_timeout: float | None) -> None:
+    options = Options(reopens=True, request_timeout=Timeout(request_timeout))
+    wire = Wire(options=options)
+    client, runtime = wire.client, wire.runtime
+    wire.unanswered = {"ping"}
+    wire.lose()
+    early = wire.begin(client.ping(timeout=2))
+    custom = wire.begin(client.request(CustomRequest("x/y"), timeout=2))
+    usual, patient, endless = (wire.begin(client.ping(**how)) for how in ({}, {"timeout": 8}, {"timeout": None}))
+    runtime.advance_to(3)
+    assert [str(each[0]) for each in (early, custom)] == [f"{name}: no answer within 2 s" for name in ("ping", "x/y")]
+    assert (usual, patient, endless) == ([], [], [])
+    runtime.advance_to(6)
+    assert [isinstance(each, RequestTimeout) for each in usual] == ([] if request_timeout is None else [True])
+    runtime.complete(wire.renewal.open())
+    runtime.run()
+    # What is left is the time for the answer.
+    assert wire.connection.next_deadline() == 8
+    assert [method for method, _ in wire.asked].count("ping") == (3 if request_timeout is None else 2)
 
 
 def test_waiting_calls_fail_without_a_next_session() -> None:

@@ -788,7 +788,7 @@ class Client(Session):
         """Send a request through the layers."""
         send: Callable[[Any], Coroutine[Any, Any, Any]] = partial(super().request, **options)
         if self._reconnector is not None:
-            send = partial(self._reconnector.send, send)
+            send = partial(self._reconnector.send, send, timeout=options.get("timeout", DEFAULT))
         if not self._layers:
             return await send(request)
         method = method_to_send(request, Kind.REQUEST)

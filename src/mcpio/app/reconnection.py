@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 from mcpio.app.awaitables import check_nothing_waits, checked_callback
+from mcpio.app.broadcast import BroadcastEvent
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, McpError, NoBackChannel
+from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.methods import Kind
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import Driver, OneShot
+    from mcpio.app.runtime import Driver
     from mcpio.engine.client import ClientConnection
 
 __all__ = ["Reconnectable", "SessionReconnector"]
@@ -76,27 +81,49 @@ class SessionReconnector:
         self._client = client
         self._on_lost = checked_callback("on_session_lost", on_lost)
         self._state = _State.OPEN
-        self._waiting: list[OneShot] = []
+        self._opened = BroadcastEvent(client.driver.runtime)
         # Why no session could be opened any more; None while there is one, and where the client itself was closed.
         self._failure: McpError | None = None
         self._losses = 0
         self._subscriptions: dict[str, Any] = {}
         self._log_level: Any = None
 
-    async def send(self, send: Callable[[Any], Coroutine[Any, Any, Any]], request: Any) -> Any:
-        """Send a request in the current session, or in the next one if that was lost; return its typed result."""
-        has_waited = False
-        while self._state is _State.LOST:
-            has_waited = True
-            opened = self._client.driver.runtime.one_shot()
-            self._waiting.append(opened)
-            await opened.wait()
+    async def send(
+        self,
+        send: Callable[..., Coroutine[Any, Any, Any]],
+        request: Any,
+        *,
+        timeout: Timeout | float | Default | None = DEFAULT,
+    ) -> Any:
+        """Send a request in the current session, or in the next one if that was lost; return its typed result.
+
+        The wait for the next one counts for ``timeout``, the option of ``send``. Raises RequestTimeout, and
+        NoBackChannel if no session can follow.
+        """
+        has_waited = self._state is _State.LOST
+        if has_waited:
+            send = partial(send, timeout=await self._wait_for_session(request, timeout))
         if self._state is _State.OVER and (has_waited or self._failure is not None):
             why = "" if self._failure is None else f": {self._failure}"
             raise NoBackChannel(f"the session was lost, and another could not be had{why}")
         result = await send(request)
         self._record(request)
         return result
+
+    async def _wait_for_session(self, request: Any, timeout: Timeout | float | Default | None) -> Timeout:
+        """Wait until a session was opened, or none can follow; return the time that is left for the answer."""
+        if isinstance(timeout, Default):
+            timeout = self._client.connection.options.request_timeout
+        limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+        driver, left = self._client.driver, limit
+        until = None if limit.total is None else driver.now() + limit.total
+        while self._state is _State.LOST:
+            if not await self._opened.wait(left.total):
+                method = method_to_send(request, Kind.REQUEST)
+                raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
+            if until is not None:
+                left = attrs.evolve(limit, total=max(0.0, until - driver.now()))
+        return left
 
     def _record(self, request: Any) -> None:
         """Remember a successful request that the next session has to repeat."""
@@ -163,9 +190,7 @@ class SessionReconnector:
 
     def _leave_lost(self, state: _State) -> None:
         self._state = state
-        waiting, self._waiting = self._waiting, []
-        for opened in waiting:
-            opened.set(None)
+        self._opened.notify_all()
 
     async def _open(self, again_in: float) -> None:
         client, losses = self._client, self._losses
