@@ -175,6 +175,9 @@ def test_scalar_is_encoded(kind: Any, meant: Any, said: Any) -> None:
         (timedelta, timedelta(seconds=-1), "expected a duration, got a negative timedelta"),
         (Decimal, Decimal("Infinity"), "expected a finite Decimal, got a value of type Decimal"),
         (Decimal, 5, "expected a finite Decimal, got 5"),
+        (Decimal, Decimal("1E+999999999"), "expected a Decimal of at most 1000 characters"),
+        (Decimal, Decimal("1E-999999999"), "expected a Decimal of at most 1000 characters"),
+        (Decimal, Decimal("-1E+999"), "expected a Decimal of at most 1000 characters"),
     ],
 )
 def test_unencodable_scalar_is_refused(kind: Any, meant: Any, reason: str) -> None:

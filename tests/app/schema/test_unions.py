@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 from smallconverters import INTEGER, TEXT, doubled, refused, strictly
 
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.converters import Converter, array, union
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -126,6 +128,35 @@ def test_untagged_classes_are_all_tried() -> None:
     assert refused(SchemaBuilder("it").converter(Cat | Numbers).convert, {"values": ["a"], "below": None}).startswith(
         'x: fits no alternative: Cat: unknown member "values", "below"; the members are kind, lives; missing: kind'
     )
+
+
+@dataclass
+class Puppy(Dog):
+    age: int = 0
+
+
+class Whelp(Puppy):
+    pass
+
+
+@dataclass
+class Box(Generic[T]):
+    item: T
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "written"),
+    [
+        (Dog | Puppy, Puppy("dog", "nine", 1), {"kind": "dog", "lives": "nine", "age": 1}),
+        (Dog | Puppy, Dog("dog", "nine"), {"kind": "dog", "lives": "nine"}),
+        (Dog | Puppy, Whelp("dog", "nine", 1), {"kind": "dog", "lives": "nine", "age": 1}),
+        (Dog | Puppy, {"kind": "dog", "lives": "nine", "age": 1}, {"kind": "dog", "lives": "nine", "age": 1}),
+        (Dog | None, Puppy("dog", "nine", 1), {"kind": "dog", "lives": "nine"}),
+        (Box[int] | Box[str], Box("x"), {"item": "x"}),
+    ],
+)
+def test_instance_is_written_as_its_own_class(annotation: Any, value: Any, written: Any) -> None:
+    assert SchemaBuilder("it", output=True).converter(annotation).convert(value) == written
 
 
 def deep(depth: int, values: list[Any]) -> Any:

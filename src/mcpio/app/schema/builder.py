@@ -344,6 +344,8 @@ class SchemaBuilder:
         name = _readable(annotation) if origin else kind.__name__
         converter = self._begin(annotation, re.sub(r"\W+", "_", name).strip("_"))
         converter.kinds = self._kinds(dict)
+        if self.output and record.make is kind:
+            converter.written = record.kind
         place, self.where = self.where, f"{self.where}, {name}"
         fields = [field for field in record.fields if self.output or not field.computed]
         if not self.output and record.make is kind:

@@ -41,12 +41,12 @@ class Converter:
     the class of a date or time.
 
     ``alternatives`` are the converters of a union. ``tags`` are the members of a class with a fixed set of values,
-    which distinguish it from other classes.
+    which distinguish it from other classes. ``written`` is the class whose instances it writes.
 
     A recursive converter is filled in after it was handed out, so look up its parts when they are used.
     """
 
-    __slots__ = ("alternatives", "as_is", "convert", "family", "kinds", "moment", "name", "schema", "tags")
+    __slots__ = ("alternatives", "as_is", "convert", "family", "kinds", "moment", "name", "schema", "tags", "written")
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Converter:
         self.moment = moment
         self.alternatives: tuple[Converter, ...] = alternatives
         self.tags: dict[str, Converter] = {}
+        self.written: type | None = None
 
     def with_schema(self, schema: dict[str, Any]) -> Converter:
         """Return the same converter with another schema."""
@@ -85,6 +86,7 @@ class Converter:
         self.moment = other.moment
         self.alternatives = other.alternatives
         self.tags = other.tags
+        self.written = other.written
 
 
 class ObjectConverter:
@@ -337,13 +339,17 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
     """Return the conversion of a union, the types that it leaves as they are, and the types that may fit.
 
     Converters are tried in order, but a number goes to the one that leaves it unchanged: for ``float | int``, 5 stays
-    an integer. Classes with tags are tried only if the tags fit.
+    an integer. Classes with tags are tried only if the tags fit. An instance is written as its own class, not as one
+    that this class inherits from, which would lose members.
     """
     known: frozenset[type] = frozenset().union(
         *(converter.as_is | (converter.kinds or frozenset()) for converter in members)
     )
     candidates = {kind: _candidates(members, kind) for kind in known}
     others = tuple(converter for converter in members if converter.kinds is None)
+    classes = [converter.written for converter in members]
+    # Those of a generic class, such as Box[int] and Box[str], have the same one, which tells nothing.
+    owners = {each.written: each for each in members if each.written is not None and classes.count(each.written) == 1}
     names = _names(members)
     attempts = _Attempts(names)
 
@@ -358,6 +364,8 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
 
     def convert(value: Any) -> Any:
         kind = type(value)
+        if owners and (owner := next((owners[base] for base in kind.__mro__ if base in owners), None)) is not None:
+            return owner.convert(value)
         fitting = candidates.get(kind, others)
         if not fitting:
             raise expected(names, value)

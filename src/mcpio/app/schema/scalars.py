@@ -213,9 +213,14 @@ def _decimal(kind: Any) -> Scalar:
         raise expected(what, value)
 
     def write(value: Any) -> str:
-        if isinstance(value, kind) and value.is_finite():
-            return format(value, "f")
-        raise expected("a finite Decimal", value)
+        if not isinstance(value, kind) or not value.is_finite():
+            raise expected("a finite Decimal", value)
+        # Looked at before it is written out: a short Decimal such as 1E+999999999 has a very long text.
+        longest = max(value.adjusted(), -value.as_tuple().exponent)
+        text = format(value, "f") if longest < _DECIMAL_LENGTH else None
+        if text is None or len(text) > _DECIMAL_LENGTH:
+            raise Fault(f"expected a Decimal of at most {_DECIMAL_LENGTH} characters without an exponent")
+        return text
 
     schema = {"type": ["number", "string"], "maxLength": _DECIMAL_LENGTH, "pattern": f"^{_DECIMAL.pattern}$"}
     return Scalar(what, schema, read, write, (int, float, str), family="number")
