@@ -92,9 +92,33 @@ def test_early_rejection_stops_reading_the_body(loop: EventLoop) -> None:
         call = await served.wire.begin("POST", "/mcp", headers, [b"x" * 600] * 4, is_slow=True)
         assert (call.status, call.returned()) == (413, True)
         # Its length says it all; more of the body is taken and passed over while the answer goes out.
-        announced = headers | {"content-length": "2000"}
-        call = await served.wire.begin("POST", "/mcp", announced, [], is_slow=True)
-        assert (call.status, call.returned(), call.raised) == (413, True, None)
+        for length in ("2000", "9" * 5000):
+            announced = headers | {"content-length": length}
+            call = await served.wire.begin("POST", "/mcp", announced, [], is_slow=True)
+            assert (call.status, call.returned(), call.raised) == (413, True, None)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_client_that_expects_to_be_told_to_go_on_is_refused_before_its_body(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        headers = {"accept": "text/html", "content-length": "2", "expect": "100-continue"}
+        call = await served.wire.begin("POST", "/mcp", headers, [], is_slow=True)
+        assert (call.status, call.returned(), call.raised) == (406, True, None)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_client_that_leaves_before_its_body_gets_nothing(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        headers = {"content-type": "application/json", "content-length": "2"}
+        call = await served.wire.begin("POST", "/mcp", headers, [], is_slow=True)
+        await served.wire.leave(call)
+        assert (call.status, call.returned(), call.raised) == (0, True, None)
         served.assert_nothing_is_left()
 
     loop.run(main)
