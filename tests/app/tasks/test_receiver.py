@@ -90,6 +90,31 @@ def test_closed_session_starts_no_task() -> None:
     assert any(isinstance(each, NoBackChannel) for each in wire.link.errors)
 
 
+@pytest.mark.parametrize(
+    ("event", "answer", "end"),
+    [("cancelled", "task", "cancelled"), ("expired", -32602, "-32602"), ("host ended", -32603, "failed")],
+)
+def test_task_that_ends_before_its_work_begins_runs_nothing(event: str, answer: Any, end: str) -> None:
+    dug: list[str] = []
+    ids: list[str] = []
+
+    def end_at_once(change: TaskChanged) -> None:
+        if change.change == "created":
+            ids.append(change.task.task_id)
+            if event == "cancelled":
+                tasks._machine.cancel(None, ids[0], now=0, cookie=wire.link.runtime.one_shot())
+            elif event == "expired":
+                tasks._machine.handle_timeout(1e9)
+            else:
+                tasks.stop(wire.link.session.driver)
+
+    wire = serving(lambda: dug.append("gold"), on_change=end_at_once)
+    tasks: Any = wire.link.session.server.tasks
+    found = wire.ask("tools/call", name="dig", task={})
+    assert answer == found.get("code") or answer in found
+    assert (dug, tasks._runs, wire.status(ids[0])) == ([], {}, end)
+
+
 def test_work_that_holds_up_the_loop_is_reported() -> None:
     wire: Wire
 

@@ -280,7 +280,14 @@ class TaskReceiver:
             self._keeping.pump()
             raise
         task: Task = _value(replied)
-        return TaskRun(self, id, owner, host, session, None, state, account=session.account), task
+        run = TaskRun(self, id, owner, host, session, None, state, account=session.account)
+        # Once it was stored, others could see the task, and the host could end, before this waiter's turn came.
+        run.is_over = self._machine.get(owner, id).status in FINAL
+        if host not in self._hosts:
+            self._machine.release(id, "What the task was to run in has ended", now=self._keeping.now())
+            self._keeping.pump()
+            raise NoBackChannel("the session is over: no task can begin in it")
+        return run, task
 
     # For the work
 
@@ -435,6 +442,9 @@ class TaskReceiver:
         return self._keeping.machine
 
     def _start(self, run: TaskRun, work: Work, method: str) -> None:
+        """Run the work of a task, unless the task was cancelled before."""
+        if run.is_over:
+            return
         self._runs[run.id] = run
         run.handle = run.host.runtime.spawn(self._run(run, work, method))
 
