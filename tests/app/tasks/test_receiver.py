@@ -17,7 +17,7 @@ from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged, TaskLimits
-from mcpio.errors import NoBackChannel
+from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.testing import ManualCancelled
 from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent
 
@@ -401,6 +401,26 @@ def test_interrupted_task_resumes_at_another_host_or_is_lost(resume: bool) -> No
     assert bob.status(id) == "-32602"
     ada = mine.connect(principal="ada", era="handshake")
     assert ada.status(id) == ("working" if resume else "failed")
+
+
+def test_interrupted_run_changes_nothing_of_the_resumed_one() -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": True})
+    id = mine.wire.begin()
+    mine.link.pair.server.abort()
+    mine.link.run()
+    ada = mine.connect(principal="ada", era="handshake")
+    tasks: Any = mine.server.tasks
+    old, new = (context.task for context in mine.contexts)
+    assert old is not None
+    assert new is not None
+    new.say("new")
+    old.say("old")
+    with pytest.raises(LocalProtocolError, match="the task is over"):
+        tasks.note_question(old)
+    with pytest.raises(LocalProtocolError, match="the task is over"):
+        tasks.open_question(old, "q", {"method": "elicitation/create", "params": {}})
+    found = ada.ask("tasks/get", taskId=id)
+    assert (found["status"], found["statusMessage"]) == ("working", "new")
 
 
 def test_unresumed_task_is_lost() -> None:

@@ -292,12 +292,14 @@ class TaskReceiver:
     # For the work
 
     def say(self, run: TaskRun, message: str) -> None:
-        """Set the status message of a task."""
-        self._machine.say(run.id, message, now=self._keeping.now())
-        self._keeping.pump()
+        """Set the status message of a task. Does nothing if this run of it is over: another may go on with it."""
+        if not run.is_over:
+            self._machine.say(run.id, message, now=self._keeping.now())
+            self._keeping.pump()
 
     def note_question(self, run: TaskRun) -> None:
         """Record that the work waits for its requestor. Raises LocalProtocolError if the task has ended."""
+        _check_runs(run)
         self._machine.ask(run.id, now=self._keeping.now())
         self._keeping.pump()
 
@@ -312,6 +314,7 @@ class TaskReceiver:
 
         Raises LocalProtocolError if the task is over.
         """
+        _check_runs(run)
         name = self._machine.ask(run.id, self._keeping.now(), (key, question))
         self._keeping.pump()
         return name or key
@@ -579,6 +582,12 @@ class TaskReceiver:
         # Of a grant only the identity counts: its scopes and claims change with each token.
         owner: Owner = principal.key if isinstance(principal, Grant) else principal
         return owner
+
+
+def _check_runs(run: TaskRun) -> None:
+    # The task itself may go on in another run, at another host, and its questions are not those of this one.
+    if run.is_over:
+        raise LocalProtocolError("the task is over: it can ask no more")
 
 
 def _said(result: Any, method: str) -> dict[str, Any]:
