@@ -67,6 +67,8 @@ def test_toml_of_codex_read() -> None:
     assert config["town"].headers == {"X-A": "b", "Authorization": "Bearer t"}
     with pytest.raises(ValueError, match=r"config\.toml is not TOML: "):
         ServersConfig.parse("[", source="config.toml", syntax="toml")
+    with pytest.raises(ValueError, match=r"config\.toml is nested too deeply"):
+        ServersConfig.parse("a=" + "[" * 100_000, source="config.toml", syntax="toml")
 
 
 @pytest.mark.parametrize(

@@ -108,11 +108,12 @@ def test_form_declined_or_dismissed(lines: list[str], action: str) -> None:
 
 def test_wrong_answers_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     request = _form(("ok", "on", "mail"), ok=BooleanSchema(), on=NumberSchema(), mail=StringSchema(format="email"))
-    result, _ = _elicit(request, "maybe", "N", "x", "3", "nobody", "a@b.example")
+    result, _ = _elicit(request, "maybe", "N", "x", "nan", "-inf", "3", "nobody", "a@b.example")
     assert result.content == {"ok": False, "on": 3.0, "mail": "a@b.example"}
     said = capsys.readouterr().err
     assert "'maybe' is neither y nor n" in said
     assert "'x' is not a number" in said
+    assert "'nan' is not a number: JSON has none such" in said
     assert "mail" in said.partition("'x' is")[2]
 
 
@@ -172,6 +173,14 @@ def test_nothing_declared_without_a_terminal(tmp_path: Path) -> None:
     refusing: Any = answers.client_options(_options(sampling="refuse"), Console())
     with pytest.raises(SamplingRejected):
         refusing["sampling"](SCOPE, None)
+
+
+def test_root_whose_name_is_no_text_has_a_name_that_can_be_sent(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/r\xff"
+    os.mkdir(folder)
+    found: Any = answers.client_options(_options(root=[os.fsdecode(folder)]), Console())
+    [root] = found["roots"]
+    assert (root.uri.rpartition("/")[2], root.name) == ("r%FF", "r\ufffd")
 
 
 @pytest.mark.parametrize(

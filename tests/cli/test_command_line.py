@@ -153,3 +153,23 @@ def test_full_disk_while_reporting_a_failure() -> None:
     with open("/dev/full", "w") as full:
         run = subprocess.run([sys.executable, "-m", "mcpio", "lst"], stderr=full)
     assert run.returncode == Exit.UNWRITABLE
+
+
+def test_deleted_working_directory_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["list", "server.py"]) == Exit.USAGE
+    assert capsys.readouterr().err == "mcpio: the working directory was deleted: change to another one\n"
+
+
+def test_missing_file_in_a_command_is_not_taken_for_a_missing_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: object) -> int:
+        raise FileNotFoundError(2, "No such file")
+
+    monkeypatch.setattr("mcpio.cli.replay.run", run)
+    with pytest.raises(FileNotFoundError):
+        main(["replay", "x"])

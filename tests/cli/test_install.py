@@ -152,6 +152,7 @@ def test_linked_file_stays_a_link(home: Home) -> None:
             "{oops",
             "mcp.json is not JSON: line 1, column 2: Expecting property name enclosed in double",
         ),
+        ("[" * 100_000, "mcp.json is nested too deeply"),
         ("[]", "is not what Cursor reads: mcpServers is to be an object in an object"),
         ('{"mcpServers": []}', "is not what Cursor reads"),
     ],
@@ -208,6 +209,13 @@ def test_own_command_of_a_host_used(home: Home, capsys: pytest.CaptureFixture[st
     assert "codex exited with status 3" in capsys.readouterr().err
 
 
+def test_command_of_a_host_that_does_not_start_is_reported(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "bin/claude").write_text("no program")
+    (home / "bin/claude").chmod(0o700)
+    assert _install("bake", host="claude-code") == Exit.NOT_EXECUTABLE
+    assert f"cannot start {home}/bin/claude: Exec format error" in capsys.readouterr().err
+
+
 def test_missing_command_of_a_host_prints_what_to_add(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["bake"], ["--uninstall", "--name", "bake"]):
         assert _install(*words, host="claude-code") == Exit.USAGE
@@ -245,6 +253,29 @@ def test_no_answer_means_no(home: Home, capsys: pytest.CaptureFixture[str], monk
             monkeypatch.setattr(sys, "stdin", typed)
             assert main(["install", "cursor", "bake", "--no-trial"]) == status
     assert (home / ".cursor/mcp.json").exists()
+
+
+def test_file_that_its_host_changed_meanwhile_is_left_alone(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _settings(home, "{}")
+
+    def confirm() -> None:
+        path.write_text('{"theme": "dark"}')
+
+    monkeypatch.setattr(install, "_confirm", confirm)
+    assert main(["install", "cursor", "bake", "--no-trial"]) == Exit.UNWRITABLE
+    assert "was changed meanwhile" in capsys.readouterr().err
+    assert path.read_text() == '{"theme": "dark"}'
+
+
+def test_byte_order_mark_and_line_ends_of_windows_are_taken(home: Home) -> None:
+    path = _settings(home, "")
+    path.write_bytes(b'\xef\xbb\xbf{\r\n  "theme": "dark"\r\n}\r\n')
+    assert _install("bake", "--name", "b") == Exit.DONE
+    written = path.read_bytes()
+    assert written.startswith(b'{\r\n  "theme": "dark",\r\n')
+    assert written.count(b"\n") == written.count(b"\r\n")
 
 
 def test_trial_starts_as_a_host_does(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -12,8 +13,12 @@ import pytest
 import trio
 from authsite import AuthSite, get, run
 
+from mcpio.auth import Credentials, Reach, Registration, Response, Secret, to_text
 from mcpio.cli import main
+from mcpio.cli.auth import _asked
 from mcpio.cli.exit_status import Exit
+from mcpio.cli.output import Console
+from mcpio.stores import FileCredentials
 
 
 class Shell:
@@ -136,6 +141,19 @@ def test_login_at_an_open_server_reports_that_none_is_needed(tmp_path: Path) -> 
     run(play)
 
 
+def test_login_after_an_unfinished_one_does_not_need_a_token(tmp_path: Path) -> None:
+    async def play(site: AuthSite) -> None:
+        site.is_open = True
+        shell = Shell(site, tmp_path)
+        client = Registration(site.base, "c", "none", is_dynamic=True)
+        store = FileCredentials(tmp_path / "credentials")
+        store.swap(f"{site.url} default", to_text(Credentials(registrations={site.base: client})), None)
+        await shell("login", "--no-browser", site.url)
+        assert "the server asks for no login" in shell.said
+
+    run(play)
+
+
 def test_failed_login_names_the_option_to_use(tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:
         shell = Shell(site, tmp_path)
@@ -187,13 +205,53 @@ def test_wrong_usage_is_reported(words: list[str], capsys: pytest.CaptureFixture
 def test_unreadable_store_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mcpio.auth import Secret
-    from mcpio.stores import FileCredentials
+    monkeypatch.setenv("MCPIO_HOME", str(tmp_path))
+    url = "http://127.0.0.1:1/mcp"
+    FileCredentials().swap(f"{url} default", Secret("nonsense"), None)
+    for words in (["auth", "show", url], ["login", url], ["list", url]):
+        assert main(words) == Exit.USAGE
+        assert "not a stored Credentials" in capsys.readouterr().err
+    [file] = (tmp_path / "credentials").glob("*.json")
+    file.unlink()
+    file.mkdir(0o700)
+    assert main(["login", url]) == Exit.USAGE
+    assert f"cannot read the login of {url} default: Is a directory" in capsys.readouterr().err
+
+
+def test_credentials_that_cannot_be_removed_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def forget(store: FileCredentials, key: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setenv("MCPIO_HOME", str(tmp_path))
-    FileCredentials().swap("http://127.0.0.1:1/mcp default", Secret("nonsense"), None)
-    assert main(["auth", "show", "http://127.0.0.1:1/mcp"]) == Exit.USAGE
-    assert "not a stored Credentials" in capsys.readouterr().err
+    FileCredentials().swap("http://127.0.0.1:1/mcp default", to_text(Credentials()), None)
+    monkeypatch.setattr(FileCredentials, "forget", forget)
+    assert main(["logout", "http://127.0.0.1:1/mcp"]) == Exit.UNWRITABLE
+    assert "cannot remove the login of" in capsys.readouterr().err
+
+
+def test_user_without_a_home_can_use_a_server_and_cannot_log_in(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("MCPIO_HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert main(["list", "http://127.0.0.1:1/mcp"]) == Exit.UNREACHABLE
+    assert main(["login", "http://127.0.0.1:1/mcp"]) == Exit.USAGE
+    assert "set HOME, or MCPIO_HOME to a directory" in capsys.readouterr().err
+
+
+def test_doctor_shows_a_challenge_that_no_field_may_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = _asked("https://mcp.example.com", Reach.PUBLIC, Console())
+    next(asked)
+    with pytest.raises(StopIteration) as caught:
+        asked.send(Response(401, (("www-authenticate", 'Bearer realm="\xe4"'),)))
+    assert caught.value.value.params == {"realm": "\xe4"}
+    assert "it sends the challenge Bearer {'realm': '\\xe4'}" in capsys.readouterr().out
 
 
 @pytest.mark.req("AUTH-41")

@@ -130,6 +130,27 @@ def test_http_without_a_web_server_names_the_package_to_install(
     assert "pip install uvicorn, or hypercorn" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "web_server", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("uvicorn", "hypercorn")]
+)
+def test_taken_port_is_reported_as_not_listening(path: str, web_server: str) -> None:
+    # In another process: hypercorn does not close the socket.
+    code = (
+        "import sys\n"
+        "from mcpio.cli import main, serve_on_asyncio\n"
+        f"serve_on_asyncio._web_server = lambda: {web_server!r}\n"
+        "sys.exit(main())\n"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = ["serve", path, "--loop", "asyncio", "--http", str(port)]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 8
+    assert f"mcpio: cannot listen at 127.0.0.1 port {port}: " in done.stderr
+
+
 @pytest.mark.parametrize("error", [RuntimeError("another"), ValueError("no running event loop"), None])
 def test_other_errors_get_no_hint(caplog: pytest.LogCaptureFixture, error: BaseException | None) -> None:
     with caplog.at_level(logging.WARNING):

@@ -51,6 +51,11 @@ def test_progress_on_a_terminal_rewrites_one_line() -> None:
     assert err.getvalue() == "\r\x1b[Kprogress: 1 of 2\r\x1b[Kprogress: 2 nearly\\x1b\ndone\n"
 
 
+def test_progress_too_large_for_a_float_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().progress(10**400, 10**401, None)
+    assert capsys.readouterr().err == "progress: 10000000000000000000... of 10000000000000000000...\n"
+
+
 def test_result_after_progress_starts_a_new_line() -> None:
     with screens() as (out, err):
         console = Console()

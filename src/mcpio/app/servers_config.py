@@ -212,6 +212,8 @@ def _toml(text: str, name: str) -> Any:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{name} is not TOML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
 
 
 def _kind(value: Any) -> str:

@@ -7,6 +7,7 @@ told that this client cannot be asked.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -251,9 +252,12 @@ def _choices(field: Any) -> Iterator[tuple[str, str]]:
 
 def _number(kind: Callable[[str], Any], text: str, what: str) -> Any:
     try:
-        return kind(text)
+        number = kind(text)
     except ValueError:
         raise ValueError(f"{text!r} is not {what}") from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueError(f"{text!r} is not {what}: JSON has none such")
+    return number
 
 
 class _Dismissed(Exception):
@@ -303,7 +307,9 @@ def _root(directory: str) -> Root:
     if not os.path.isdir(directory):
         raise Failure(Exit.USAGE, f"--root: {directory!r} is not a directory")
     path = Path(directory).resolve()
-    return Root(path.as_uri(), path.name or None)
+    # Bytes that are not text, which Python has as surrogates, have no form in JSON. The URI escapes them.
+    name = os.fsencode(path.name).decode(errors="replace")
+    return Root(path.as_uri(), name or None)
 
 
 async def read_line(prompt: str) -> str | None:

@@ -227,7 +227,8 @@ def _members(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _required(schema: Mapping[str, Any]) -> list[str]:
     required = schema.get("required")
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    names = required if isinstance(required, list) else []
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
 # Describing a schema

@@ -119,8 +119,16 @@ def _asked(url: str, reach: Any, console: Console) -> Flow[Challenge | None]:
         return None
     challenge = next((each for each in parse_challenges(fields) if each.is_oauth), None)
     no_challenge = "it sends no challenge, as some servers of 2025-03-26 do"
-    console.result(f"ok: it sends the challenge {challenge}" if challenge else no_challenge)
+    console.result(f"ok: it sends the challenge {_written(challenge)}" if challenge else no_challenge)
     return challenge or Challenge("Bearer", {})
+
+
+def _written(challenge: Challenge) -> str:
+    """Return a challenge as it is sent, or its parts where the server sends what no field may hold."""
+    try:
+        return str(challenge)
+    except ValueError:
+        return f"{challenge.scheme} {dict(challenge.params)!a}"
 
 
 def _told(flow: Flow[Any], console: Console) -> Flow[Any]:

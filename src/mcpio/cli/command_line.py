@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if stream is not None:
                     stream.flush()
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            return _fail(Failure(Exit.USAGE, "the working directory was deleted: change to another one"))
         if error.errno not in _UNWRITABLE:
             raise
         _drop_output()
@@ -66,6 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 _UNWRITABLE = {errno.EPIPE, errno.ESHUTDOWN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of an output that cannot be written: its reader is gone, or the disk is full."""
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _run(words: list[str]) -> int:

@@ -109,6 +109,9 @@ class _FileChange:
         """Write the file: a copy of the old text first, then all of the new text at once."""
         # The link stays, where a file of settings is one.
         path = os.path.realpath(self.path)
+        if _text_of(path) != self.before:
+            # Hosts write their files too, while the user reads the question.
+            raise Failure(Exit.UNWRITABLE, f"nothing done: {self.path} was changed meanwhile; run the command again")
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if self.before is not None:
@@ -138,7 +141,10 @@ class _HostCommand:
 
     def make(self) -> None:
         """Run the command."""
-        done = subprocess.run(self.words, stdin=subprocess.DEVNULL, check=False)  # noqa: S603  the host's own, by the table
+        try:
+            done = subprocess.run(self.words, stdin=subprocess.DEVNULL, check=False)  # noqa: S603  the host's own, by the table
+        except OSError as error:
+            raise Failure(Exit.NOT_EXECUTABLE, f"cannot start {self.words[0]}: {error.strerror or error}") from error
         if done.returncode:
             raise Failure(Exit.REFUSED, f"{self.words[0]} exited with status {done.returncode}")
 
@@ -213,9 +219,10 @@ def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_h
     Raises Failure if the file is not what its host reads, or has no such entry to remove.
     """
     text = _text_of(path)
+    plain = (text or "").removeprefix("\ufeff")
     try:
-        data = json.loads(text) if text and text.strip() else {}
-    except ValueError:
+        data = json.loads(plain) if plain.strip() else {}
+    except (ValueError, RecursionError):
         _loaded(path, text or "")  # raises if it is malformed even with comments
         return by_hand(f"{path} has comments, which mcpio would lose: change it yourself")
     if not isinstance(data, dict) or not isinstance(data.get(host.key, {}), dict):
@@ -230,6 +237,8 @@ def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_h
         servers = {**servers, name: entry}
     indent = re.search(r"^([ \t]+)\"", text or "", re.MULTILINE)
     new = json.dumps({**data, host.key: servers}, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+    if "\r\n" in plain:
+        new = new.replace("\n", "\r\n")
     return _FileChange(path, text, new)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser
-from mcpio.auth import Credentials, Device, OAuth, Secret, from_text
+from mcpio.auth import Device, OAuth, Secret, TokenSet
 from mcpio.auth.scopes import format_scopes
 from mcpio.cli import stored
 from mcpio.cli.exit_status import Exit, Failure, failure_of, in_flags
@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace) -> int:
     console, key = Console(), stored.key_of(options)
     store = stored.store()
+    stored.read(key)  # a file that cannot be used is reported before anyone is asked to log in
     try:
         async with open_http(
             options.url,
@@ -51,22 +52,26 @@ async def _run(options: argparse.Namespace) -> int:
             credentials=store,
             ask_user=ask_without_browser if options.no_browser else ask_at_terminal,
         ) as client:
-            if store.load(key) is None and client.connection.peer is not None:
+            # There may be a record without a token, of a login that was not finished.
+            if _token(key) is None and client.connection.peer is not None:
                 # Some servers shake hands with every client.
                 await client.list_tools()
     except McpError as error:
         raise failure_of(error, by_url=True) from error
-    found = store.load(key)
-    if found is None:
+    token = _token(key)
+    if token is None:
         console.note("the server asks for no login")
         return Exit.DONE
-    token = from_text(Credentials, found.record).token
-    assert token is not None
     console.result(f"logged in to {options.url} as account {options.account!r}, by {token.issuer}")
     if token.scopes:
         console.result(f"scopes: {format_scopes(token.scopes)}")
     console.result(stored.expiry(token, time.time()))
     return Exit.DONE
+
+
+def _token(key: str) -> TokenSet | None:
+    found = stored.read(key)
+    return None if found is None else found.token
 
 
 def _method(options: argparse.Namespace) -> OAuth | Device:

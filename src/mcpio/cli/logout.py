@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         except AuthorizationError as error:
             raise Failure(Exit.REFUSED, f"the tokens were not revoked, and are kept: {error}") from error
         console.result("the tokens were revoked" if revoked else "the authorization server revokes no tokens")
-    stored.store().forget(key)
+    stored.forget(key)
     console.result(f"logged out of {options.url}")
     return Exit.DONE
 

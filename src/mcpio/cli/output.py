@@ -96,7 +96,8 @@ class Console:
         """Print progress: on a terminal one line that is rewritten, elsewhere a line for each report."""
         if self._quiet:
             return
-        text = f"progress: {progress:g}{'' if total is None else f' of {total:g}'}{f' {message}' if message else ''}"
+        of = "" if total is None else f" of {_amount(total)}"
+        text = f"progress: {_amount(progress)}{of}{f' {message}' if message else ''}"
         if is_terminal(sys.stderr):
             self._progress_shown = True
             print(f"\r\x1b[K{printable(text)[: width() - 1]}", end="", file=sys.stderr, flush=True)
@@ -166,6 +167,14 @@ def width(default: int = 100) -> int:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal."""
     return stream is not None and stream.isatty()
+
+
+def _amount(value: float) -> str:
+    """Return a number of a server for people: an integer in JSON may be too large for a float."""
+    try:
+        return f"{value:g}"
+    except OverflowError:
+        return f"{str(value)[:20]}..."
 
 
 def _print(text: str, stream: TextIO | None) -> None:

@@ -33,7 +33,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def serve(server: Server, options: argparse.Namespace, tap: Tap | None) -> None:
-    """Serve until the client or a signal ends it."""
+    """Serve until the client or a signal ends it. Raises Failure if the web server cannot listen."""
     if options.http is None:
         from mcpio.asyncio import serve_stdio
 
@@ -60,11 +60,22 @@ def _run(application: Any, where: Address | str) -> None:
         import uvicorn
 
         place: dict[str, Any] = {"uds": where} if isinstance(where, str) else {"host": where.host, "port": where.port}
-        uvicorn.run(application, ws="none", lifespan="on", **place)
+        try:
+            uvicorn.run(application, ws="none", lifespan="on", **place)
+        except SystemExit as error:
+            # uvicorn has logged the reason. Its statuses mean something else here.
+            raise Failure(Exit.NOT_LOADED, f"cannot listen at {_shown(where)}: see the log of uvicorn") from error
         return
     from hypercorn.asyncio import serve as serve_by_hypercorn
     from hypercorn.config import Config
 
     config = Config()
     config.bind = [f"unix:{where}" if isinstance(where, str) else f"{where.host}:{where.port}"]
-    asyncio.run(serve_by_hypercorn(application, config))
+    try:
+        asyncio.run(serve_by_hypercorn(application, config))
+    except OSError as error:
+        raise Failure(Exit.NOT_LOADED, f"cannot listen at {_shown(where)}: {error.strerror or error}") from error
+
+
+def _shown(where: Address | str) -> str:
+    return where if isinstance(where, str) else f"{where.host} port {where.port}"

@@ -9,7 +9,7 @@ from mcpio.auth import Credentials, OAuth, TokenSet, canonical_resource, from_te
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.http.location import Location
 
-__all__ = ["add_arguments", "expiry", "key_of", "login_for", "read", "store"]
+__all__ = ["add_arguments", "expiry", "forget", "key_of", "login_for", "read", "store"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def store() -> FileCredentials:
-    """Return the store of the command line: that of `open_http` by default."""
-    return FileCredentials()
+    """Return the store of the command line: that of `open_http` by default. Raises Failure without a home directory."""
+    try:
+        return FileCredentials()
+    except RuntimeError as error:
+        # Containers run programs as users that have neither HOME nor an entry in /etc/passwd.
+        raise Failure(Exit.USAGE, "no place to keep logins: set HOME, or MCPIO_HOME to a directory") from error
+
+
+def _has_place() -> bool:
+    try:
+        FileCredentials()
+    except RuntimeError:
+        return False
+    return True
 
 
 def key_of(options: argparse.Namespace) -> str:
@@ -37,8 +49,20 @@ def read(key: str) -> Credentials | None:
     try:
         found = store().load(key)
         return None if found is None else from_text(Credentials, found.record)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        # Without strerror it is the store's own text.
+        reason = f"cannot read the login of {key}: {error.strerror}" if error.strerror else str(error)
+        raise Failure(Exit.USAGE, reason) from error
+    except ValueError as error:
         raise Failure(Exit.USAGE, str(error)) from error
+
+
+def forget(key: str) -> None:
+    """Remove the stored credentials of a key. Raises Failure if that fails."""
+    try:
+        store().forget(key)
+    except OSError as error:
+        raise Failure(Exit.UNWRITABLE, f"cannot remove the login of {key}: {error.strerror or error}") from error
 
 
 def login_for(url: str, account: str | None) -> OAuth | None:
@@ -50,6 +74,8 @@ def login_for(url: str, account: str | None) -> OAuth | None:
         key = f"{canonical_resource(url)} {account or 'default'}"
     except ValueError:
         return None
+    if account is None and not _has_place():
+        return None  # without a place for logins there is none
     if read(key) is None:
         if account is not None:
             raise Failure(Exit.USAGE, f"account {account!r} is not logged in: mcpio login {url} --account {account}")

@@ -90,9 +90,15 @@ def _is_file(path: str) -> bool:
     if os.path.isdir(path):
         raise Failure(Exit.NO_PROGRAM, f"{path!r} is a directory")
     folder = os.path.dirname(path) or "."
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    hint = did_you_mean(os.path.basename(path), names)
+    hint = did_you_mean(os.path.basename(path), _names_in(folder))
     raise Failure(Exit.NO_PROGRAM, f"there is no file {path!r}; looked in {os.path.abspath(folder)}.{hint}")
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # it is only for a hint
 
 
 def _in_file(text: str, environ: Mapping[str, str]) -> Target:
