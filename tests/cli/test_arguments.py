@@ -98,7 +98,7 @@ def test_unfit_value_names_expected_type(text: str, member: Any, expected: str) 
 def test_all_faults_reported_together() -> None:
     schema = {
         "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}, "page": {"type": "integer"}},
-        "required": ["query", "page"],
+        "required": ["query", "page", "query"],
         "additionalProperties": False,
     }
     assert _refused(schema, "limt=3", "limit=many").splitlines() == [

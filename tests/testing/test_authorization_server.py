@@ -291,3 +291,9 @@ def test_faults() -> None:
 
 def test_an_authorization_without_state_is_answered_without_one() -> None:
     assert "state" not in answer_to(server(), state=None)
+
+
+@pytest.mark.parametrize("header", ["Basic", "Basic ä", "Basic /w==", "Bearer x"])
+def test_malformed_basic_credentials_are_refused(header: str) -> None:
+    status, answer = post(server(), "/token", {"grant_type": "client_credentials"}, authorization=header)
+    assert (status, answer["error"]) == (401, "invalid_client")

@@ -118,6 +118,7 @@ def test_line_parsed_into_a_step(line: str, step: Step) -> None:
         ("revision: 2026-07-29", "script: 2026-07-29 is not a revision of the protocol"),
         ("server: revisions=[1]", "script: 1 is not a revision of the protocol"),
         ("server: colour=red", "script: unknown option 'colour'"),
+        ("server: revisions=5", "script: 'int' object is not iterable"),
         ("server: {tools}", "script: expected ':' before '}'"),
         ("lost\nreq: RPC-01", "script:2: do not know 'req:'"),
         ("C=> {id: 1, error: {}}", "script:1: only a request or a result has an envelope"),

@@ -198,6 +198,8 @@ def test_failure_shows_previous_messages() -> None:
         ("server cancel nothing", "script:1: the server sent no request with the cookie 'nothing'"),
         ("handshake\nhandshake", "script:2: the conversation has begun already"),
         ("server negotiate", "script:1: only a client can negotiate"),
+        ("server cancel [1]", "script:1: unhashable type: 'list'"),
+        ("C=> {id: 1, method: ping, params: 5}", "script:1: an envelope needs params or a result that is an object"),
         ("revision: 2026-07-28\nhandshake", "script:2: 2026-07-28 has no handshake: the client can adopt it"),
     ],
 )

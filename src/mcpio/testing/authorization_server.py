@@ -356,7 +356,10 @@ class AuthorizationServer:
         client_id, secret, method = form.get("client_id", ""), form.get("client_secret"), "none"
         header = next((value for name, value in request.headers if name == "authorization"), None)
         if header is not None:
-            pair = b64decode(header.removeprefix("Basic ")).decode()
+            try:
+                pair = b64decode(header.removeprefix("Basic "), validate=True).decode()
+            except ValueError:
+                raise _Refused("invalid_client", 401) from None
             client_id, _, secret = (unquote_plus(part) for part in pair.partition(":"))
             method = "client_secret_basic"
         elif secret is not None:

@@ -232,7 +232,7 @@ def parse_script(text: str, name: str = "script") -> Script:
             raise ScriptError(f"{place}: {error}") from None
     try:
         return _script(name, settings, tuple(steps))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # TypeError: an option of another type
         raise ScriptError(f"{name}: {error}") from None
 
 

@@ -242,7 +242,10 @@ class Player:
 
     def _wire(self, step: Wire) -> None:
         if step.stateless:
-            step = attrs.evolve(step, message=self._enveloped(step.message))
+            try:
+                step = attrs.evolve(step, message=self._enveloped(step.message))
+            except (AttributeError, TypeError):
+                raise ScriptError(f"{step.place}: an envelope needs params or a result that is an object") from None
         if step.sender in self._sides:
             self._expect_sent(self._sides[step.sender], step)
             return

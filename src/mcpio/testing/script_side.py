@@ -84,7 +84,7 @@ def perform(side: Side, act: Act, now: float) -> None:
     """Perform an act. Raises the engine's exception for a wrong call, and ScriptError if the script is wrong."""
     try:
         _perform(side, act, now)
-    except InvalidMessage as error:
+    except (InvalidMessage, TypeError) as error:  # TypeError: an argument of another type, such as a list for an id
         raise ScriptError(f"{act.place}: {error}") from error
 
 
