@@ -20,6 +20,8 @@ from mcpio.app.middleware.limiting import (
     per_principal,
     per_session,
 )
+from mcpio.app.middleware.result_cache import Cache
+from mcpio.app.middleware.sizing import SizeLimit
 from mcpio.app.server import Server
 from mcpio.backoff import Backoff
 from mcpio.errors import Refusal, RequestError
@@ -375,3 +377,28 @@ def test_failing_check_refuses_the_request() -> None:
 def test_invalid_limit_raises_on_construction(make: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda odd: RateLimit(1, methods=odd), "^methods= takes the name of a method, or several, not 5"),
+        (
+            lambda odd: ConcurrencyLimit(1, methods=[odd]),
+            r"^methods= takes the name of a method, or several, not \[5\]",
+        ),
+        (lambda odd: SizeLimit(1, methods=odd), "^methods= takes the name of a method"),
+        (lambda odd: RateLimit(1, per=odd), r"^per= takes a function of \(ctx, request\), or several, not 5"),
+        (lambda odd: RateLimit(1, per=[odd]), "^per= takes a function"),
+        (lambda odd: Cache(1, per=odd), r"^per= takes a function of \(ctx, request\), not 5"),
+        (allow, r"^predicate takes a function of \(ctx, request\), not 5"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(5)
+
+
+def test_methods_of_an_iterator_are_all_counted() -> None:
+    link = Link(serving(RateLimit(1, methods=iter(["prompts/get", "tools/call"]))))  # type: ignore[arg-type]  # on purpose
+    assert outcomes(link, *"aa") == [0, 1057]

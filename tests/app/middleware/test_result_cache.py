@@ -192,9 +192,10 @@ def test_results_are_bounded_in_bytes() -> None:
     assert (len(cache), cache._bytes) == (0, 0)
 
 
-def test_client_may_have_a_cache() -> None:
+@pytest.mark.parametrize("options", [{"per": for_all}, {}])
+def test_client_may_have_a_cache(options: Any) -> None:
     counting = Counting(None)
-    link = counting.link(middleware=[Cache(60, per=for_all)])
+    link = counting.link(middleware=[Cache(60, **options)])
     for _ in range(2):
         assert link.do(link.client.read_resource("r://a")).text == "r://a"
     assert counting.taken() == ["r://a"]

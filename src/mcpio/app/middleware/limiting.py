@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
@@ -27,6 +27,7 @@ __all__ = [
     "LimitKey",
     "RateLimit",
     "allow",
+    "checked_methods",
     "for_all",
     "per_method",
     "per_name",
@@ -63,7 +64,7 @@ def per_session(ctx: Any, request: Any) -> Hashable:
 
 def per_principal(ctx: Any, request: Any) -> Hashable:
     """Count each authenticated principal separately, and each session without one."""
-    principal: Hashable = ctx.peer.principal
+    principal: Hashable = getattr(getattr(ctx, "peer", None), "principal", None)  # a client's own requests have none
     return per_session(ctx, request) if principal is None else principal
 
 
@@ -83,8 +84,8 @@ class _Counted:
     """The requests that a limit counts, and their keys."""
 
     def __init__(self, per: LimitKey | Collection[LimitKey], methods: Collection[str] | None) -> None:
-        self._keys: tuple[LimitKey, ...] = (per,) if callable(per) else tuple(per)
-        self._methods = _checked_methods(methods)
+        self._keys = _checked_keys(per)
+        self._methods = checked_methods(methods)
 
     def key(self, ctx: Any, request: Any) -> Hashable:
         return tuple(key(ctx, request) for key in self._keys)
@@ -109,6 +110,7 @@ class RateLimit(_Counted):
 
     Raises:
         ValueError: A number or the code is invalid.
+        TypeError: ``per`` or ``methods`` is of the wrong type.
 
     """
 
@@ -154,7 +156,8 @@ class RateLimit(_Counted):
 class ConcurrencyLimit(_Counted):
     """Middleware that limits concurrent requests. Further ones are refused with 1060, or ``code``, and do not wait.
 
-    ``per`` and ``methods`` are as in ``RateLimit``. Raises ValueError if the number or the code is invalid.
+    ``per`` and ``methods`` are as in ``RateLimit``. Raises ValueError if the number or the code is invalid, and
+    TypeError as ``RateLimit`` does.
     """
 
     def __init__(
@@ -201,10 +204,12 @@ def allow(
 
     ``predicate`` takes ``ctx`` and the request, and may be async, so it may ask a user. ``methods`` are checked, one or
     several; ``None`` for all. The refusal is 1014, or ``code``, with ``message``. Raises ValueError if the code is
-    unknown, or has no default message and ``message`` is missing.
+    unknown, or has no default message and ``message`` is missing, and TypeError if the predicate cannot be called.
     """
     Refusal(code, message)
-    meant = _checked_methods(methods)
+    if not callable(predicate):
+        raise TypeError(f"predicate takes a function of (ctx, request), not {predicate!r:.100}")
+    meant = checked_methods(methods)
 
     async def check(ctx: Any, request: Any, call_next: CallNext) -> Any:
         if _is_meant(ctx.method, meant) and not _is_work(ctx):
@@ -216,11 +221,24 @@ def allow(
     return check
 
 
-def _checked_methods(methods: Collection[str] | None) -> Collection[str] | None:
-    return (methods,) if isinstance(methods, str) else methods
+def checked_methods(methods: Any) -> frozenset[str] | None:
+    """Return the methods that an option names, one or several; ``None`` for all. Raises TypeError for anything else."""
+    if methods is None:
+        return None
+    found = (methods,) if isinstance(methods, str) else tuple(methods) if isinstance(methods, Iterable) else (methods,)
+    if not all(isinstance(each, str) for each in found):
+        raise TypeError(f"methods= takes the name of a method, or several, not {methods!r:.100}")
+    return frozenset(found)
 
 
-def _is_meant(method: str, methods: Collection[str] | None) -> bool:
+def _checked_keys(per: Any) -> tuple[LimitKey, ...]:
+    found = (per,) if callable(per) or not isinstance(per, Iterable) else tuple(per)
+    if not all(map(callable, found)):
+        raise TypeError(f"per= takes a function of (ctx, request), or several, not {per!r:.100}")
+    return found
+
+
+def _is_meant(method: str, methods: frozenset[str] | None) -> bool:
     return method in methods if methods is not None else method != "ping"
 
 

@@ -66,6 +66,8 @@ class Cache:
             if method not in READING:
                 advice = "name the tools: tools=[...]" if method == "tools/call" else f"there are {', '.join(READING)}"
                 raise ValueError(f"results of {method!r:.60} are not kept by methods=: {advice}")
+        if not callable(per):
+            raise TypeError(f"per= takes a function of (ctx, request), not {per!r:.100}")
         self._ttl = ttl
         self._per = per
         self._tools = frozenset((tools,) if isinstance(tools, str) else tools)

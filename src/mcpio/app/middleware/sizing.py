@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpio._checks import is_count
+from mcpio.app.middleware.limiting import checked_methods
 from mcpio.codec import codec
 from mcpio.errors import Refusal
 from mcpio.framing.json import dumps
@@ -34,6 +35,7 @@ class SizeLimit:
 
     Raises:
         ValueError: A limit is below 1, or there is none.
+        TypeError: ``methods`` is of the wrong type.
 
     """
 
@@ -47,7 +49,7 @@ class SizeLimit:
             raise ValueError("SizeLimit limits nothing: give results= or requests=")
         self._results = results
         self._requests = requests
-        self._methods = (methods,) if isinstance(methods, str) else methods
+        self._methods = checked_methods(methods)
 
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
         """Pass the request on, and its result back, unless one is too large."""
