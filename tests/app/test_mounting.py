@@ -235,6 +235,40 @@ def test_state_is_that_of_the_servers_own_lifespan() -> None:
     assert seen == ["main entered for main", "inner entered for inner", "inner left", "main left"]
 
 
+def test_lifespan_of_a_server_that_is_mounted_twice_is_entered_once() -> None:
+    entered: list[str] = []
+
+    def lifespan(name: str) -> Any:
+        @asynccontextmanager
+        async def around(server: Server) -> AsyncIterator[str]:
+            entered.append(name)
+            yield f"state of {name}"
+
+        return around
+
+    inner, middle, server = Server("inner", lifespan=lifespan("inner")), Server("middle"), Server("main")
+
+    @inner.tool
+    def look(ctx: Context) -> str:
+        return str(ctx.state)
+
+    @middle.tool
+    def rest(ctx: Context) -> str:
+        return str(ctx.state)
+
+    middle.mount(inner, "inner")
+    server.mount(inner, "direct")
+    server.mount(middle, "middle")
+
+    async def main() -> list[str]:
+        async with memory_client(server) as client:
+            names = ("direct__look", "middle__inner__look", "middle__rest")
+            return [(await client.call_tool(name)).text for name in names]
+
+    assert trio.run(main) == ["state of inner", "state of inner", "None"]
+    assert entered == ["inner"]
+
+
 def test_requests_pass_the_middleware_of_both() -> None:
     seen: list[str] = []
     child, server = library(mask_errors=True), main_server()

@@ -221,20 +221,33 @@ def within(server: S) -> Iterator[S]:
 async def mounted_lifespan(
     own: Callable[[Any], AbstractAsyncContextManager[Any]] | None, server: MountingServer
 ) -> AsyncIterator[MountedStates]:
-    """Enter a server's own lifespan, and then those of the servers that are mounted in it."""
+    """Enter a server's own lifespan, and then those of the servers that are mounted in it, each once."""
     async with AsyncExitStack() as stack:
         states: dict[Any, Any] = {}
         state = None if own is None else await stack.enter_async_context(own(server))
-        for mount in server.mounts:
-            mounted = mount.server
-            if mounted.lifespan is None or mounted in states:
+        waiting: list[Any] = [server]
+        while waiting:
+            mounted = waiting.pop()
+            # The first mount is entered first, and what is mounted in it before the second.
+            waiting += [mount.server for mount in reversed(mounted.mounts)]
+            if mounted is server or mounted in states:
                 continue
-            entered = await stack.enter_async_context(mounted.lifespan(mounted))
+            lifespan = _own_lifespan(mounted)
+            entered = None if lifespan is None else await stack.enter_async_context(lifespan(mounted))
             if isinstance(entered, MountedStates):
                 states.update(entered.mounted)
                 entered = entered.own
             states[mounted] = entered
         yield MountedStates(state, states)
+
+
+def _own_lifespan(server: MountingServer) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None:
+    """Return a server's lifespan without those of the servers that are mounted in it, which may be mounted twice."""
+    found = server.lifespan
+    if isinstance(found, partial) and found.func is mounted_lifespan:
+        own: Callable[[Any], AbstractAsyncContextManager[Any]] | None = found.args[0]
+        return own
+    return found
 
 
 def _renamed(part: Any, key: str) -> Any:
