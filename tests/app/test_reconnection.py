@@ -238,6 +238,20 @@ def test_tool_cache_is_dropped_with_the_session() -> None:
     assert [method for method, _ in wire.asked] == ["initialize", "tools/list"]
 
 
+def test_next_server_that_reports_no_changes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OFFERS, "tools", {"listChanged": True})
+    wire = Wire()
+    for _ in range(2):
+        assert wire.runtime.complete(wire.client.tool("x")) is None
+    assert [method for method, _ in wire.asked].count("tools/list") == 1
+    wire.lose()
+    monkeypatch.setitem(OFFERS, "tools", {})
+    wire.runtime.complete(wire.renewal.open())
+    for _ in range(2):
+        assert wire.runtime.complete(wire.client.tool("x")) is None
+    assert [method for method, _ in wire.asked].count("tools/list") == 2
+
+
 def test_failing_loss_callback_is_reported() -> None:
     wire = Wire()
     wire.lose()

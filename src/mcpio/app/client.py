@@ -988,6 +988,7 @@ class ClientDriving(SessionDriving):
         """Forget what belonged to a session that was lost: the next server may be another process."""
         session = self._session
         self.forget_tools()
+        session._tool_cache = None  # the next server may not report changes
         if session._cache is not None:
             session._cache.clear()
         if session._changes is not None:
