@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +16,9 @@ import trio.testing
 
 from mcpio import Client, ConnectFailed, Context, Options, Server, TextContent
 from mcpio.app import Accepted, Form
-from mcpio.app.forwarding import HANDSHAKE_ERA
+from mcpio.app.forwarding import HANDSHAKE_ERA, ForwardingServer
 from mcpio.errors import ErrorCode, RequestError, UnexpectedResponse
+from mcpio.events import Peer
 from mcpio.http import HttpOptions
 from mcpio.revisions import (
     HANDSHAKE_REVISIONS,
@@ -37,12 +38,15 @@ from mcpio.types import (
     ListToolsResult,
     LoggingMessageNotification,
     PromptListChangedNotification,
+    PromptsCapability,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
     Root,
     SamplingMessage,
+    ServerCapabilities,
     Tool,
     ToolListChangedNotification,
+    ToolsCapability,
 )
 
 
@@ -202,6 +206,13 @@ def test_every_feature_passes_through(options: Options | None) -> None:
             assert (caught.value.code, caught.value.data) == (-32010, {"left": 0})
 
     _run(main)
+
+
+def test_capabilities_are_those_of_the_server_found_last() -> None:
+    proxied = ForwardingServer(lambda _: nullcontext(), may_change=False)
+    for capabilities in (ServerCapabilities(tools=ToolsCapability()), ServerCapabilities(prompts=PromptsCapability())):
+        proxied.adopt(Peer(proxied.info, capabilities, None))
+        assert (proxied.capabilities.tools, proxied.capabilities.prompts) == (capabilities.tools, capabilities.prompts)
 
 
 def test_each_session_has_its_own_session_behind_the_proxy() -> None:
