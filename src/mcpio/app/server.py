@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, Unpack, overload
 
@@ -44,6 +44,7 @@ from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
+from mcpio.errors import NoBackChannel
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types.content import Icon
@@ -564,7 +565,9 @@ class Server:
         """
         for session in self.sessions:
             if session.driving.has_elicitation(id):
-                return session.notify_elicitation_complete(id)
+                # Not of a session that is closing, which is not open any more.
+                with suppress(NoBackChannel):
+                    return session.notify_elicitation_complete(id)
         return False
 
     # For drivers

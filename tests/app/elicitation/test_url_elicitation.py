@@ -78,6 +78,16 @@ def test_completion_is_sent_once_to_the_asked_client() -> None:
         other.session.notify_elicitation_complete("1")
 
 
+def test_completion_for_a_closing_session_is_not_new() -> None:
+    server = asking()
+    link, heard = linked(server)
+    link.call("tool")
+    link.session.connection.close(0.0)
+    assert server.sessions == (link.session,)
+    assert not server.notify_elicitation_complete("1")
+    assert heard == []
+
+
 @pytest.mark.req("ELIC-16")
 def test_unknown_and_repeated_completions_are_ignored() -> None:
     link, heard = linked(asking())
