@@ -9,6 +9,8 @@ from waits import Wait
 from mcpio.app.client import client_connection
 from mcpio.app.client_handlers import elicitation_handler, roots_handler, sampling_handler
 from mcpio.app.client_inputs import send_in_rounds
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
 from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, SamplingRejected, TooManyRounds
 from mcpio.events import Peer, RequestReceived
 from mcpio.testing import ManualRuntime
@@ -386,3 +388,16 @@ def test_plain_callback_that_is_cancelled_from_inside_ends_the_call() -> None:
     asked = Asked(InputRequiredResult({"a": WHO}), elicitation=stop)
     with pytest.raises(RequestCancelled, match="its callback was cancelled from inside"):
         asked.do()
+
+
+def test_more_questions_than_a_session_would_allow_are_refused() -> None:
+    options = Options(limits=Limits(incoming_requests=2))
+    for count in (2, 3):
+        questions = {str(number): WHO for number in range(count)}
+        asked = Asked(InputRequiredResult(questions), DONE, elicitation=accepted, options=options)
+        if count == 2:
+            assert asked.do() == DONE
+        else:
+            with pytest.raises(RemoteProtocolError, match="asks 3 questions at once, where at most 2 are allowed"):
+                asked.do()
+            assert asked.scopes == []

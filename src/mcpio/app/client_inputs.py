@@ -90,7 +90,7 @@ async def send_in_rounds(usual: int, call: RoundsCall, request: Any, call_next: 
     Raises:
         TooManyRounds: The server asked again after ``most`` rounds.
         InvalidMessage: The server must not ask here, or a question is malformed.
-        RemoteProtocolError: The server asked for what this client did not declare.
+        RemoteProtocolError: The server asked for what this client did not declare, or too much at once.
         Exception: What a callback raised, such as SamplingRejected. Nothing is sent then (MRTR-13).
 
     """
@@ -131,8 +131,14 @@ def _check(request: Any, result: InputRequiredResult) -> None:
 async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, Any]:
     """Return the answers to all questions by their keys, in wire form. The callbacks run concurrently.
 
-    Raises what a callback raises; the others are cancelled then.
+    Raises what a callback raises; the others are cancelled then. Raises RemoteProtocolError, and calls none, for more
+    questions than ``Limits.incoming_requests``, as many as a server may ask at once in a session.
     """
+    most = client.connection.options.limits.incoming_requests
+    if len(questions) > most:
+        raise RemoteProtocolError(
+            f"the server asks {len(questions)} questions at once, where at most {most} are allowed"
+        )
     answering = _Round(client, {key: _event(client, key, question) for key, question in questions.items()})
     try:
         answering.begin()
