@@ -26,6 +26,7 @@ from mcpio.errors import (
 from mcpio.events import Initialized, OutgoingId
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types import (
+    CallToolRequest,
     ClientCapabilities,
     CreateMessageRequest,
     CreateMessageResult,
@@ -430,6 +431,13 @@ def test_invalid_timeout_raises_value_error_with_its_name() -> None:
     link = Link(everything(), era="handshake")
     with pytest.raises(ValueError, match=r"^timeout: a time is a number of seconds, 0 or more, not -1$"):
         link.do(link.client.ping(timeout=-1))
+
+
+@pytest.mark.parametrize("rounds", [-1, 1.5, "x"])
+def test_invalid_rounds_raise_value_error_with_their_name(rounds: Any) -> None:
+    link = Link(everything(), era="stateless")
+    with pytest.raises(ValueError, match=r"^rounds= takes an integer of 0 or more, not "):
+        link.do(link.client.request(CallToolRequest("echo"), rounds=rounds))
 
 
 def test_a_notification_of_the_wrong_kind_is_a_type_error() -> None:

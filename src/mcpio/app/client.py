@@ -744,8 +744,11 @@ class Client(Session):
 
         ``retry`` and ``fresh`` are as in ``CallOptions``. ``rounds`` is how often the request may be sent again with
         answers to what a stateless server asks; with 0 an ``InputRequiredResult`` is returned to the caller. A call
-        that a stateless server answers by a task is followed to its end, within ``timeout`` once more.
+        that a stateless server answers by a task is followed to its end, within ``timeout`` once more. Raises
+        ValueError if ``rounds`` is not an integer of 0 or more.
         """
+        if rounds is not None and not is_count(rounds):
+            raise ValueError(f"rounds= takes an integer of 0 or more, not {rounds!r:.60}")
         how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
         how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
         if self.connection.revision is not self._settled:
