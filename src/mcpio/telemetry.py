@@ -9,7 +9,8 @@ the data. Names follow OpenTelemetry's semantic conventions for MCP, which are s
 
     async with open_stdio(command, middleware=[telemetry], tap=telemetry.tap) as client: ...
 
-Arguments, results and other texts may be secret and are never recorded.
+Arguments and results may be secret and are never recorded. The message of an error response is, and so are the message
+and the traceback of an exception that a handler did not mean to raise.
 """
 
 from __future__ import annotations

@@ -477,3 +477,9 @@ def test_representations_hide_the_secrets_of_options() -> None:
 def test_login_timeout_must_be_a_number_of_seconds(value: Any) -> None:
     with pytest.raises(ValueError, match="login_timeout= takes a number of seconds"):
         OAuth(login_timeout=value)
+
+
+@pytest.mark.parametrize("port", [0, 65536, "8080", True])
+def test_port_that_is_none_raises(port: Any) -> None:
+    with pytest.raises(ValueError, match=r"port= takes a number from 1 to 65535"):
+        OAuth(port=port)

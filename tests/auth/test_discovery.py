@@ -279,3 +279,28 @@ def test_http_is_allowed_where_both_servers_are_on_loopback() -> None:
 def test_scopes_as_one_text_raise() -> None:
     with pytest.raises(TypeError, match="not the text 'a b'"):
         AuthorizationOptions(scopes="a b")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"scopes": ["a b"]}, ValueError),
+        ({"scopes": ["ü"]}, ValueError),
+        ({"scopes": [5]}, TypeError),
+        ({"account": None}, TypeError),
+        ({"resource": 5}, TypeError),
+        ({"issuer": 5}, TypeError),
+    ],
+)
+def test_option_without_a_meaning_raises_before_anything_is_sent(
+    options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        AuthorizationOptions(**options)
+
+
+def test_scopes_that_no_request_can_carry_are_left_out_of_the_metadata() -> None:
+    world = World()
+    world.answers[PRM] = {"resource": MCP, "authorization_servers": [AS], "scopes_supported": ["a b", "ü", "c"]}
+    found = world.run(discover(world.context, AuthorizationOptions(), CHALLENGE))
+    assert found.scopes_supported == {"a", "b", "c"}

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import attrs
 
-from mcpio._checks import is_amount
+from mcpio._checks import is_amount, is_count
 from mcpio.auth.challenges import Challenge
 from mcpio.auth.clients import given_client, register_client
 from mcpio.auth.credentials import Credentials
@@ -33,6 +33,7 @@ from mcpio.auth.urls import check_authorization_url, check_redirect_uri, is_loop
 __all__ = ["CALLBACK_PATH", "OAuth"]
 
 CALLBACK_PATH: Final = "/callback"
+_LAST_PORT: Final = 65535
 
 
 def _redirect_uri(uri: str | None) -> str | None:
@@ -42,6 +43,11 @@ def _redirect_uri(uri: str | None) -> str | None:
 def _amount(_: object, field: attrs.Attribute[float], value: Any) -> None:
     if not is_amount(value):
         raise ValueError(f"{field.name}= takes a number of seconds, 0 or more, not {value!r:.60}")
+
+
+def _port(_: object, field: attrs.Attribute[int], value: Any) -> None:
+    if not is_count(value, 1) or value > _LAST_PORT:
+        raise ValueError(f"{field.name}= takes a number from 1 to {_LAST_PORT}, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +70,7 @@ class OAuth(AuthorizationOptions):
     """The redirect URI that the client is registered with; ``None`` for one on 127.0.0.1. On a loopback host the
     driver listens there, at any port if the URI has none, unless the program has the port already; any other URI is
     that of a hosted client, which receives the redirect itself."""
-    port: int | None = None
+    port: int | None = attrs.field(default=None, validator=attrs.validators.optional(_port))
     """The port to listen on, for clients whose redirect URI is registered with one; ``None`` for any."""
     login_timeout: float = attrs.field(default=LOGIN_TIMEOUT, validator=_amount)
     """Seconds that a person has to log in."""

@@ -9,6 +9,7 @@ import attrs
 
 from mcpio.auth.documents import flag, text, texts
 from mcpio.auth.errors import AuthorizationError, quoted
+from mcpio.auth.scopes import parse_scopes
 from mcpio.auth.urls import check_endpoint, check_redirect_uri, origin_of
 from mcpio.web_address import web_address
 
@@ -40,7 +41,7 @@ class ProtectedResourceMetadata:
         return cls(
             resource,
             texts(document, "authorization_servers", what) or (),
-            frozenset(texts(document, "scopes_supported", what) or ()),
+            _scopes(document, what),
             flag(document, "dpop_bound_access_tokens_required", what),
             document,
         )
@@ -96,7 +97,7 @@ class AuthorizationServerMetadata:
         return cls(
             issuer,
             **endpoints,
-            scopes_supported=frozenset(texts(document, "scopes_supported", what) or ()),
+            scopes_supported=_scopes(document, what),
             auth_methods=texts(document, "token_endpoint_auth_methods_supported", what) or ("client_secret_basic",),
             code_challenge_methods=texts(document, "code_challenge_methods_supported", what),
             iss_supported=flag(document, "authorization_response_iss_parameter_supported", what),
@@ -171,3 +172,9 @@ _ENDPOINTS = (
     "revocation_endpoint",
     "device_authorization_endpoint",
 )
+
+
+def _scopes(document: Mapping[str, Any], what: str) -> frozenset[str]:
+    """Return the scopes that a document lists. Some servers put several into one text; malformed ones are left out."""
+    listed = texts(document, "scopes_supported", what) or ()
+    return frozenset(scope for each in listed for scope in parse_scopes(each))

@@ -7,16 +7,25 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
+from mcpio._checks import of_kind, required
 from mcpio.auth.errors import AuthorizationError
+from mcpio.auth.scopes import format_scopes
 
 __all__ = ["AuthorizationOptions", "scopes_of"]
 
 
 def scopes_of(value: Iterable[str] | None) -> frozenset[str] | None:
-    """Return scopes as a set. Raises TypeError for one text, whose characters would count as scopes."""
+    """Return scopes as a set. Raises ValueError for a scope that no request can carry.
+
+    Raises TypeError for one text, whose characters would count as scopes, and for a scope of another type.
+    """
     if isinstance(value, str):
         raise TypeError(f"scopes= takes a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}")
-    return None if value is None else frozenset(value)
+    if value is None:
+        return None
+    found = frozenset(required("scopes", each, str) for each in value)
+    format_scopes(found)
+    return found
 
 
 @attrs.frozen(kw_only=True)
@@ -25,18 +34,18 @@ class AuthorizationOptions:
 
     extension: ClassVar[str | None] = None
     """The extension of the protocol that this way is, which clients declare in their capabilities (AUTH-42)."""
-    account: str = "default"
+    account: str = attrs.field(default="default", validator=of_kind(str))
     """A name of the program's own, for several accounts at one server."""
     scopes: frozenset[str] | None = attrs.field(default=None, converter=scopes_of)
     """The scopes to ask for first; ``None`` to take those that the server names (AUTH-33)."""
-    resource: str | None = None
+    resource: str | None = attrs.field(default=None, validator=of_kind(str, optional=True))
     """The value of ``resource`` in requests, in place of the one in the metadata (AUTH-12)."""
     resource_match: Literal["parent", "exact"] = attrs.field(
         default="parent", validator=attrs.validators.in_(("parent", "exact"))
     )
     """Whether metadata found at the well-known URL of a parent of the server's URL is valid. ``"exact"`` is for hosts
     that are shared by servers that do not trust each other (AUTH-12)."""
-    issuer: str | None = None
+    issuer: str | None = attrs.field(default=None, validator=of_kind(str, optional=True))
     """The authorization server to use, in place of the one that the protected resource names."""
     choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(default=lambda issuers: issuers[0], repr=False)
     """Chooses among several authorization servers (AUTH-13); by default, the first."""
