@@ -21,6 +21,7 @@ from mcpio.revisions import Era
 if TYPE_CHECKING:
     from mcpio.app.elicitation import ElicitAnswer, UrlElicitations
     from mcpio.app.forms import Form
+    from mcpio.app.roots import RootList
     from mcpio.app.rounds import Flow
     from mcpio.app.runtime import Runtime
     from mcpio.app.server_session import ServerSession
@@ -368,11 +369,7 @@ class Context(RequestScope):
         if id is None:
             # Stateless, the id must be the same in all rounds. An address that does not depend on it needs none.
             drawn = self._is_stateless and callable(url)
-            id = (
-                self._drawn_id(options.get("key") or message)
-                if drawn
-                else self._session.driver.runtime.entropy(16).hex()
-            )
+            id = self._drawn_id(options.get("key") or message) if drawn else self._runtime.entropy(16).hex()
         return ask_by_url(message, url, id, partial(self._ask, options), self._url_elicitations)
 
     def _drawn_id(self, name: str) -> str:
@@ -391,7 +388,7 @@ class Context(RequestScope):
         """
         from mcpio.types.roots import ListRootsRequest
 
-        known = None if self._is_stateless else self._session.driving.root_list
+        known = self._root_list
         if known is None:
             return self._ask(options, ListRootsRequest(), lambda result: result.roots)
         if known.current is not None:
@@ -517,6 +514,11 @@ class Context(RequestScope):
         """The elicitations whose completion can be notified to the client; ``None`` for a stateless client."""
         return None if self._is_stateless else self._session.driving.url_elicitations
 
+    @property
+    def _root_list(self) -> RootList | None:
+        """The cached roots of the client; ``None`` where they are asked for in each call."""
+        return None if self._is_stateless else self._session.driving.root_list
+
     def _ask(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> Coroutine[Any, Any, T]:
         """Ask the client, and return what ``read`` makes of its result."""
         if self._in_loop is not None:
@@ -638,11 +640,13 @@ class TaskScope(_InTask):
 class TaskContext(_InTask, Context):
     """The context of a tool that runs as a task."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("_server", "_task")
 
-    def __init__(self, task: TaskRun, session: Any, event: RequestReceived) -> None:
+    def __init__(self, task: TaskRun, session: Any, event: RequestReceived, *, server: Any) -> None:
+        """``server`` is the one whose tool runs: a task that was resumed may be without a session."""
         Context.__init__(self, session, event)
         self._task = task
+        self._server = server
 
     @property
     def state(self) -> Any:
@@ -660,6 +664,20 @@ class TaskContext(_InTask, Context):
 
     async def become_task(self) -> None:
         """Do nothing, because the request is a task already."""
+
+    @property
+    def _own_server(self) -> Any:
+        return self._server
+
+    # Without a session the task asks where its result is waited for, and remembers nothing of that client.
+
+    @property
+    def _url_elicitations(self) -> UrlElicitations | None:
+        return None if self._task.session is None else super()._url_elicitations
+
+    @property
+    def _root_list(self) -> RootList | None:
+        return None if self._task.session is None else super()._root_list
 
     async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
         if not self._is_stateless:

@@ -460,7 +460,7 @@ class Server:
             chosen("tasks", options, TaskOptions),
             page_size=self._page_size,
             thread_pool=self.thread_pool,
-            new_context=TaskContext,
+            new_context=partial(TaskContext, server=self),
             settle=partial(self.ledger.settle, "tasks"),
         )
         self.handlers.update(self.tasks.handlers)

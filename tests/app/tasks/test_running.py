@@ -12,8 +12,20 @@ from mcpio.app.context import Context, TaskContext, TaskScope
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.app.tasks.running import DisconnectedSession, TaskRun
+from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
-from mcpio.types import ElicitationCapability, ElicitFormRequest, ElicitSchema
+from mcpio.types import (
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitationCapability,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    Root,
+    SamplingCapability,
+    SamplingMessage,
+    TextContent,
+)
 from mcpio.types.lifecycle import ClientCapabilities
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -235,6 +247,47 @@ def test_the_work_of_a_host_outlives_its_session() -> None:
     contexts[0].driving.report("a report", OSError())
     assert host.reports == ["a report"]
     server.tasks.detach(host)
+
+
+def test_resumed_work_without_a_session_asks_where_its_result_is_waited_for() -> None:
+    store, told = MemoryTaskStore(), list[str]()
+
+    def process() -> Server:
+        server = Server("s", tasks=TaskOptions(store=store))
+
+        @server.tool(task_support="required", resume=True)
+        async def work(ctx: Context) -> None:
+            request = CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 10)
+            if ctx.task is None or not ctx.task.is_resumed:
+                await ctx.sleep(1000)
+            told.append((await ctx.elicit(QUESTION)).action)
+            told.append((await ctx.elicit_url("Go", "https://example.com")).action)
+            told.append((await ctx.roots())[0].uri)
+            told.append((await ctx.sample_with_tools(request, [])).text)
+
+        return server
+
+    id = Wire(Link(process(), era="handshake")).begin("work")
+    server, elsewhere = process(), Link(Server("other"))
+    assert server.tasks is not None
+    server.tasks.attach(Host(elsewhere))
+    elsewhere.run()
+    link = Link(
+        server,
+        era="handshake",
+        elicitation=lambda *_: ElicitResult("decline"),
+        sampling=lambda *_: CreateMessageResult("assistant", TextContent("hi"), "m"),
+        roots=[Root("file:///a")],
+        capabilities=ClientCapabilities(
+            elicitation=ElicitationCapability(form={}, url={}), sampling=SamplingCapability(tools={})
+        ),
+    )
+    result = link.start(link.client.task(id).result())
+    for _ in range(10):
+        elsewhere.run()
+        link.run()
+    assert not result.result.is_error
+    assert told == ["decline", "decline", "file:///a", "hi"]
 
 
 def test_a_resumed_task_of_an_absent_requestor_has_no_session() -> None:
