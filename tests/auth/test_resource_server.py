@@ -16,8 +16,11 @@ from mcpio.auth import (
     Grant,
     Guard,
     JwtVerifier,
+    NeedKeys,
+    Pause,
     Refused,
     ResourceServer,
+    Secret,
     api_key_digest,
     load_signer,
     parse_challenges,
@@ -258,3 +261,64 @@ def test_no_verdict_holds_the_token() -> None:
     assert isinstance(admission.verdict, Grant)
     assert token not in f"{admission.verdict!r} {attrs.asdict(admission.verdict)!r} {vars(machine)!r}"
     assert token not in repr(machine.admit(2, bearer(token), "/mcp", 1000.0))
+
+
+class Broken:
+    """A verifier with a mistake: a function in place of ``load_keys``, and what ``verify`` raises after a fetch."""
+
+    challenges_with_metadata = False
+    header = "authorization"
+
+    def __init__(self, flow: Any, fault: Exception | None = None) -> None:
+        self.flow = flow
+        self.fault = fault
+        self.is_loaded = False
+
+    def verify(self, token: Secret, resource: str | None, at: float) -> NeedKeys:
+        if self.is_loaded and self.fault is not None:
+            raise self.fault
+        return NeedKeys.NEED_KEYS
+
+    def load_key(self, token: Secret) -> None:
+        return None
+
+    def load_keys(self, context: Any, token: Secret) -> Any:
+        response = yield Fetch(method="GET", url=AS)
+        self.is_loaded = True
+        yield from self.flow(response)
+
+
+def read_member(response: Any) -> Any:
+    yield from response.headers["keys"]
+
+
+def pause(response: Any) -> Any:
+    yield Pause(seconds=1)
+
+
+def nothing(response: Any) -> Any:
+    yield from ()
+
+
+@pytest.mark.parametrize(
+    ("flow", "fault", "reason"),
+    [
+        (read_member, None, "a verifier raised TypeError: tuple indices must be integers or slices, not str"),
+        (pause, None, "a verifier raised TypeError: load_keys may yield Fetch, not Pause"),
+        (nothing, ValueError("odd"), "a verifier raised ValueError: odd"),
+    ],
+)
+def test_mistake_in_a_verifier_refuses_all_requests_that_wait_for_it(flow: Any, fault: Any, reason: str) -> None:
+    machine = guard(verify=Broken(flow, fault))
+    assert [machine.admit(name, bearer("a"), "/mcp", 0.0) for name in ("1", "2")] == [None, None]
+    effect = machine.next_effect()
+    assert effect is not None
+    machine.fetched(effect.token, 200, (), b"", 0.0)
+    assert [(each.request, getattr(each.verdict, "status", None)) for each in admissions(machine)] == [
+        ("1", 503),
+        ("2", 503),
+    ]
+    failure = machine.next_failure()
+    assert (str(failure), machine.next_deadline()) == (reason, None)
+    assert failure is not None
+    assert failure.__cause__ is not None

@@ -409,25 +409,50 @@ class Guard:
 
     def _advance(self, key: tuple[int, Hashable], loading: _Loading, step: Any, now: float) -> None:
         try:
-            effect = step(loading.flow)
-        except (StopIteration, AuthorizationError) as end:
-            del self._loading[key]
-            failed = isinstance(end, AuthorizationError)
-            if isinstance(end, AuthorizationError):
-                self._failures.append(end)
-            for request, shown in loading.waiting:
-                verdict = self._judge(request, attrs.evolve(shown, loaded=shown.loaded | {key[0]}), now)
-                if failed and isinstance(verdict, Refused):
-                    # Fail closed, and do not blame the token.
-                    verdict = _UNAVAILABLE
-                if verdict is not None:  # otherwise it waits for another verifier
-                    self._admissions.append(Admission(request, verdict))
+            effect = _fetch_of(step(loading.flow))
+        except StopIteration:
+            self._finish(key, loading, None, now)
+        except AuthorizationError as error:
+            self._finish(key, loading, error, now)
+        except Exception as error:
+            # A mistake in a verifier of the program's must not leave the other requests waiting for ever.
+            self._finish(key, loading, _broken(error), now)
         else:
             self._tokens += 1
             loading.awaited = self._tokens
-            assert isinstance(effect, Fetch)
             left = max(0.0, loading.deadline - now)
             self._effects.append(attrs.evolve(effect, token=self._tokens, timeout=left))
+
+    def _finish(
+        self, key: tuple[int, Hashable], loading: _Loading, failure: AuthorizationError | None, now: float
+    ) -> None:
+        """Judge the requests that waited for a flow, which may have failed."""
+        del self._loading[key]
+        if failure is not None:
+            self._failures.append(failure)
+        for request, shown in loading.waiting:
+            try:
+                verdict = self._judge(request, attrs.evolve(shown, loaded=shown.loaded | {key[0]}), now)
+            except Exception as error:
+                self._failures.append(_broken(error))
+                verdict = _UNAVAILABLE
+            if failure is not None and isinstance(verdict, Refused):
+                # Fail closed, and do not blame the token.
+                verdict = _UNAVAILABLE
+            if verdict is not None:  # otherwise it waits for another verifier
+                self._admissions.append(Admission(request, verdict))
+
+
+def _fetch_of(effect: Any) -> Fetch:
+    if not isinstance(effect, Fetch):
+        raise TypeError(f"load_keys may yield Fetch, not {type(effect).__name__}")
+    return effect
+
+
+def _broken(error: Exception) -> AuthorizationError:
+    failure = AuthorizationError(f"a verifier raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 _UNAVAILABLE: Final = Refused(503, "Tokens cannot be verified now", (("retry-after", "30"),))

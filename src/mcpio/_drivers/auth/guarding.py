@@ -110,8 +110,8 @@ class RequestGuard:
         while (effect := self.guard.next_effect()) is not None:
             self._to_fetch.append((effect, now + effect.timeout))
         while (failure := self.guard.next_failure()) is not None:
-            # A warning without a traceback: the text names the address and the reason.
-            self._faults.report(f"what verifies tokens could not be fetched: {failure}", None)
+            # Without a traceback, as the text names the address and the reason; but with that of a broken verifier.
+            self._faults.report(f"what verifies tokens could not be fetched: {failure}", failure.__cause__)
         while (admission := self.guard.next_admission()) is not None:
             if admission.request in self._waiting:  # otherwise its task was cancelled
                 self._verdicts[admission.request] = admission.verdict
