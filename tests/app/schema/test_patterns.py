@@ -47,6 +47,10 @@ LINEAR = [
     r"^a*",
     r"^a$b",
     r"(?m)^a$",
+    r"\b\w+\b",
+    r"(x\w*)\b",
+    r"[a-z]{1,20}\b",
+    r"^[\w.-]+\b",
 ]
 
 # What re may take longer for.
@@ -70,10 +74,21 @@ SLOW = [
     r"(?m)^(?s:.)+$\n.+x",
     r"^[^a]+\s+x",
     r"x{500}y",
+    r"[b.-]+\b",
+    r"\s+(?:\b)",
+    r"\d+^",
 ]
 
 # What re may take longer for, and RE2 cannot run.
-REFUSED = [r"^(a+)\1$", r"^(?:(?=a*b)a)*$", r"^(?:a|(?!b*c)b)+$", r"^(?:a(?<=aa))+$", r"(?x)^ (a+)+ $", r"(a+)+\Z"]
+REFUSED = [
+    r"^(a+)\1$",
+    r"^(?:(?=a*b)a)*$",
+    r"^(?:a|(?!b*c)b)+$",
+    r"^(?:a(?<=aa))+$",
+    r"(?x)^ (a+)+ $",
+    r"(a+)+\Z",
+    r"(?a:\w+)\b",
+]
 
 
 @pytest.mark.req("SCHEMA-06")

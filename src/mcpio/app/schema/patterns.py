@@ -147,6 +147,19 @@ _BEGINNINGS: Final = [(_constants.AT, where) for where in (_constants.AT_BEGINNI
 _ENDS: Final = frozenset({_constants.AT_END, _constants.AT_END_STRING})
 
 
+_BOUNDARY: Final = (_constants.AT, _constants.AT_BOUNDARY)
+_WORD: Final = [(_constants.IN, [(_constants.CATEGORY, _constants.CATEGORY_WORD)])]
+
+
+def _takes_words(item: Any) -> bool:
+    r"""Whether an item ends like ``\w+``, which takes all characters up to the end of a word."""
+    kind, argument = item
+    if kind is _constants.SUBPATTERN:
+        _, added, removed, items = argument
+        return not added and not removed and len(items) > 0 and _takes_words(items[-1])
+    return kind is _constants.MAX_REPEAT and argument[1] is _constants.MAXREPEAT and list(argument[2]) == _WORD
+
+
 class _Estimate:
     """Estimates how often ``re`` looks at one character of a text, from a parsed pattern.
 
@@ -169,7 +182,9 @@ class _Estimate:
         """
         ways: float = 1
         width: float = 0
-        for item in reversed(items):
+        for position, item in reversed(list(enumerate(items))):
+            if not follow and item == _BOUNDARY and position and _takes_words(items[position - 1]):
+                continue  # it always matches: after the last character of a word
             factor, taken = self._of_one(item[0], item[1], follow, rest + width)
             ways *= factor
             width += taken
@@ -211,7 +226,7 @@ class _Estimate:
         if self.first(body, _REST) & _REST:
             ways = inf  # an empty body can repeat at every position
         elif most is not _constants.MAXREPEAT:
-            ways = ways ** min(most, _MOST_STEPS) * (1 if decided else most - least + 1)
+            ways = ways ** min(most, _MOST_STEPS) * (1 if decided else min(most - least + 1, max(1, rest)))
         elif ways > 1:
             ways = inf
         elif not decided:
@@ -235,7 +250,8 @@ class _Estimate:
                 # In the middle of a pattern this matches at two places of a text at most: they need no counting.
                 return _END | (_bits("\n") | follow if self._flags & re.MULTILINE else follow & _REST)
             case _constants.AT:
-                return follow
+                # It takes no character, but can fail, even as the last item: what is before it is then taken back.
+                return follow or _ANY | _END
             case _constants.SUBPATTERN:
                 return self._within(argument).first(argument[3], follow)
             case _constants.ATOMIC_GROUP:
