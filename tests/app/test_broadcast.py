@@ -65,3 +65,22 @@ def test_notification_of_one_skips_a_waiter_whose_time_is_up() -> None:
     runtime.spawn(ring())  # after the timer of the first, so that it rings before the waiter itself runs
     runtime.advance_to(2)
     assert sorted(seen) == [("long", True), ("short", False)]
+
+
+def test_notification_at_the_moment_when_the_time_is_up_counts() -> None:
+    runtime = ManualRuntime()
+    bell = BroadcastEvent(runtime)
+    seen: list[bool] = []
+
+    async def wait() -> None:
+        seen.append(await bell.wait(1))
+
+    async def ring() -> None:
+        await runtime.sleep(1)
+        bell.notify_one()
+
+    runtime.spawn(ring())
+    runtime.run()
+    runtime.spawn(wait())
+    runtime.advance_to(2)
+    assert seen == [True]

@@ -267,6 +267,19 @@ def test_lifespan_of_a_server_that_is_mounted_twice_is_entered_once() -> None:
 
     assert trio.run(main) == ["state of inner", "state of inner", "None"]
     assert entered == ["inner"]
+    # A lifespan around those of the mounted servers enters them itself.
+    inside: Any = middle.lifespan
+
+    @asynccontextmanager
+    async def around_all(server: Server) -> AsyncIterator[Any]:
+        async with inside(server) as state:
+            yield state
+
+    middle.lifespan = around_all
+    server.unmount(inner)
+    server.mount(inner, "direct")
+    assert trio.run(main) == ["state of inner", "state of inner", "None"]
+    assert entered == ["inner", "inner"]
 
 
 def test_requests_pass_the_middleware_of_both() -> None:
