@@ -83,3 +83,9 @@ def test_lock_of_memory_is_held_by_one() -> None:
     store.unlock("k")
     store.unlock("k")
     assert store.try_lock("k")
+
+
+@pytest.mark.parametrize("assertion", [None, 5, b"token"])
+def test_token_that_is_neither_text_nor_function_raises(assertion: object) -> None:
+    with pytest.raises(TypeError, match="BearerToken takes a token or a function"):
+        BearerToken(assertion)  # type: ignore[arg-type]  # of another type

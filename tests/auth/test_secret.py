@@ -8,6 +8,7 @@ import traceback
 import pytest
 
 from mcpio.auth import Secret
+from mcpio.auth.secret import as_secret
 
 CANARY = "canary-4711"
 
@@ -39,3 +40,10 @@ def test_equality_is_that_of_the_texts() -> None:
     assert Secret("\ud800ä") == Secret("\ud800ä")
     assert Secret("a") != "a"
     assert len({Secret("a"), Secret("a"), Secret("b")}) == 2
+
+
+def test_secret_of_another_type_raises_without_showing_it() -> None:
+    for make in (Secret, as_secret):
+        with pytest.raises(TypeError, match="a Secret takes a str, not bytes") as caught:
+            make(b"hunter2")  # type: ignore[arg-type]  # of another type
+        assert "hunter2" not in str(caught.value)

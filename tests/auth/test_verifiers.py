@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mcpio.auth import ApiKeys, FlowContext, Grant, Secret, api_key_digest, new_api_key, run
+from mcpio.auth import ApiKeys, FlowContext, Grant, Guard, ResourceServer, Secret, api_key_digest, new_api_key, run
 
 DIGEST = api_key_digest("mcp_key")
 
@@ -32,3 +34,42 @@ def test_a_new_key_has_256_bits_and_no_key_needs_a_fetch() -> None:
     assert api_key_digest(key) == api_key_digest(key.reveal())
     context = FlowContext(server_url="https://a.example", entropy=bytes, now=0.0)
     assert run(ApiKeys({}).load_keys(context, Secret("token")), lambda effect: None) is None
+
+
+def test_header_of_keys_is_found_in_whatever_case_it_is_given() -> None:
+    machine = Guard(ResourceServer(verify=ApiKeys({DIGEST: "ada"}, header="X-API-Key")))
+    for name in ("x-api-key", "X-Api-Key"):
+        assert machine.admit("1", [(name, "mcp_key")], "/mcp", 0.0) == Grant(None, "ada")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        ({"principals": 5}, TypeError, "principals="),
+        ({"principals": {5: "ada"}}, TypeError, "principals="),
+        ({"principals": {}, "header": "x key"}, ValueError, "not a valid header name"),
+        ({"principals": {}, "header": None}, TypeError, "header="),
+        ({"principals": {}, "scopes": {"ada": "admin"}}, TypeError, "scopes="),
+        ({"principals": {}, "scopes": ["admin"]}, TypeError, "scopes="),
+    ],
+)
+def test_option_of_keys_without_a_meaning_raises(options: dict[str, Any], error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=named):
+        ApiKeys(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        ({"verify": None}, TypeError, "verify="),
+        ({"verify": [ApiKeys({}), 5]}, TypeError, "verify="),
+        ({"verify": []}, ValueError, "verify="),
+        ({"verify": ApiKeys({}), "hierarchy": {"admin": "read"}}, TypeError, "hierarchy="),
+        ({"verify": ApiKeys({}), "hierarchy": 5}, TypeError, "hierarchy="),
+    ],
+)
+def test_option_of_a_server_without_a_meaning_raises(
+    options: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        ResourceServer(**options)

@@ -34,6 +34,11 @@ class BearerToken(AuthorizationOptions):
     assertion: str | Secret | Callable[[NeedAssertion], object] = attrs.field(repr=False, kw_only=False)
     """The token, or what to call for one."""
 
+    @assertion.validator
+    def _check_assertion(self, _: object, value: object) -> None:
+        if not isinstance(value, str | Secret) and not callable(value):
+            raise TypeError(f"BearerToken takes a token or a function, not a {type(value).__name__}")
+
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[Credentials]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from mcpio._checks import checked, required
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.clients import authenticated
 from mcpio.auth.discovery import post_form
@@ -15,7 +16,7 @@ from mcpio.auth.effects import Flow, FlowContext
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.grant import Grant
 from mcpio.auth.registration import Registration
-from mcpio.auth.secret import Secret
+from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.signing import Signer
 from mcpio.auth.urls import check_endpoint
 from mcpio.auth.verifiers import NeedKeys
@@ -71,11 +72,12 @@ class Introspection:
         if method not in usable:
             given = "signer=" if signer is not None else "secret="
             raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {given}, not {method!r:.100}")
-        kept = Secret(secret) if isinstance(secret, str) else secret
-        self._url = url
-        self._client = Registration(issuer, client_id, method, kept)
+        self._url = required("url", url, str)
+        self._client = Registration(
+            required("issuer", issuer, str), required("client_id", client_id, str), method, as_secret(secret)
+        )
         self._signer = signer
-        self._audience = audience
+        self._audience = checked("audience", audience, str)
         self._any_audience = any_audience
         # By the digest of a token: its claims, and until when they hold. Inactive tokens have a table of their own:
         # anyone can make some up, and they must not push out the answers for the tokens of others.

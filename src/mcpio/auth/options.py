@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
@@ -11,19 +11,30 @@ from mcpio._checks import of_kind, required
 from mcpio.auth.errors import AuthorizationError
 from mcpio.auth.scopes import format_scopes
 
-__all__ = ["AuthorizationOptions", "scopes_of"]
+__all__ = ["AuthorizationOptions", "mapping_of", "scopes_of"]
+
+T = TypeVar("T")
 
 
-def scopes_of(value: Iterable[str] | None) -> frozenset[str] | None:
+def mapping_of(option: str, value: Mapping[str, T]) -> Mapping[str, T]:
+    """Return the value of an option. Raises TypeError if it is not a mapping."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{option}= takes a mapping, not {value!r:.100}")
+    return value
+
+
+def scopes_of(value: Iterable[str] | None, option: str = "scopes") -> frozenset[str] | None:
     """Return scopes as a set. Raises ValueError for a scope that no request can carry.
 
     Raises TypeError for one text, whose characters would count as scopes, and for a scope of another type.
     """
     if isinstance(value, str):
-        raise TypeError(f"scopes= takes a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}")
+        raise TypeError(
+            f"{option}= takes a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}"
+        )
     if value is None:
         return None
-    found = frozenset(required("scopes", each, str) for each in value)
+    found = frozenset(required(option, each, str) for each in value)
     format_scopes(found)
     return found
 

@@ -15,7 +15,7 @@ from mcpio.auth.claims import DPOP_ALGORITHMS
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.grant import Grant
-from mcpio.auth.options import scopes_of
+from mcpio.auth.options import mapping_of, scopes_of
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
@@ -56,7 +56,11 @@ def _resource(url: str | None) -> str | None:
 
 
 def _verifiers(value: Verifier | Iterable[Verifier]) -> tuple[Verifier, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
+    found = tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
+    for each in found:
+        if not callable(getattr(each, "verify", None)):
+            raise TypeError(f"verify= takes a verifier, such as ApiKeys or JwtVerifier, or a list, not {each!r:.100}")
+    return found
 
 
 def _texts(value: Iterable[str]) -> tuple[str, ...]:
@@ -65,6 +69,11 @@ def _texts(value: Iterable[str]) -> tuple[str, ...]:
 
 def _scopes(value: Iterable[str]) -> frozenset[str]:
     return scopes_of(value) or frozenset()
+
+
+def _hierarchy(value: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    given = mapping_of("hierarchy", value)
+    return {scope: scopes_of(included, "hierarchy") or frozenset() for scope, included in given.items()}
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +90,7 @@ class ResourceServer:
     """The scopes that every request needs."""
     scopes_supported: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
     """The scopes that the metadata lists."""
-    hierarchy: Mapping[str, Iterable[str]] = attrs.field(factory=dict)
+    hierarchy: Mapping[str, Iterable[str]] = attrs.field(factory=dict, converter=_hierarchy)
     """Which scopes a scope includes (AUTH-36)."""
     name: str | None = None
     """The name of the resource, for people."""
@@ -99,6 +108,8 @@ class ResourceServer:
     a new token."""
 
     def __attrs_post_init__(self) -> None:
+        if not self.verify:
+            raise ValueError("verify= needs a verifier: without one every request is refused")
         needs_metadata = any(each.challenges_with_metadata for each in self.verify)
         if self.mtls and self.resource is not None and self.resource.startswith("http:"):
             raise ValueError("mtls= needs a resource with https: the certificate comes with the connection")

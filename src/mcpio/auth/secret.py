@@ -14,12 +14,16 @@ class Secret:
 
     `reveal` is the only way to the text: ``repr``, ``str`` and string formatting hide it, and pickling raises
     TypeError, so that a secret reaches a file or another process only where a program writes `reveal`. Two secrets
-    are equal if their texts are; the comparison takes the same time wherever they differ.
+    are equal if their texts are; the comparison takes the same time wherever they differ. Raises TypeError for what is
+    not a str.
     """
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            # Without the value: it is likely to be a secret.
+            raise TypeError(f"a Secret takes a str, not {type(text).__name__}")
         self._text = text
 
     def reveal(self) -> str:
@@ -45,4 +49,4 @@ class Secret:
 
 def as_secret(value: str | Secret | None) -> Secret | None:
     """Return a text as a secret; a `Secret` or ``None`` unchanged."""
-    return Secret(value) if isinstance(value, str) else value
+    return value if value is None or isinstance(value, Secret) else Secret(value)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Mapping
 from hashlib import sha256
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
+from mcpio._checks import required
 from mcpio.auth.effects import Flow, FlowContext
 from mcpio.auth.grant import Grant
+from mcpio.auth.options import mapping_of, scopes_of
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.secret import Secret
 
 __all__ = ["ApiKeys", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
+
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 class NeedKeys(enum.Enum):
@@ -47,18 +52,35 @@ class Verifier(Protocol):
         """Fetch the data that the verification of a token needs. Raises AuthorizationError if that fails."""
 
 
+def _header_name(value: str) -> str:
+    """Return the name of a field in lower case, in which fields of requests are compared with it."""
+    if _NAME.fullmatch(required("header", value, str)) is None:
+        raise ValueError(f"ApiKeys: {value!r:.60} is not a valid header name")
+    return value.lower()
+
+
+def _scopes_by_subject(value: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    return {subject: scopes_of(scopes) or frozenset() for subject, scopes in mapping_of("scopes", value).items()}
+
+
+def _by_digest(value: Mapping[str, str]) -> Mapping[str, str]:
+    return mapping_of("principals", value)
+
+
 @attrs.frozen
 class ApiKeys:
-    """Static keys, of which only digests are kept (AUTH-57). Raises ValueError for a malformed digest.
+    """Static keys, of which only digests are kept (AUTH-57).
+
+    Raises ValueError for a malformed digest or header name, and TypeError for an option of another type.
 
     Keys are looked up by digest, so the time of a lookup reveals nothing about a key.
     """
 
-    principals: Mapping[str, str] = attrs.field(repr=False)
+    principals: Mapping[str, str] = attrs.field(repr=False, converter=_by_digest)
     """Digest -> the subject of the grant; `api_key_digest` makes the digests."""
-    header: str = "authorization"
+    header: str = attrs.field(default="authorization", converter=_header_name)
     """The header field with the key: ``authorization`` as ``Bearer``, or another field such as ``x-api-key``."""
-    scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict)
+    scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_scopes_by_subject)
     """Subject -> the scopes of its keys."""
 
     @property
@@ -68,7 +90,7 @@ class ApiKeys:
 
     def __attrs_post_init__(self) -> None:
         for digest in self.principals:
-            if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            if len(required("principals", digest, str)) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise ValueError("a digest is SHA-256 in 64 hexadecimal digits, in lower case")
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | None:
