@@ -158,6 +158,13 @@ def test_invalid_form_content_is_not_sent(later: bool, content: Any, fault: str)
     assert str(link.errors[0]) == f"the answer to elicitation/create: {fault}"
 
 
+def test_default_that_breaks_the_form_is_left_out() -> None:
+    fields: dict[str, Any] = {"mail": StringSchema(format="email", default=""), "gift": BooleanSchema(default=False)}
+    request = ElicitFormRequest("Where to?", ElicitSchema(fields))
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", {}), later=False), era="handshake")
+    assert link.do(link.session.request(request)).content == {"gift": False}
+
+
 @both
 @pytest.mark.req("SAMP-08")
 def test_invalid_sampling_message_is_not_sent(later: bool) -> None:

@@ -17,7 +17,7 @@ from mcpio.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler
-    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
+    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitSchema, ElicitURLRequest
     from mcpio.types.roots import ListRootsResult, Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
@@ -47,8 +47,8 @@ def sampling_handler(sample: Sampler) -> Handler:
 def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> Handler:
     """Return the handler of ``elicitation/create``.
 
-    An accepted form gets the defaults of missing fields (ELIC-09), and is only sent if it fits (ELIC-12). ``visited``
-    is called with the id of each elicitation at a web address before the user is asked.
+    An accepted form gets the defaults of missing fields (ELIC-09), as far as they fit, and is only sent if it fits
+    (ELIC-12). ``visited`` is called with the id of each elicitation at a web address before the user is asked.
     """
 
     def ask_user(scope: RequestScope, request: Any) -> Any:
@@ -90,12 +90,27 @@ def _elicited(result: Any, request: Any) -> Any:
         raise ValueError(f"the answer to elicitation/create: {fault}")
     if result.action != "accept" or request.mode != "form":
         return result
-    content = {**defaults_of(request.requested_schema), **(result.content or {})}
+    form, given = request.requested_schema, result.content or {}
+    # Some servers have defaults that their own forms refuse, such as no text for an address: the user did not enter it.
+    fitting = {
+        name: value for name, value in defaults_of(form).items() if name not in given and _fits(form, name, value)
+    }
+    content = {**fitting, **given}
     try:
-        check_content(request.requested_schema, content)
+        check_content(form, content)
     except InvalidMessage as error:
         raise ValueError(f"the answer to elicitation/create: {error}") from None
     return attrs.evolve(result, content=content)
+
+
+def _fits(form: ElicitSchema, name: str, value: Any) -> bool:
+    from mcpio.app.elicitation import check_content
+
+    try:
+        check_content(types.ElicitSchema({name: form.properties[name]}), {name: value})
+    except InvalidMessage:
+        return False
+    return True
 
 
 def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
