@@ -60,6 +60,8 @@ class JwtVerifier:
     """True: clients get such tokens from an authorization server."""
     header: str = "authorization"
     """The header field that has the token."""
+    issuer: str
+    """What ``iss`` is compared with."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class JwtVerifier:
         with extra("auth", "JwtVerifier"):
             from joserfc.jws import JWSRegistry
 
-        self.issuer: str = required("issuer", issuer, str)
+        self.issuer = required("issuer", issuer, str)
         self._audience = checked("audience", audience, str)
         self._algorithms = frozenset(_names("algorithms", algorithms))
         for name in self._algorithms:

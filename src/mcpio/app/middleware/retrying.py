@@ -70,8 +70,11 @@ class Retry:
     Each attempt has the request's full timeout. The last error is raised. Raises TypeError if ``policy`` is no Backoff.
     """
 
+    policy: Backoff
+    """How often to repeat a request, and how long to wait before."""
+
     def __init__(self, policy: Backoff, *, trust_annotations: bool = False) -> None:
-        self.policy: Backoff = required("policy", policy, Backoff)
+        self.policy = required("policy", policy, Backoff)
         self.trust_annotations = trust_annotations
 
     async def __call__(self, call: RetriableCall, request: Any, call_next: CallNext) -> Any:
