@@ -157,6 +157,24 @@ def test_hostile_names_not_offered(
     assert _completed("mcpio call kitchen.py ", capsys, "bash") == ["'$(reboot)'", "fine"]
 
 
+def test_malformed_items_do_not_hide_the_others(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"size": {"enum": "large"}, "kind": {"enum": ["a"]}, "odd": 5}
+    tools = [5, {"name": "bake", "inputSchema": {"properties": properties}}, {"name": "bare", "inputSchema": 5}]
+    prompts = [{"name": "greet", "arguments": [5, {"name": "who"}]}, {"name": "bare", "arguments": 5}]
+    monkeypatch.setattr(complete, "_listing", lambda target: {"tools": tools, "prompts": prompts})
+    for line, found in (
+        ("mcpio call x ", ["bake", "bare"]),
+        ("mcpio call x bake ", ["kind=", "kind=a", "odd=", "size="]),
+        ("mcpio call x bare ", []),
+        ("mcpio prompt x greet ", ["who="]),
+        ("mcpio prompt x bare ", []),
+    ):
+        assert main(["complete", "fish", line]) == 0
+        assert capsys.readouterr().out.split() == found
+
+
 def test_help_of_the_command_tells_how_to_switch_it_on(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["complete", "--help"])

@@ -139,7 +139,8 @@ def _of_server(command: str, before: list[str], last: str) -> Iterator[str]:
     kind = USING[command]
     if not kind:
         return
-    items = _listing(before[0]).get(kind, [])
+    # Malformed items are in the list as the server sent them.
+    items = [item for item in _listing(before[0]).get(kind, []) if isinstance(item, dict)]
     if len(before) == 1:
         yield from (str(item.get("uri" if kind == "resources" else "name", "")) for item in items)
         return
@@ -151,12 +152,16 @@ def _of_server(command: str, before: list[str], last: str) -> Iterator[str]:
 
 def _arguments(item: Mapping[str, Any]) -> Iterator[str]:
     """Yield the arguments of a tool or a prompt, and the values of those that have few."""
-    for argument in item.get("arguments") or []:
-        yield f"{argument.get('name', '')}="
-    for name, schema in ((item.get("inputSchema") or {}).get("properties") or {}).items():
+    arguments, schema = item.get("arguments"), item.get("inputSchema")
+    for argument in arguments if isinstance(arguments, list) else []:
+        if isinstance(argument, dict):
+            yield f"{argument.get('name', '')}="
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    for name, member in properties.items() if isinstance(properties, dict) else []:
         yield f"{name}="
-        if isinstance(schema, dict):
-            values = schema.get("enum") or ([True, False] if schema.get("type") == "boolean" else [])
+        if isinstance(member, dict):
+            choices = member.get("enum") or ([True, False] if member.get("type") == "boolean" else [])
+            values = choices if isinstance(choices, list) else []
             yield from (f"{name}={value if isinstance(value, str) else json.dumps(value)}" for value in values)
 
 

@@ -12,7 +12,7 @@ from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser
 from mcpio.auth import Device, OAuth, Secret, TokenSet
 from mcpio.auth.scopes import format_scopes
 from mcpio.cli import stored
-from mcpio.cli.exit_status import Exit, Failure, failure_of, in_flags
+from mcpio.cli.exit_status import CREDENTIALS, Exit, Failure, failure_of, in_flags
 from mcpio.cli.output import Console
 from mcpio.errors import McpError
 from mcpio.trio import open_http, run_until_signalled
@@ -57,7 +57,9 @@ async def _run(options: argparse.Namespace) -> int:
                 # Some servers shake hands with every client.
                 await client.list_tools()
     except McpError as error:
-        raise failure_of(error, by_url=True) from error
+        failure = failure_of(error, by_url=True)
+        # The advice to log in is for the other commands.
+        raise Failure(failure.status, failure.message.removesuffix(CREDENTIALS)) from error
     token = _token(key)
     if token is None:
         console.note("the server asks for no login")
