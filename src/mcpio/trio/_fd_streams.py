@@ -234,10 +234,12 @@ class PollReader:
         self._fd = _close(self._fd, self._close)
 
     def hand_over(self) -> PollReader:
-        """Close this reader, which must have the default ``read``, and return another of the same open file."""
-        heir = PollReader(os.dup(self._fd), pollable=self._pollable)
-        self.close()
-        return heir
+        """Close this reader, which must have the default ``read``, and return another of the same descriptor."""
+        # Without a second descriptor: at the limit of open files there is none, and the child would never be closed.
+        fd, self._fd = self._fd, -1
+        with contextlib.suppress(RuntimeError):  # outside a run, where no task waits
+            trio.lowlevel.notify_closing(fd)
+        return PollReader(fd, pollable=self._pollable)
 
     def end_when_empty(self) -> None:
         """End the input once it is empty: no writer is left that is worth waiting for."""

@@ -467,6 +467,38 @@ def test_without_a_descriptor_for_the_exit_a_thread_waits(monkeypatch: pytest.Mo
     trio.run(main)
 
 
+def test_a_child_that_the_system_reaped_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, flags: int = 0) -> int:
+        raise OSError(3, "No such process")  # of pidfd_open, once the child is reaped
+
+    async def main() -> None:
+        async with open_process_stream(ECHO, die_with_parent=True) as child:
+            monkeypatch.setattr(os, "pidfd_open", refuse)
+        assert child.returncode == 0  # subprocess does not know the status
+
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as a process may inherit it
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+
+
+def test_a_child_is_closed_at_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            child = await start_process(ECHO, nursery=nursery)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "dup", refuse)
+                child.close()
+            with trio.fail_after(5):
+                assert await child.wait() == 0
+
+    trio.run(main)
+
+
 def test_process_group_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")

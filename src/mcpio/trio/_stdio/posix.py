@@ -146,9 +146,11 @@ class _TiedProcess:
             exit_fd = os.pidfd_open(self.pid)
         except OSError:
             # A kernel before 5.3, or a sandbox. WNOWAIT: the thread, if abandoned, must not reap.
-            await trio.to_thread.run_sync(
-                os.waitid, os.P_PID, self.pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
-            )
+            # ChildProcessError: where SIGCHLD is ignored, the system has reaped it already.
+            with contextlib.suppress(ChildProcessError):
+                await trio.to_thread.run_sync(
+                    os.waitid, os.P_PID, self.pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
+                )
             return
         try:
             await trio.lowlevel.wait_readable(exit_fd)
