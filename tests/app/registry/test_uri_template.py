@@ -189,6 +189,8 @@ def test_variables_are_listed_in_order() -> None:
         ("a{?q}{&lang}{&more}", "a&lang=en", {"lang": "en"}),
         ("a{&q}{&lang}", "a&lang=en", {"lang": "en"}),
         ("a{&q}{&lang}", "a?lang=en", None),
+        ("a{;q}{;lang}", "a;q=1;lang=en", {"q": "1", "lang": "en"}),
+        ("a{;q}{;lang}", "a;lang=en", {"lang": "en"}),
         ("a?fixed=yes{&q}", "a?fixed=yes&q=1", {"q": "1"}),
         ("a{?q}{#part}", "a?q=1#x/y", {"q": "1", "part": "x/y"}),
         ("a{?q}{#part}", "a#x", {"part": "x"}),

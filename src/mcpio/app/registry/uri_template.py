@@ -305,6 +305,10 @@ class _Matcher:
                 last.variables |= {variable.name: variable for variable in expression.variables}
                 last.marks = "?&" if "?" in last.marks else "&"
                 return
+            if expression.mark == last.marks == ";":
+                # So are the parameters of ``{;a}{;b}``: the first expression would take those of both, and not fit.
+                last.variables |= {variable.name: variable for variable in expression.variables}
+                return
             if expression.mark in ("", "+") and not last.marks:
                 raise UriTemplateError(f"nothing stands between the values of {', '.join(last.variables)} and the next")
         self._pieces.append(_Span(expression))
