@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import Client, ConnectFailed, Context, Options, Server, TextContent
+from mcpio import Client, ConnectFailed, Context, Limits, Options, Server, TextContent
 from mcpio.app import Accepted, Form
 from mcpio.app.forwarding import HANDSHAKE_ERA, ForwardingServer
 from mcpio.errors import ErrorCode, RequestError, UnexpectedResponse
@@ -277,6 +277,34 @@ def test_dead_server_started_again_for_the_next_request() -> None:
                 await client.call_tool("bake", {"kind": "rye"})
             kitchens.fail = False
             assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 3"
+
+    _run(main)
+
+
+def test_request_that_cannot_be_passed_on_fails_with_the_reason() -> None:
+    async def main() -> None:
+        small = Options(revisions=HANDSHAKE_REVISIONS, limits=Limits(sent_message_bytes=1000))
+        async with memory_client(proxy(partial(memory_client, _kitchen(), options=small))) as client:
+            with pytest.raises(RequestError, match="cannot be passed on to the server behind this"):
+                await client.call_tool("bake", {"kind": "x" * 2000})
+            assert (await client.call_tool("bake", {"kind": "rye"})).text == "rye of 1"
+
+    _run(main)
+
+
+def test_server_that_asks_for_ever_behind_a_proxy_is_given_up() -> None:
+    server = Server("asking", options=STATELESS_ONLY)
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        while True:
+            await ctx.elicit("How many?", Form(Order))
+
+    async def main() -> None:
+        elicit: dict[str, Any] = {"elicitation": lambda scope, request: ElicitResult("accept", {"seats": 2})}
+        async with memory_client(proxy(partial(memory_client, server)), **elicit) as client:
+            with pytest.raises(RequestError, match="the server behind this proxy gives no answer: "):
+                await client.call_tool("ask")
 
     _run(main)
 

@@ -11,7 +11,16 @@ import attrs
 from mcpio import types  # what belongs to one feature is loaded when a request needs it
 from mcpio.app.server import Lifespan, Server
 from mcpio.engine.options import Options
-from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, McpError, RequestError
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ErrorCode,
+    LocalProtocolError,
+    McpError,
+    MessageTooLarge,
+    OutputFull,
+    RequestError,
+)
 from mcpio.framing.json import dumps
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
@@ -130,6 +139,9 @@ class ForwardingServer(Server):
                 )
         except RequestError:
             raise
+        except (MessageTooLarge, OutputFull) as error:
+            text = f"the request cannot be passed on to the server behind this proxy: {error}"
+            raise RequestError(ErrorCode.INTERNAL_ERROR, text) from error
         except LocalProtocolError as error:
             # A newer or older server may lack what is declared here.
             if method in _EMPTY:
@@ -139,7 +151,8 @@ class ForwardingServer(Server):
             if upstreams.was_replaced(client):
                 text = "the server was replaced by a newer one while it handled this request: send it again"
                 raise RequestError(ErrorCode.INTERNAL_ERROR, text, {"reason": "reloaded"}) from error
-            raise RequestError(ErrorCode.INTERNAL_ERROR, f"the server behind this proxy is gone: {error}") from error
+            how = "is gone" if isinstance(error, ConnectionLost) else "gives no answer"
+            raise RequestError(ErrorCode.INTERNAL_ERROR, f"the server behind this proxy {how}: {error}") from error
         finally:
             in_flight.remove(scope.id)
         self._record(session, method, request)
