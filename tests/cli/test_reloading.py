@@ -90,6 +90,14 @@ def test_number_of_files_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(Sources(str(tmp_path))._seen) == 3
 
 
+def test_number_of_folders_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reloading, "MAX_FOLDERS", 3)
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "a.py").write_text("")
+    assert len(Sources(str(tmp_path))._seen) == 2  # the first folder is their parent
+
+
 def test_session_kept_while_the_process_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "kitchen.py"
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import trio
@@ -21,7 +22,8 @@ INTERVAL: Final = 0.5
 """Seconds between two looks at the files."""
 
 MAX_FILES: Final = 5000
-"""How many files are watched; a folder with more is probably not one's own."""
+MAX_FOLDERS: Final = 2000
+"""How many files are watched, in how many folders; a folder with more is probably not one's own."""
 
 SKIPPED: Final = {"__pycache__", "node_modules", "site-packages"}
 """Folders to skip, in addition to hidden ones."""
@@ -83,7 +85,7 @@ class Sources:
         return found
 
     def _paths(self) -> Iterator[str]:
-        for folder, folders, files in os.walk(self._folder):
+        for folder, folders, files in islice(os.walk(self._folder), MAX_FOLDERS):
             # A virtual environment is no source of one's own.
             folders[:] = sorted(
                 each
