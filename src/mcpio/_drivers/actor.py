@@ -34,7 +34,7 @@ EVENTS_PER_TURN: Final = 32
 WORK_PER_TURN: Final = 0.001
 """Seconds after which it gives way too, where its handlers are slow. The clock is read after every 8 events."""
 
-FILE_FAULTS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+FILE_FAULTS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writing to a file, which has no peer that would miss the answers."""
 
 
