@@ -80,9 +80,9 @@ def test_active_token_is_admitted_and_its_answer_kept_for_a_minute() -> None:
         {"aud": "https://mcp.example.com/other"},
         {"aud": ["https://mcp.example.com/other"]},
         {"iss": "https://evil.example.com"},
-        {"exp": 0},
+        {"exp": -30},
         {"exp": "1000"},
-        {"nbf": 10},
+        {"nbf": 40},
         {"nbf": "x"},
         {"sub": 7},
         {"client_id": 7},
@@ -100,6 +100,19 @@ def test_inactive_or_foreign_token_gets_401(claims: dict[str, Any]) -> None:
     assert status_of(answer(at, {**ACTIVE, **claims})[1]) == 401
     # Kept, so that a flood of one bad token makes no flood of requests.
     assert status_of(ask(at, "second", now=1.0)) == 401
+
+
+@pytest.mark.parametrize(("times", "leeway"), [({"exp": -29}, 30), ({"nbf": 30}, 30), ({"exp": 1, "nbf": 0}, 0)])
+def test_clocks_may_differ_by_the_leeway(times: dict[str, Any], leeway: float) -> None:
+    at = guard(introspection(leeway=leeway))
+    ask(at, "first")
+    assert isinstance(answer(at, {**ACTIVE, **times})[1], Grant)
+
+
+@pytest.mark.parametrize("leeway", [-1, "30", True, float("inf")])
+def test_leeway_that_is_no_number_of_seconds_raises(leeway: Any) -> None:
+    with pytest.raises(ValueError, match="leeway= takes a number of seconds"):
+        introspection(leeway=leeway)
 
 
 def test_answer_for_an_inactive_token_is_kept_for_seconds() -> None:

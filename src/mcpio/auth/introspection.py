@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from mcpio._checks import checked, required
+from mcpio._checks import checked, is_amount, required
 from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
 from mcpio.auth.clients import authenticated
 from mcpio.auth.discovery import post_form
@@ -40,7 +40,8 @@ class Introspection:
     ``url`` is the introspection endpoint of ``issuer``. This server is the client ``client_id`` there, and
     authenticates with ``secret`` or, by ``private_key_jwt``, with ``signer``. ``audience`` is what ``aud`` must
     contain, by default the resource of the server; ``any_audience=True`` accepts tokens for other servers, where
-    the authorization server issues no ``aud`` and its tokens are for this server alone.
+    the authorization server issues no ``aud`` and its tokens are for this server alone. ``leeway`` is how many seconds
+    the clocks of the two may differ, for ``exp`` and ``nbf``.
 
     A token that is revoked is accepted until the kept answer is a minute old. While the authorization server does not
     answer, requests are refused with 503.
@@ -64,6 +65,7 @@ class Introspection:
         auth_method: str | None = None,
         audience: str | None = None,
         any_audience: bool = False,
+        leeway: float = 30.0,
     ) -> None:
         if (secret is None) == (signer is None):
             raise ValueError("introspection needs either secret= or signer=: the endpoint answers known clients only")
@@ -72,6 +74,9 @@ class Introspection:
         if method not in usable:
             given = "signer=" if signer is not None else "secret="
             raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {given}, not {method!r:.100}")
+        if not is_amount(leeway):
+            raise ValueError(f"leeway= takes a number of seconds from 0 up, not {leeway!r:.100}")
+        self._leeway = leeway
         self._url = required("url", url, str)
         self._client = Registration(
             required("issuer", issuer, str), required("client_id", client_id, str), method, as_secret(secret)
@@ -119,10 +124,10 @@ class Introspection:
         issuer, expires = claims.get("iss", self._client.issuer), claims.get("exp")
         if issuer != self._client.issuer:
             return None
-        if expires is not None and not (is_number(expires) and at < expires):
+        if expires is not None and not (is_number(expires) and at < expires + self._leeway):
             return None
         begins = claims.get("nbf", at)
-        if not is_number(begins) or at < begins:
+        if not is_number(begins) or at < begins - self._leeway:
             return None
         if not self._any_audience and not is_for(claims.get("aud"), self._audience or resource):
             return None
