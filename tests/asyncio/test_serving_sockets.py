@@ -201,15 +201,25 @@ def test_tls_tells_who_a_client_is_and_a_failed_handshake_costs_only_itself(tmp_
 
 def test_sockets_that_listen_may_be_given_and_are_closed(tmp_path: Path) -> None:
     async def main() -> None:
-        given = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        for each in given:
-            each.setblocking(False)
+        given = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]  # they block, as sockets do
         ports = [each.getsockname()[1] for each in given]
         async with serving(make_server(), "tcp", tmp_path, listeners=given):
             for port in ports:
                 async with open_tcp("127.0.0.1", port) as client:
                     assert await added(client, 1, 1) == 2
         assert [each.fileno() for each in given] == [-1, -1]
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "error", "fault"),
+    [([], ValueError, "there is none"), ([3], TypeError, "listeners= takes socket, not 3")],
+)
+def test_listeners_that_are_none_raise(listeners: Any, error: type[Exception], fault: str) -> None:
+    async def main() -> None:
+        with pytest.raises(error, match=fault):
+            await serve_tcp(make_server(), listeners=listeners)
 
     run(main)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import attrs
 
+from mcpio._checks import required
 from mcpio._drivers import lifespan_of, report
 from mcpio._drivers.preloading import preload
 from mcpio._drivers.sockets.accepting import Acceptor, checked_acceptor
@@ -63,7 +64,7 @@ async def serve_tcp(
     with _cancelled_unless_set(started):
         serving = _Serving(server, ssl_context, options, started)
         with serving.until_signalled():
-            await serving.run(await _listen(host, port) if listeners is None else listeners)
+            await serving.run(await _listen(host, port) if listeners is None else _given(listeners))
 
 
 async def serve_unix(
@@ -237,6 +238,16 @@ class _Sockets:
                 listener.close()
             except OSError as error:
                 report("a listener could not be closed", error)
+
+
+def _given(listeners: Sequence[socket.socket]) -> Sequence[socket.socket]:
+    """Return the caller's listeners. Raises TypeError for another kind, and ValueError without any."""
+    if not listeners:
+        raise ValueError("listeners= takes sockets that listen, and there is none")
+    for listener in listeners:
+        # asyncio accepts from a blocking socket too, and holds up the event loop until a client comes.
+        required("listeners", listener, socket.socket).setblocking(False)
+    return listeners
 
 
 async def _listen(host: str | None, port: int) -> list[socket.socket]:

@@ -26,7 +26,15 @@ from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
 from mcpio.trio._http.connection import HttpConnection
 from mcpio.trio._http.parsers import ParserName, new_parser
-from mcpio.trio._net.listening import SocketPeer, address_of, listen_tcp, listen_unix, new_acceptor, unix_path_of
+from mcpio.trio._net.listening import (
+    SocketPeer,
+    address_of,
+    given_listeners,
+    listen_tcp,
+    listen_unix,
+    new_acceptor,
+    unix_path_of,
+)
 from mcpio.trio._net.serving import ServingContext, serve_listeners, until_signalled
 
 if TYPE_CHECKING:
@@ -377,7 +385,7 @@ async def bound_to(
 ) -> AsyncIterator[Sequence[trio.abc.Listener[Any]]]:
     """Async context manager that yields the listeners for these arguments of ``serve_http``."""
     if unix is None:
-        yield await listen_tcp(host, port) if listeners is None else listeners
+        yield await listen_tcp(host, port) if listeners is None else given_listeners(listeners)
         return
     if listeners is not None:
         raise TypeError("give either unix= or listeners=")

@@ -23,6 +23,7 @@ __all__ = [
     "SocketPeer",
     "address_of",
     "close_all",
+    "given_listeners",
     "listen_tcp",
     "listen_unix",
     "new_acceptor",
@@ -99,6 +100,17 @@ async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bo
     except (trio.TooSlowError, *BROKEN):
         return False
     return True
+
+
+def given_listeners(listeners: Sequence[Any]) -> Sequence[Listener]:
+    """Return the caller's listeners. Raises ValueError for none, and TypeError for others, as plain sockets are."""
+    if not listeners:
+        raise ValueError("listeners= takes Trio's listeners, and there is none")
+    for listener in listeners:
+        if not isinstance(listener, trio.abc.Listener):
+            advice = "trio.SocketListener(trio.socket.from_stdlib_socket(sock)) makes one of a socket that listens"
+            raise TypeError(f"listeners= takes Trio's listeners, not {listener!r:.100}: {advice}")
+    return listeners
 
 
 async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:

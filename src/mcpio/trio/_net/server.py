@@ -13,7 +13,7 @@ from mcpio._drivers.sockets.accepting import Acceptor, checked_acceptor
 from mcpio._drivers.sockets.peer import ServeSocketOptions, SocketListening
 from mcpio._drivers.sockets.sessions import StreamHandler
 from mcpio.app.server import Server
-from mcpio.trio._net.listening import address_of, listen_tcp, listen_unix, new_acceptor
+from mcpio.trio._net.listening import address_of, given_listeners, listen_tcp, listen_unix, new_acceptor
 from mcpio.trio._net.serving import serve_listeners, until_signalled
 from mcpio.trio._transport import stream_adapter
 
@@ -45,7 +45,7 @@ async def serve_tcp(
     acceptor = checked_acceptor(server, options, new_acceptor, ssl_context)
     grace = options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
-        bound = await listen_tcp(host, port) if listeners is None else listeners
+        bound = await listen_tcp(host, port) if listeners is None else given_listeners(listeners)
         await _run(server, bound, acceptor, grace, options, task_status)
 
 
