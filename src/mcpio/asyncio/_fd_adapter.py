@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcpio._drivers.stdio.files import Access, InputFile, OutputFile
 from mcpio.engine.connection import Connection
@@ -37,6 +37,7 @@ class FdAdapter:
         self._rest = b""
         self._is_sending = self._is_closed = self._has_sent_eof = False
         self._has_room: asyncio.Future[None] | None = None
+        self._writing: Future[None] | None = None
 
     async def receive(self, connection: Connection) -> None:
         """Wait for input, and feed it or the end."""
@@ -83,7 +84,7 @@ class FdAdapter:
         if self._has_room is not None:
             self._loop.remove_writer(self._sink.fd)
         if not self._has_sent_eof:
-            self._sink.close(self._sink.fd)
+            _close_after(self._writing, self._sink)
 
     def _pull(self, connection: Connection) -> None:
         chunks = connection.data_to_send()
@@ -102,7 +103,8 @@ class FdAdapter:
     async def _write(self) -> None:
         if self._sink.access is Access.THREAD:
             rest, self._rest = self._rest, b""
-            await _in_thread(lambda: _write_all(self._sink, rest))
+            self._writing = _in_thread(lambda: _write_all(self._sink, rest))
+            await asyncio.wrap_future(self._writing)
             return
         self._try_to_write()
         while self._rest:
@@ -142,6 +144,7 @@ class _Input:
         # Bytes that the loop has read, and no task has taken.
         self._arrived: bytes | OSError | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._call: Future[bytes] | None = None
         self._reading: asyncio.Future[bytes] | None = None
 
     async def read(self) -> bytes:
@@ -154,7 +157,8 @@ class _Input:
         if source.access is Access.THREAD:
             # The read of a cancelled call goes on, and the next call gets its data.
             if self._reading is None:
-                self._reading = asyncio.ensure_future(_in_thread(lambda: source.read(source.fd, RECEIVE_SIZE)))
+                self._call = _in_thread(lambda: source.read(source.fd, RECEIVE_SIZE))
+                self._reading = asyncio.wrap_future(self._call)
             data = await asyncio.shield(self._reading)
             self._reading = None
             return data
@@ -173,13 +177,12 @@ class _Input:
         return arrived
 
     def close(self) -> None:
-        """Close the descriptor, or leave it to the call in a thread that is using it."""
+        """Close the descriptor, as soon as no call in a thread uses it."""
         self._is_closed = True
         self._stop_watching()
-        if self._reading is None:
-            self._source.close(self._source.fd)
-        else:
+        if self._reading is not None:
             self._reading.cancel()
+        _close_after(self._call, self._source)
 
     def _on_readable(self) -> None:
         """Read. The descriptor stays watched until input exceeds what a task takes, which saves two calls a message."""
@@ -208,7 +211,15 @@ def _wake(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-async def _in_thread(call: Callable[[], T]) -> T:
+def _close_after(call: Future[Any] | None, file: InputFile | OutputFile) -> None:
+    """Close a descriptor when a call in a thread has ended: its number may belong to another file after that."""
+    if call is None:
+        file.close(file.fd)
+    else:
+        call.add_done_callback(lambda _: file.close(file.fd))  # at once if it has ended
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
     """Make a blocking call in a separate daemon thread, which does not delay the exit of the process."""
     result: Future[T] = Future()
 
@@ -221,7 +232,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
             result.set_exception(error)
 
     threading.Thread(target=run, name="mcpio stdio", daemon=True).start()
-    return await asyncio.wrap_future(result)
+    return result
 
 
 def _write_all(sink: OutputFile, data: bytes) -> None:

@@ -1,0 +1,72 @@
+"""Descriptors whose calls block: they are closed once no thread uses them, since their numbers may be reused then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from mcpio._drivers.stdio.files import Access, InputFile, OutputFile
+from mcpio.asyncio._fd_adapter import FdAdapter
+
+SOURCE, SINK = 1001, 1002
+
+
+def test_descriptor_in_use_by_a_thread_is_closed_when_that_has_ended() -> None:
+    release, closed = threading.Event(), list[int]()
+    is_reading, is_writing, are_closed = threading.Event(), threading.Event(), threading.Event()
+
+    def close(fd: int) -> None:
+        closed.append(fd)
+        if len(closed) == 2:
+            are_closed.set()
+
+    def read(fd: int, size: int) -> bytes:
+        is_reading.set()
+        assert release.wait(10)
+        return b""
+
+    def write(fd: int, data: bytes) -> int:
+        is_writing.set()
+        assert release.wait(10)
+        assert SINK not in closed
+        return 1  # so that it is called again
+
+    async def main() -> None:
+        source = InputFile(SOURCE, Access.THREAD, read, close)
+        sink = OutputFile(SINK, Access.THREAD, write, close=close)
+        adapter = FdAdapter(source, sink, on_eof=lambda: None)
+        connection: Any = SimpleNamespace(data_to_send=lambda: [b"text"], set_unwritten=lambda size: None)
+        tasks = [asyncio.create_task(adapter.receive(connection)), asyncio.create_task(adapter.send(connection))]
+        for begun in (is_reading, is_writing):
+            assert await asyncio.to_thread(begun.wait, 10)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        adapter.abort()
+        assert closed == []
+        release.set()
+        assert await asyncio.to_thread(are_closed.wait, 10)
+        assert sorted(closed) == [SOURCE, SINK]
+
+    asyncio.run(main())
+
+
+def test_descriptor_that_no_thread_uses_is_closed_at_once() -> None:
+    closed: list[int] = []
+
+    async def main() -> None:
+        source = InputFile(SOURCE, Access.THREAD, lambda fd, size: b"", closed.append)
+        sink = OutputFile(SINK, Access.THREAD, lambda fd, data: len(data), close=closed.append)
+        adapter = FdAdapter(source, sink, on_eof=lambda: None)
+        connection: Any = SimpleNamespace(
+            data_to_send=lambda: [b"text"], set_unwritten=lambda size: None, receive_data=lambda data, now: None
+        )
+        await adapter.receive(connection)
+        await adapter.send(connection)
+        adapter.abort()
+        adapter.abort()
+        assert sorted(closed) == [SOURCE, SINK]
+
+    asyncio.run(main())
