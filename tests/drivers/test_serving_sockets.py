@@ -18,6 +18,7 @@ from eachloop import EachLoop, Here
 from lifespans import Scope
 
 from mcpio import ConnectFailed, Server
+from mcpio._drivers.sockets.sessions import ActiveSet
 from mcpio.trio import SocketListening
 
 KINDS = pytest.mark.parametrize("kind", ["tcp", "unix"])
@@ -144,3 +145,38 @@ def test_clients_beyond_the_limit_of_an_address_are_rejected(kind: str, tmp_path
             assert await added(first, 1, 2) == 3
 
     each_loop.run(main)
+
+
+def test_every_listener_accepts_again_after_the_server_was_full(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        ports = [listener.getsockname()[1] for listener in listeners]
+        given: Any = listeners
+        if here.is_trio:
+            given = [trio.SocketListener(trio.socket.from_stdlib_socket(listener)) for listener in listeners]
+        async with here.tasks() as tasks:
+            serving = tasks.spawn(here.drivers.serve_tcp(make_server(), listeners=given, max_connections=1))
+            # One is served; then each listener has one that waits.
+            waiting = [socket.create_connection(("127.0.0.1", port)) for port in (ports[0], *ports)]
+            await here.sleep(0.2)
+            for client in waiting:
+                client.close()
+            for port in ports:
+                async with here.drivers.open_tcp("127.0.0.1", port) as client:
+                    assert await added(client, 1, 1) == 2
+            serving.cancel()
+
+    each_loop.run(main)
+
+
+def test_waits_for_the_last_session_end_together(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        members: ActiveSet[str] = ActiveSet(here.loop)
+        members.enter("session")
+        async with here.tasks() as tasks:
+            for _ in range(2):
+                tasks.spawn(members.wait_empty())
+            await here.settle()
+            members.leave("session")
+
+    each_virtual_loop.run(main, virtual=True)

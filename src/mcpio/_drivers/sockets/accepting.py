@@ -228,13 +228,14 @@ class _Room:
     async def take(self) -> None:
         """Wait for a place and take it."""
         while not self.try_take():
-            self._released = self._loop.event()
             await self._released.wait()
 
     def release(self) -> None:
         """Release a place."""
         self._free += 1
-        self._released.set()
+        # One flag for all that wait: each listener may.
+        released, self._released = self._released, self._loop.event()
+        released.set()
 
 
 def checked_acceptor(

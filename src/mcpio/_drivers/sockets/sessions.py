@@ -81,12 +81,12 @@ class ActiveSet(Generic[T]):
         """Remove a member, if it is in the set."""
         self._members.pop(member, None)
         if not self._members:
-            self._is_empty.set()
+            is_empty, self._is_empty = self._is_empty, self._event()
+            is_empty.set()
 
     async def wait_empty(self) -> None:
         """Wait until the set is empty."""
         while self._members:
-            self._is_empty = self._event()
             await self._is_empty.wait()
 
 
