@@ -341,6 +341,23 @@ def test_failing_list_affects_no_other(each_virtual_loop: EachLoop, caplog: pyte
     assert "the server 'bad' does not list what it offers" in caplog.text
 
 
+def test_server_lost_while_lists_are_asked_for_is_no_error(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        config = {name: partial(here.drivers.memory_client, _server(name, "read")) for name in ("a", "b")}
+        async with here.drivers.open_servers(config) as servers:
+            first: Any = servers["a"]
+            listed = first.tools
+
+            def tools(**call: Any) -> Any:
+                servers._become("b", "failed")
+                return listed(**call)
+
+            first.tools = tools
+            assert "a" in {tool.server for tool in await servers.tools()}
+
+    each_virtual_loop.run(main, virtual=True)
+
+
 @asynccontextmanager
 async def _with_middleware(here: Here, server: Server, layer: Any, **options: Any) -> AsyncIterator[Client]:
     async with here.drivers.memory_client(server, **options) as client:

@@ -215,9 +215,9 @@ class Servers:
         found: dict[str, list[T]] = {}
         failures: list[Exception] = []
 
-        async def ask(name: str) -> None:
+        async def ask(name: str, client: Client) -> None:
             try:
-                found[name] = await listed(self._clients[name])
+                found[name] = await listed(client)
             except (McpError, LocalProtocolError) as error:
                 report(f"the server {name!r} does not list what it offers: {error}", None)
             except Exception as error:
@@ -226,7 +226,8 @@ class Servers:
         async with self._loop.group() as runtime:
             for name, state in self._states.items():
                 if state == "ready":
-                    runtime.spawn(ask(name))
+                    # Its client now: the server may be lost before the task runs.
+                    runtime.spawn(ask(name, self._clients[name]))
         if failures:
             raise failures[0]
         gathered = []
