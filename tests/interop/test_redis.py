@@ -292,9 +292,9 @@ def test_closed_redis_store_says_so(url: str) -> None:
         trio.run(store.fetch, "a")
 
 
-@pytest.mark.parametrize("lease", [0, -1, float("nan")])
-def test_invalid_lease_is_refused(lease: float) -> None:
-    with pytest.raises(ValueError, match="lease is a number of seconds"):
+@pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), "30", True, None])
+def test_invalid_lease_is_refused(lease: Any) -> None:
+    with pytest.raises(ValueError, match="lease= takes a number of seconds"):
         RedisStore(lease=lease)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 import anyio
 
+from mcpio._checks import is_amount
 from mcpio._extras import extra
 from mcpio.app.changes import Changed
 from mcpio.engine.task_records import Owner, StoredTask, StorePut
@@ -222,8 +223,8 @@ class RedisStore:
         All keys begin with ``prefix``. ``options`` go to ``coredis.Redis.from_url``. Raises ValueError for a lease that
         is not more than 0.
         """
-        if not lease > 0:
-            raise ValueError(f"lease is a number of seconds, more than 0, not {lease!r}")
+        if not (is_amount(lease) and lease > 0):
+            raise ValueError(f"lease= takes a number of seconds, more than 0, not {lease!r:.100}")
         self.lease = lease
         self._prefix = prefix
         self._holder = secrets.token_hex(8)

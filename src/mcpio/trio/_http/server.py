@@ -160,7 +160,7 @@ async def serve_http(
         https_compatible=True,
     )
     scheme = "http" if ssl_context is None else "https"
-    with until_signalled(handle_signals, grace + drain):
+    with until_signalled(handle_signals, grace, drain):
         async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
             await run_http(server, bound, name, http, config, acceptor, scheme, grace, task_status.started, drain)

@@ -110,12 +110,14 @@ async def serve_listeners(
         await close_all(listeners)
 
 
-def until_signalled(handle_signals: bool, limit: float) -> contextlib.AbstractContextManager[object]:
+def until_signalled(handle_signals: bool, *limits: float) -> contextlib.AbstractContextManager[object]:
     """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
 
-    The block has ``limit`` seconds to end, and a moment. Raises RuntimeError outside Trio.
+    The block has the sum of ``limits`` to end, in seconds, and a moment. Raises RuntimeError outside Trio, and
+    ValueError for what is no limit.
     """
     check_in_trio("servers")
+    limit = sum(seconds(each) or 0.0 for each in limits)
     if not handle_signals:
         return contextlib.nullcontext()
     return terminate_on_signals(timeout=limit + LAST_WRITES)

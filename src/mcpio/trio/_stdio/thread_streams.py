@@ -113,7 +113,6 @@ class _Calls:
     def start(self, call: Callable[[int], bytes]) -> None:
         """Start ``call(fd)`` in a thread."""
         token, fd = trio.lowlevel.current_trio_token(), self._fd
-        self._done = trio.Event()
 
         def perform() -> bytes | Exception:
             try:
@@ -129,6 +128,8 @@ class _Calls:
                     os.close(fd)
 
         trio.lowlevel.start_thread_soon(perform, deliver)
+        # Only now: if the system refuses a thread, no call is outstanding.
+        self._done = trio.Event()
 
     async def settle(self) -> bytes:
         """Wait for the outstanding call, and take its result. If cancelled, the call stays outstanding."""
