@@ -35,7 +35,7 @@ def of_kind(kind: type[Any], *, optional: bool = False) -> Any:
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Return whether a value is an integer of at least ``least``. ``True`` is none, though Python has it equal 1."""
+    """Return whether a value is an integer of at least ``least``. ``True`` does not count as one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

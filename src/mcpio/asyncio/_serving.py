@@ -243,7 +243,7 @@ class _Sockets:
 def _given(listeners: Sequence[socket.socket]) -> Sequence[socket.socket]:
     """Return the caller's listeners. Raises TypeError for another kind, and ValueError without any."""
     if not listeners:
-        raise ValueError("listeners= takes sockets that listen, and there is none")
+        raise ValueError("listeners= is empty: give at least one socket that listens")
     for listener in listeners:
         # asyncio accepts from a blocking socket too, and holds up the event loop until a client comes.
         required("listeners", listener, socket.socket).setblocking(False)

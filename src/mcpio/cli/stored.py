@@ -75,7 +75,7 @@ def login_for(url: str, account: str | None) -> OAuth | None:
     except ValueError:
         return None
     if account is None and not _has_place():
-        return None  # without a place for logins there is none
+        return None  # where no login can be stored, there is no stored login
     if read(key) is None:
         if account is not None:
             raise Failure(Exit.USAGE, f"account {account!r} is not logged in: mcpio login {url} --account {account}")

@@ -92,7 +92,7 @@ class EnvelopeReader:
         meta: Any = params.get("_meta")
         raw = {key: meta[key] for key in _MEMBERS if key in meta} if meta.__class__ is dict else None
         last = self._last
-        # The progress token differs between requests, so it is no part of what is compared.
+        # The progress token differs between requests, so it is left out of the comparison.
         if last is not None and last[0] == raw and (header is None or header == (last[1].revision.name,)):
             if "progressToken" in meta:
                 check_progress_token(meta)

@@ -134,7 +134,7 @@ class Timeout:
 
 
 def checked_timeout(timeout: Any) -> Timeout:
-    """Return a timeout as a ``Timeout``. Raises TypeError or ValueError for what is no time."""
+    """Return a timeout as a ``Timeout``. Raises TypeError or ValueError for an invalid one."""
     if isinstance(timeout, Timeout):
         return timeout
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):

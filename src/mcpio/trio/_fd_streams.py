@@ -235,7 +235,7 @@ class PollReader:
 
     def hand_over(self) -> PollReader:
         """Close this reader, which must have the default ``read``, and return another of the same descriptor."""
-        # Without a second descriptor: at the limit of open files there is none, and the child would never be closed.
+        # No second descriptor: at the limit of open files it could not be had, and the child would never be closed.
         fd, self._fd = self._fd, -1
         with contextlib.suppress(RuntimeError):  # outside a run, where no task waits
             trio.lowlevel.notify_closing(fd)

@@ -105,7 +105,7 @@ async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bo
 def given_listeners(listeners: Sequence[Any]) -> Sequence[Listener]:
     """Return the caller's listeners. Raises ValueError for none, and TypeError for others, as plain sockets are."""
     if not listeners:
-        raise ValueError("listeners= takes Trio's listeners, and there is none")
+        raise ValueError("listeners= is empty: give at least one of Trio's listeners")
     for listener in listeners:
         if not isinstance(listener, trio.abc.Listener):
             advice = "trio.SocketListener(trio.socket.from_stdlib_socket(sock)) makes one of a socket that listens"

@@ -114,7 +114,7 @@ def until_signalled(handle_signals: bool, *limits: float) -> contextlib.Abstract
     """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
 
     The block has the sum of ``limits`` to end, in seconds, and a moment. Raises RuntimeError outside Trio, and
-    ValueError for what is no limit.
+    ValueError for a limit that is not a number of seconds.
     """
     check_in_trio("servers")
     limit = sum(seconds(each) or 0.0 for each in limits)
