@@ -13,6 +13,7 @@ from waits import Wait
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
+from mcpio.engine.task_records import StorePut
 from mcpio.errors import RequestError
 from mcpio.revisions import REVISIONS
 
@@ -203,6 +204,52 @@ def test_changes_in_another_process_are_reported() -> None:
     here.pass_time(0.0)
     *_, state = told(listen)
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "Ada")
+
+
+class SlowShelf(SharedShelf):
+    """A way to a shelf on which the signal of a change arrives before the answer to the write, as Redis has it."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self.runtime: Any = None
+
+    async def _later(self, found: Any) -> Any:
+        await self.runtime.sleep(0.25)
+        return found
+
+    def put(self, change: StorePut) -> Any:
+        return self._later(super().put(change))
+
+    def fetch(self, key: str) -> Any:
+        return self._later(self.shelf.rows.get(key) and self._stored(key, self.shelf.rows[key]))
+
+
+@pytest.mark.parametrize("listens", ["where it runs", "elsewhere"])
+@pytest.mark.parametrize("end", ["completed", "cancelled where it runs", "cancelled elsewhere", "deleted"])
+def test_end_is_reported_although_its_signal_precedes_the_answer_of_the_store(listens: str, end: str) -> None:
+    shelf = Shelf()
+    stores = [SlowShelf(shelf), SlowShelf(shelf)]
+    here, there = (World(store=store, task_after=0.0) for store in stores)
+    for store, world in zip(stores, (here, there), strict=True):
+        store.runtime = world.runtime
+        world.runtime._drawn = store.number * 1000  # what processes draw differs
+
+    def pass_time(seconds: float) -> None:
+        for _ in range(int(seconds / 0.25)):
+            for world in (here, there):
+                world.pass_time(0.25)
+
+    id = here.run(here.client.call("slow", {"seconds": 3.0}), 1.0)["taskId"]
+    listen = listening(here if listens == "where it runs" else there, id)
+    pass_time(1.0)
+    assert set(statuses(listen)) == {"working"}
+    if end == "deleted":
+        del shelf.rows[id]
+        shelf.tell(id)
+    elif end != "completed":
+        (here if "where" in end else there).client.begin("tasks/cancel", {"taskId": id})
+    pass_time(4.0)
+    assert {"deleted": [], "completed": ["completed"]}.get(end, ["cancelled"]) == statuses(listen)[-1:]
 
 
 def test_tasks_are_read_again_after_a_break_of_the_store() -> None:

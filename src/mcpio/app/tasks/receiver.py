@@ -349,7 +349,10 @@ class TaskReceiver:
         sharing: Any = self._sharing  # other stores have no signals
         sharing.signalled(id)
         for each in tuple(self._watchers) if id is None else (id,):
-            self._tell_watchers(each)
+            # The signal of a change made here may precede the store's answer. Until then the machine shows the state
+            # before, so its own event tells of the change.
+            if each not in self._machine:
+                self._tell_watchers(each)
 
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
@@ -509,6 +512,7 @@ class TaskReceiver:
             self._adopt(event)
         elif isinstance(event, TaskTaken):
             self._stop(event.id)
+            self._tell_watchers(event.id)
         elif isinstance(event, TaskAnswered):
             self._runs[event.id].have_answer(event.key, event.answer)
         else:
@@ -519,8 +523,7 @@ class TaskReceiver:
         run = self._runs.get(task.task_id)
         if event.change == "expired" or task.status in FINAL:
             self._stop(task.task_id)
-        if self._sharing is None:  # otherwise the store says so, to every process
-            self._tell_watchers(task.task_id)
+        self._tell_watchers(task.task_id)
         if self.options.notify and event.change == "status" and run is not None and run.session is not None:
             with suppress(LocalProtocolError, NoBackChannel):
                 run.session.notify(_flat(TaskStatusNotification, task))
