@@ -52,7 +52,15 @@ IMAGE = {
     "result": {"content": [{"type": "image", "data": base64.b64encode(CHANCE.randbytes(750_000)).decode()}]},
 }
 NUMBERS = {"jsonrpc": "2.0", "id": 1, "result": {"vector": [CHANCE.random() for _ in range(1000)]}}
-MESSAGES = {"call": CALL, "result": RESULT, "100 tools": TOOLS, "1 MB image": IMAGE, "1000 floats": NUMBERS}
+EXTREMES = {"jsonrpc": "2.0", "id": 1, "result": {"vector": [CHANCE.random() * 1e300 for _ in range(1000)]}}
+MESSAGES = {
+    "call": CALL,
+    "result": RESULT,
+    "100 tools": TOOLS,
+    "1 MB image": IMAGE,
+    "1000 floats": NUMBERS,
+    "1000 extreme floats": EXTREMES,
+}
 
 CORNERS: dict[str, bytes] = {
     "2**64": b"18446744073709551616",

@@ -10,6 +10,7 @@ import json as standard
 import math
 import subprocess
 import sys
+import time
 import traceback
 import uuid
 from collections.abc import Callable
@@ -249,6 +250,46 @@ def test_nesting_is_counted_over_a_long_text() -> None:
     check_nesting(up_and_down, 102)
     with pytest.raises(JsonError, match="nested deeper than 101"):
         check_nesting(up_and_down, 101)
+
+
+# Time. Nothing but the clock shows what a library does in compiled code, so the bounds are wide.
+
+NUMBERS = [
+    *(
+        "1e308",
+        "-1E+308",
+        "1e300",
+        "1.7976931348623157e308",
+        "9.5e-308",
+        "1e-310",
+        "4.9e-324",
+        "2.2250738585072011e-308",
+    ),
+    *("1e-400", "1e0000000000000308", "1" * 100 + "e200", "1" * 190 + "e99", "0." + "0" * 200 + "1e-110"),
+    *("9007199254740993.0", "9007199254740992.5" + "0" * 780 + "1", "0." + "3" * 800, "1e23", "8.5e-120", "-0.0"),
+    *("9" * 19, "9" * 20, "9" * 4300, "0", "-1", "1.5"),
+]
+
+
+def _time_per_byte(call: Callable[[bytes], object], text: bytes) -> float:
+    """Return the processor time of the quickest of three calls, over the bytes of the text."""
+    found = []
+    for _ in range(3):
+        began = time.process_time()
+        call(text)
+        found.append(time.process_time() - began)
+    return min(found) / len(text)
+
+
+def _array(item: str, size: int = 60_000) -> bytes:
+    return ("[" + f"{item}," * (size // (len(item) + 1)) + "0]").encode()
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:24])
+def test_no_number_takes_much_longer_than_others_of_its_length(either: Backend, number: str) -> None:
+    usual = _time_per_byte(STDLIB.loads, _array("1.5"))
+    assert _time_per_byte(either.loads, _array(number)) < 6 * usual
 
 
 # Writing
