@@ -83,6 +83,34 @@ def test_pipelined_requests_wait_their_turn(parser: str) -> None:
 
 
 @each_parser
+@pytest.mark.parametrize("size", [1, 30_000, 65_000, 200_000])
+def test_input_read_ahead_of_an_answer_is_served_in_order(parser: str, size: int) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with memory_site(shop.server, parser=parser, options=HttpOptions(sse_after=None)) as site:
+            client = site.connect()
+            await client.initialize()
+            texts = [letter * size for letter in "abcde"]
+            calls = [client.call("wait", 0), *(client.call("echo", id, text=text) for id, text in enumerate(texts, 1))]
+            data = b"".join(map(client.posted, calls))
+            async with trio.open_nursery() as nursery:
+
+                async def say() -> None:
+                    for start in range(0, len(data), 40_000):
+                        await client.say(data[start : start + 40_000])
+                        await trio.testing.wait_all_tasks_blocked()
+
+                nursery.start_soon(say)
+                await trio.testing.wait_all_tasks_blocked()
+                assert shop.asked == []
+                shop.go_on.set()
+                assert [(await client.hear()).json["id"] for _ in calls] == [0, 1, 2, 3, 4, 5]
+            assert shop.asked == texts
+
+    in_virtual_time(main)
+
+
+@each_parser
 def test_pipelined_input_is_bounded(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:

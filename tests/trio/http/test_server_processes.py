@@ -18,6 +18,7 @@ import pytest
 import trio
 import trio.testing
 from certificates import ADA, serving_as, trusting
+from stateless import stateless
 from triowire import RawHttp, each_parser
 
 from mcpio import Context, Server
@@ -209,6 +210,54 @@ def test_connections_per_address_are_limited() -> None:
                 except (EOFError, trio.BrokenResourceError):
                     continue  # The server has not heard of the end yet.
                 break
+
+    trio.run(main)
+
+
+AFTER: dict[str, bytes] = {"nothing": b"", "line end": b"\r\n", "byte": b"x", "read": b"x" * 65_000}
+
+
+@each_parser
+@pytest.mark.parametrize("answers", ["auto", "json"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("after", AFTER)
+def test_client_that_leaves_behind_further_input_gives_back_its_place(
+    parser: str, answers: Any, scheme: str, after: str
+) -> None:
+    server = Server("stateless", "1")
+    log: list[str] = []
+    changed = trio.Event()
+
+    def note(text: str) -> None:
+        nonlocal changed
+        log.append(text)
+        changed.set()
+        changed = trio.Event()
+
+    @server.tool
+    async def work(name: str) -> None:
+        note(f"{name} begun")
+        try:
+            await trio.sleep_forever()
+        finally:
+            note(f"{name} ended")
+
+    async def main() -> None:
+        how: dict[str, Any] = {} if scheme == "http" else {"ssl_context": serving_as("localhost")}
+        how |= {"parser": parser, "max_connections": 1, "options": HttpOptions(answers=answers)}
+        named = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "work"}
+        async with trio.open_nursery() as nursery:
+            site = Served(await nursery.start(partial(serve_http, server, port=0, **how)), nursery)
+            for name in ("first", "second"):
+                client = await site.dial(None if scheme == "http" else trusting())
+                call = stateless("tools/call", name="work", arguments={"name": name})
+                await client.say(client.posted(call, **named) + AFTER[after])
+                for state in ("begun", "ended"):
+                    with trio.fail_after(10):
+                        while f"{name} {state}" not in log:
+                            await changed.wait()
+                    await trio.aclose_forcefully(client.stream)
+            site.end()
 
     trio.run(main)
 

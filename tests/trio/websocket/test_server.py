@@ -82,6 +82,31 @@ def test_one_port_serves_http_and_websocket(kind: str) -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_frames_read_ahead_of_an_answer_are_received(kind: str) -> None:
+    async def main() -> None:
+        server, go_on = make_server(), trio.Event()
+
+        @server.tool
+        async def late() -> None:
+            await go_on.wait()
+
+        async with websocket_site(server, kind) as site:
+            http = site.connect()
+            await http.initialize()
+            await http.say(http.posted(http.call("late"), accept="application/json, text/event-stream"))
+            for data in (request(HOST), Frame(PING, b"first").wire(masked=True)):
+                await http.say(data)
+                await trio.testing.wait_all_tasks_blocked()
+            go_on.set()
+            assert (await http.hear()).status == 200
+            far = FarClient(http.stream, HOST)
+            assert (await far.head())[0].startswith("HTTP/1.1 101 ")
+            assert await far.frame() == Frame(PONG, b"first")
+
+    in_virtual_time(main)
+
+
 @pytest.mark.req("XPORT-04", "HTTP-02", "HTTP-04")
 @each_kind
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ The states leave this to the adapter:
   at work need not be told again: it pulls until it gets an empty list.
 * **Whole requests.** A request that came in one read goes to the machine in one call, and takes one step:
   ``RECV_REQUEST``. ``SEND_HEAD`` changes nothing in ``ANSWER`` and may be left out there.
-* **Reading on.** In ``ANSWER`` the adapter goes on reading, to notice a client that goes away; what a client pipelines
-  stays in the parser until the state is ``IDLE`` again.
+* **Reading on.** In ``ANSWER`` the adapter goes on reading, to notice a client that goes away, also past input that
+  belongs to no request yet. It keeps that, within a bound, until the state is ``IDLE`` again.
 * **Writing too slowly.** How long a client may take to read a piece is the writer's own deadline. Past it the client
   counts as lost: ``RECV_LOSS``.
 """

@@ -91,6 +91,9 @@ class HttpConnection:
         # A response is written where it is produced, once; what follows is left to the task, so that everything a
         # handler sends in one turn of the loop goes out in one write.
         self._may_write_now = True
+        # Input after the request under way, beyond what the parser holds: at most one more read.
+        self._ahead = b""
+        self._ahead_scope: trio.CancelScope | None = None
         # Set when a response is out, or all output is: the reader may wait for either.
         self._progress = Signal()
 
@@ -99,7 +102,7 @@ class HttpConnection:
     @property
     def is_idle(self) -> bool:
         """Whether it has served a request, and no other has begun."""
-        return self._life.state is State.IDLE and not self._parser.has_more
+        return self._life.state is State.IDLE and not self._has_more
 
     def wake(self, exchange: Hashable) -> None:
         """Write the host's output of a response. The host calls this in its drain."""
@@ -117,7 +120,7 @@ class HttpConnection:
 
     def close(self) -> None:
         """Serve the request that has begun, and no other."""
-        if self._life.is_resting and self._parser.has_more:
+        if self._life.is_resting and self._has_more:
             # A request has begun that the reader has not come to: it is served.
             self._step(Input.RECV_BYTES)
         if self._step(Input.SEND_CLOSE) is Action.CLOSE:
@@ -165,17 +168,16 @@ class HttpConnection:
         life, parser = self._life, self._parser
         while (state := life.state) not in _OVER:
             if state is State.ANSWER:
-                # Pipelined input stays in the parser, and is no more than one read gives.
-                if parser.has_more:
+                if self._has_more:
                     self._arm()  # the deadline of the request does not hold for the response
-                    await self._progress.wait()
+                    await self._read_ahead()
                     continue
             elif (event := parser.next_event()) is not None:
                 if self._needs_lookup and isinstance(event, ParsedHead):
                     await self._look_up(event)
                 else:
                     self._take(event)
-                if life.state is State.IDLE and event is ParserMark.END and parser.has_more:
+                if life.state is State.IDLE and event is ParserMark.END and self._has_more:
                     # A client that pipelines without end must not keep the loop from the others.
                     await trio.lowlevel.checkpoint()
                 continue
@@ -184,14 +186,38 @@ class HttpConnection:
             elif parser.has_more and state is not State.HEAD:
                 self._step(Input.RECV_BYTES)
             self._arm()
-            # In ANSWER too: the end of input is how a client that gives up is noticed.
-            data = await self._stream.receive_some(RECEIVE_SIZE)
-            parser.feed(bytes(data))
+            if self._ahead:
+                data, self._ahead = self._ahead, b""
+            else:
+                # In ANSWER too: the end of input is how a client that gives up is noticed.
+                data = bytes(await self._stream.receive_some(RECEIVE_SIZE))
+            parser.feed(data)
             if life.state in _IN_BODY:
                 # Every byte earns time, framing included: the parser reports those of the body only.
                 life.step(Input.RECV_BYTES, self._host.clock(), len(data))
             elif not data and life.state is State.ANSWER:
                 self._step(Input.RECV_LOSS)
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._ahead) or self._parser.has_more
+
+    async def _read_ahead(self) -> None:
+        """Wait for the end of the response; behind pipelined input too, the end of input is noticed.
+
+        What is read is kept until the parser has no more, and is no more than one read gives: a client that sends more
+        meanwhile is held back, and its end is noticed only after the response.
+        """
+        room = RECEIVE_SIZE - len(self._ahead)
+        if not room:
+            await self._progress.wait()
+            return
+        with trio.CancelScope() as self._ahead_scope:  # cancelled when the response is out
+            data = bytes(await self._stream.receive_some(room))
+            self._ahead += data
+            if not data:
+                self._step(Input.RECV_LOSS)
+        self._ahead_scope = None
 
     def _take(self, event: ParserEvent) -> None:
         if isinstance(event, ParsedHead):
@@ -257,7 +283,7 @@ class HttpConnection:
         self._step(Input.SEND_UPGRADE)
         self._arm()  # no deadline of HTTP holds for the WebSocket, which runs within the same scope
         await self._send(self._responses.upgrade(answer.headers))
-        await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
+        await websockets.carry(self._stream, self._parser.take_rest() + self._ahead, answer, principal)
 
     def _hand_over(self) -> None:
         """Pass the items of one read to the machine together. It may answer within this call."""
@@ -387,6 +413,8 @@ class HttpConnection:
         if self._step(Input.SEND_END) is Action.REUSE:
             self._parser.next_cycle()
             self._arm()
+            if self._ahead_scope is not None:
+                self._ahead_scope.cancel()
         else:
             self._scope.cancel()
         self._progress.set()
