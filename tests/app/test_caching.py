@@ -13,6 +13,7 @@ from mcpio.types import (
     CallToolResult,
     DiscoverRequest,
     DiscoverResult,
+    ElicitResult,
     InputRequiredResult,
     ListPromptsRequest,
     ListPromptsResult,
@@ -173,7 +174,7 @@ def test_result_of_a_request_with_answers_or_state_is_not_kept() -> None:
     layers = Layers()
     layers.answer = contents("a")
     for request in (
-        ReadResourceRequest("a:1", input_responses={"k": {}}),
+        ReadResourceRequest("a:1", input_responses={"k": ElicitResult("decline")}),
         ReadResourceRequest("a:1", request_state="s"),
         ReadResourceRequest("a:1"),
     ):

@@ -14,6 +14,7 @@ from unchecked import unchecked
 import mcpio.types
 from mcpio.codec import Codec, codec
 from mcpio.errors import InvalidMessage
+from mcpio.methods import METHODS
 from mcpio.revisions import REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
 from mcpio.types import (
     AudioContent,
@@ -31,7 +32,6 @@ from mcpio.types import (
     EmbeddedResource,
     GetPromptRequest,
     GetPromptResult,
-    InputRequest,
     InputRequiredResult,
     ListToolsResult,
     MalformedItem,
@@ -46,7 +46,7 @@ from mcpio.types import (
     ToolUseContent,
     UnknownContent,
 )
-from mcpio.types._fields import Choice, Member, OneOrMore, Payload, Unknown, members
+from mcpio.types._fields import Choice, Embedded, Member, OneOrMore, Payload, Unknown, members
 
 D = codec(REV_2025_11_25)
 BLOCKS = "TextContent or ImageContent or AudioContent or ResourceLink or EmbeddedResource or UnknownContent"
@@ -99,6 +99,8 @@ def raw_values(type_: Any, revision: Revision) -> st.SearchStrategy[Any]:
         return st.dictionaries(TEXTS, raw_values(arguments[1], revision), max_size=2)
     if origin is Annotated and isinstance(arguments[1], OneOrMore) and revision < arguments[1].since:
         return raw_values(arguments[1].item, revision)
+    if origin is Annotated and isinstance(arguments[1], Embedded):
+        return embedded(revision, is_request=arguments[1].is_request)
     if origin is Annotated:
         return raw_values(arguments[0], revision)
     assert origin in (Union, types.UnionType), type_
@@ -106,6 +108,19 @@ def raw_values(type_: Any, revision: Revision) -> st.SearchStrategy[Any]:
         one for one in arguments if not (isinstance(one, type) and issubclass(one, Payload)) or exists(one, revision)
     ]
     return st.one_of([raw_values(one, revision) for one in choices])
+
+
+def embedded(revision: Revision, *, is_request: bool) -> st.SearchStrategy[dict[str, Any]]:
+    methods = [method for method in METHODS.values() if method.embedded]
+    if not is_request:
+        return st.one_of([raw_objects(method.result_type, revision) for method in methods])
+    asked = [
+        st.fixed_dictionaries(
+            {"method": st.just(method.name), "params": raw_objects(method.params_type, revision).filter(bool)}
+        )
+        for method in methods
+    ]
+    return st.one_of([*asked, st.just({"method": "roots/list"})])
 
 
 USE = ToolUseContent("1", "add", {})
@@ -418,8 +433,8 @@ def test_report_of_dropped_members_is_bounded() -> None:
 
 
 def test_class_unknown_to_the_revision_is_refused() -> None:
-    with pytest.raises(InvalidMessage, match=r"^InputRequest does not exist in 2025-11-25$"):
-        D.decode({"method": "roots/list"}, InputRequest)
+    with pytest.raises(InvalidMessage, match=r"^InputRequiredResult does not exist in 2025-11-25$"):
+        D.decode({"requestState": "s"}, InputRequiredResult)
 
 
 def test_choice_depends_on_the_revision() -> None:

@@ -26,9 +26,20 @@ from mcpio.events import (
     RequestReceived,
 )
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Era
+from mcpio.types import (
+    CallToolRequest,
+    CreateMessageRequest,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    ListRootsRequest,
+    ListRootsResult,
+    PingRequest,
+)
 from mcpio.types.completion import CompleteResult, Completion
 from mcpio.types.custom import CustomNotification
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 from mcpio.types.lifecycle import EmptyResult, Implementation, ServerCapabilities, ToolsCapability
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.prompts import ListPromptsResult
@@ -327,24 +338,30 @@ def test_raw_result_gets_the_members_that_it_lacks() -> None:
 
 # Results that ask for input
 
-FORM = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
-LINK = {"mode": "url", "message": "m", "url": "https://x.example"}
-SAMPLE = {"messages": [], "maxTokens": 1}
+FORM = ElicitFormRequest("m", ElicitSchema({}))
+LINK = ElicitURLRequest("m", "https://x.example")
+SAMPLE = CreateMessageRequest((), 1, tools=())
 ANYTHING: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
-def asking(method: str, params: dict[str, Any] | None = None) -> InputRequiredResult:
-    return InputRequiredResult({"k": InputRequest(method, params)})
+def asking(question: Any) -> InputRequiredResult:
+    return InputRequiredResult({"k": question})
 
 
 @pytest.mark.req("MRTR-01", "MRTR-02", "MRTR-03", "ENV-06", "CACHE-02")
 def test_tool_may_ask_for_input() -> None:
     connection = server_of(MODERN)
     event = one(connection, tool_call(1, ANYTHING))
-    asked = InputRequiredResult({"k": InputRequest("elicitation/create", FORM), "r": InputRequest("roots/list")}, "s")
+    asked = InputRequiredResult({"k": FORM, "r": ListRootsRequest()}, "s")
     assert answer(connection, event, asked) == {
         "resultType": "input_required",
-        "inputRequests": {"k": {"method": "elicitation/create", "params": FORM}, "r": {"method": "roots/list"}},
+        "inputRequests": {
+            "k": {
+                "method": "elicitation/create",
+                "params": {"message": "m", "requestedSchema": {"type": "object", "properties": {}}},
+            },
+            "r": {"method": "roots/list"},
+        },
         "requestState": "s",
         "_meta": ME,
     }
@@ -357,12 +374,12 @@ def test_tool_may_ask_for_input() -> None:
     ("declared", "wrong", "match"),
     [
         (ANYTHING, InputRequiredResult(), "inputRequests or requestState must be there"),
-        (ANYTHING, asking("tools/call", {}), "k: 'tools/call' is nothing to ask a client for"),
-        (ANYTHING, asking("none"), "k: 'none' is nothing to ask a client for"),
-        ({}, asking("elicitation/create", FORM), "k: the client did not declare elicitation"),
-        ({"elicitation": {}}, asking("elicitation/create", LINK), r"elicitation\.url"),
-        ({"sampling": {}}, asking("sampling/createMessage", {**SAMPLE, "tools": []}), r"sampling\.tools"),
-        ({}, asking("roots/list"), "k: the client did not declare roots"),
+        (ANYTHING, asking(CallToolRequest("t")), "k: expected the params of elicitation/create or"),
+        (ANYTHING, asking({"method": "roots/list"}), "k: expected the params of elicitation/create or"),
+        ({}, asking(FORM), "k: the client did not declare elicitation"),
+        ({"elicitation": {}}, asking(LINK), r"elicitation\.url"),
+        ({"sampling": {}}, asking(SAMPLE), r"sampling\.tools"),
+        ({}, asking(ListRootsRequest()), "k: the client did not declare roots"),
     ],
 )
 def test_wrong_question_is_refused(declared: dict[str, Any], wrong: InputRequiredResult, match: str) -> None:
@@ -371,6 +388,37 @@ def test_wrong_question_is_refused(declared: dict[str, Any], wrong: InputRequire
     with pytest.raises(LocalProtocolError, match=match):
         connection.send_result(event.id, wrong)
     assert connection.pending.incoming == (event.id,)
+
+
+@pytest.mark.req("MRTR-12")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("tools/call", {"name": "t"}), ("resources/read", {"uri": "a:b"})],
+)
+def test_answers_come_typed_and_malformed_ones_are_refused(method: str, params: dict[str, Any]) -> None:
+    connection = server_of()
+    good = {"f": {"action": "decline"}, "r": {"roots": []}}
+    event = one(connection, stateless(method, 1, **params, inputResponses=good))
+    assert event.request.input_responses == {"f": ElicitResult("decline"), "r": ListRootsResult(())}
+    refused = one(connection, stateless(method, 2, **params, inputResponses={**good, "f": {"action": "odd"}}))
+    assert (type(refused), refused.error.code) == (Answered, -32602)
+    assert refused.error.data == {"path": "params.inputResponses.f.action"}
+
+
+@pytest.mark.req("PAT-01")
+@pytest.mark.parametrize("is_related", [False, True])
+def test_server_that_asks_by_a_request_learns_how_to_ask(is_related: bool) -> None:
+    connection = server_of(MODERN)
+    event = one(connection, tool_call(1, ANYTHING))
+    related_to = event.id if is_related else None
+    with pytest.raises(LocalProtocolError, match="by an InputRequiredResult"):
+        connection.send_request(FORM, 0.0, related_to=related_to)
+    with pytest.raises(LocalProtocolError, match="InputRequiredResult" if is_related else "only a session has pings"):
+        connection.send_batch([PingRequest()], 0.0, related_to=related_to)
+    with pytest.raises(LocalProtocolError, match="only a session has pings"):
+        connection.send_request(PingRequest(), 0.0)
+    with pytest.raises(LocalProtocolError, match="give related_to="):
+        connection.send_notification(LoggingMessageNotification("info", 1))
 
 
 @pytest.mark.req("MRTR-01")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mcpio.errors import (
     InvalidMessage,
     LocalProtocolError,
     MessageTooLarge,
+    RemoteProtocolError,
     RequestCancelled,
     RequestError,
     RequestTimeout,
@@ -44,8 +46,10 @@ from mcpio.types import (
     CustomRequest,
     DiscoverRequest,
     DiscoverResult,
+    ElicitResult,
     Implementation,
     InputRequiredResult,
+    ListRootsRequest,
     ListToolsRequest,
     LoggingMessageNotification,
     PingRequest,
@@ -386,16 +390,49 @@ def test_unknown_kind_of_result_is_invalid(kind: Any) -> None:
 
 @pytest.mark.req("MRTR-01", "MRTR-02")
 def test_question_is_a_result_where_it_may_be() -> None:
-    talk = Talk.operating()
+    talk = Talk.operating(capabilities=ClientCapabilities(roots=RootsCapability()))
     id = talk.ask(CallToolRequest("t"))["id"]
     (event,) = talk.answer(id, {"resultType": "input_required", "requestState": "s"})
     assert event.result == InputRequiredResult(request_state="s")
+    id = talk.ask(CallToolRequest("t", input_responses={"k": ElicitResult("decline")}))["id"]
+    (event,) = talk.answer(id, {"resultType": "input_required", "inputRequests": {"r": {"method": "roots/list"}}})
+    assert event.result == InputRequiredResult({"r": ListRootsRequest()})
     id = talk.ask(CallToolRequest("t"))["id"]
     (event,) = talk.answer(id, {"resultType": "input_required", "inputRequests": {}})
     assert "needs inputRequests or requestState" in str(event.error)
     id = talk.ask(ListToolsRequest())["id"]
     (event,) = talk.answer(id, {"resultType": "input_required", "requestState": "s"})
     assert "does not answer tools/list" in str(event.error)
+
+
+@pytest.mark.req("MRTR-03", "MRTR-04")
+@pytest.mark.parametrize(
+    ("question", "error", "match"),
+    [
+        ({"method": "tools/call"}, InvalidMessage, r"inputRequests\.k\.method"),
+        (
+            {"method": "elicitation/create", "params": {"message": 5}},
+            InvalidMessage,
+            r"inputRequests\.k\.params\.message",
+        ),
+        (
+            {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}},
+            RemoteProtocolError,
+            "sampling",
+        ),
+        (
+            {"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "https://a.example"}},
+            RemoteProtocolError,
+            "the capability elicitation was not declared",
+        ),
+    ],
+)
+def test_wrong_question_fails_the_request(question: Any, error: type, match: str) -> None:
+    talk = Talk.operating()
+    id = talk.ask(CallToolRequest("t"))["id"]
+    (event,) = talk.answer(id, {"resultType": "input_required", "inputRequests": {"k": question}})
+    assert isinstance(event.error, error)
+    assert re.search(match, str(event.error))
 
 
 def test_custom_result_is_plain_and_an_error_an_error() -> None:

@@ -50,7 +50,7 @@ from mcpio.types import (
     ToolsCapability,
 )
 from mcpio.types.discovery import DiscoverRequest, DiscoverResult
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
 from mcpio.types.task_extension import CreatedTask
 
@@ -72,8 +72,8 @@ REQUESTS: list[Any] = [
     DiscoverRequest(),
     SubscriptionsListenRequest(SubscriptionFilter(tools_list_changed=True)),
     unchecked(SubscriptionsListenRequest(SubscriptionFilter()), notifications="all"),
-    CallToolRequest("t", input_responses={"k": math.nan}),
-    CallToolRequest("t", input_responses={"k": {}}, request_state="s"),
+    CallToolRequest("t", input_responses={"k": math.nan}),  # type: ignore[dict-item]  # a mistake on purpose
+    CallToolRequest("t", input_responses={"k": ListRootsResult(())}, request_state="s"),
     CustomRequest("tasks/get", {"taskId": "t"}),
     ElicitFormRequest("m", ElicitSchema({})),
     InitializeRequest("2025-11-25", ClientCapabilities(), Implementation("x", "1")),
@@ -108,9 +108,10 @@ RESULTS: list[Any] = [
     CallToolResult((5,)),  # type: ignore[arg-type]  # a mistake on purpose
     CallToolResult((), structured_content={"a": math.nan}),
     EmptyResult(),
-    InputRequiredResult({"k": InputRequest("roots/list", None)}, "s"),
-    InputRequiredResult({"k": InputRequest("sampling/createMessage", {})}),
-    InputRequiredResult({"k": InputRequest("tools/call", {"name": object()})}),
+    InputRequiredResult({"k": ListRootsRequest()}, "s"),
+    InputRequiredResult({"k": unchecked(ListRootsRequest(), meta=5)}),
+    InputRequiredResult({"k": {"method": "roots/list"}}),  # type: ignore[dict-item]  # a mistake on purpose
+    InputRequiredResult({"k": CallToolRequest("t", {"name": object()})}),  # type: ignore[dict-item]  # as above
     InputRequiredResult({}, "\ud800"),
     InputRequiredResult(),
     ListToolsResult((), ttl_ms=-1),

@@ -50,7 +50,6 @@ PLACES: dict[str, str | dict[str, str]] = {
     "ElicitURLRequest": "ElicitRequestURLParams",
     "ElicitationCapability": "ClientCapabilities/elicitation",
     "ElicitationTasksCapability": "ClientCapabilities/tasks/requests/elicitation",
-    "InputRequest": {"E": "ListRootsRequest"},
     "LegacyTitledEnumSchema": {"C": "EnumSchema", "DE": "LegacyTitledEnumSchema"},
     "MissingRequiredClientCapabilityData": "MissingRequiredClientCapabilityError/error/data",
     "MultiSelectItems": "UntitledMultiSelectEnumSchema/items",
@@ -373,7 +372,6 @@ LOOSE = {
     "extensions",
     "inputSchema",  # SCHEMA-04: a bad schema is its tool's trouble, found when the tool is used
     "outputSchema",
-    "inputResponses",  # only the key tells what each is (MRTR-06)
     "params",
 }
 """Plain mappings: what they hold is for whoever uses them."""
@@ -420,8 +418,6 @@ def is_tolerated(name: str, member: str, value: Any) -> bool:
         or (value == 1.5 and member in {"ttl", "pollInterval"})
         # A form with a field of an unknown kind can still be shown (ELIC-05).
         or (member == "properties" and isinstance(value, dict))
-        # One class stands for the three requests that may be embedded, and for those of extensions (MRTR-03).
-        or (name == "InputRequest" and member == "method")
     )
 
 

@@ -15,8 +15,9 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import RequestError
 from mcpio.events import RequestReceived
+from mcpio.types import ElicitFormRequest, ElicitResult, ElicitSchema
 from mcpio.types.completion import CompleteRequest, CompleteResult, Completion, CompletionArgument, PromptReference
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -59,14 +60,14 @@ OFFERS = ServerCapabilities(
     logging={},
 )
 DECLARED = ClientCapabilities(elicitation=ElicitationCapability())
-FORM = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
+FORM = ElicitFormRequest("m", ElicitSchema({}))
 FILTER = SubscriptionFilter(True, None, None, ("a:b",))
 
 EXCHANGES: list[tuple[Any, Any]] = [
     (ListToolsRequest(), ListToolsResult(())),
     (CallToolRequest("x"), CallToolResult(())),
-    (CallToolRequest("x"), InputRequiredResult({"k": InputRequest("elicitation/create", FORM)}, "s")),
-    (CallToolRequest("x", input_responses={"k": {"action": "decline"}}, request_state="s"), CallToolResult(())),
+    (CallToolRequest("x"), InputRequiredResult({"k": FORM}, "s")),
+    (CallToolRequest("x", input_responses={"k": ElicitResult("decline")}, request_state="s"), CallToolResult(())),
     (CallToolRequest("x"), RequestError(-32021, "m", {"requiredCapabilities": {"roots": {}}})),
     (CallToolRequest("x"), RequestError(-32022, "m", {"supported": ["2026-07-28"], "requested": "x"})),
     (ListPromptsRequest(), ListPromptsResult(())),

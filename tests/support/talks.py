@@ -26,6 +26,8 @@ from mcpio.types import (
     CustomNotification,
     CustomRequest,
     Implementation,
+    ListRootsRequest,
+    ListRootsResult,
     ListToolsRequest,
     ListToolsResult,
     LoggingMessageNotification,
@@ -37,7 +39,7 @@ from mcpio.types import (
     ToolsCapability,
 )
 from mcpio.types.discovery import DiscoverRequest, DiscoverResult
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 from mcpio.types.lifecycle import ResourcesCapability
 from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
@@ -52,13 +54,13 @@ DECLARED = ClientCapabilities(roots=RootsCapability(), extensions={TASKS_EXTENSI
 FILTER = SubscriptionFilter(tools_list_changed=True, resource_subscriptions=("a:b",))
 REQUESTS: dict[str, Any] = {
     "call": CallToolRequest("t", {"text": "é"}),
-    "retry": CallToolRequest("t", input_responses={"k": {"roots": []}}, request_state=" s "),
+    "retry": CallToolRequest("t", input_responses={"k": ListRootsResult(())}, request_state=" s "),
     "list": ListToolsRequest(),
     "discover": DiscoverRequest(),
     "listen": SubscriptionsListenRequest(FILTER),
     "task": CustomRequest("tasks/get", {"taskId": "t"}),
 }
-ASKING = InputRequiredResult({"k": InputRequest("roots/list", None)}, " s ")
+ASKING = InputRequiredResult({"k": ListRootsRequest()}, " s ")
 RESULTS: dict[str, Any] = {
     "call": CallToolResult((TextContent("é"),)),
     "list": ListToolsResult(()),

@@ -9,6 +9,7 @@ from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
 from mcpio.types import (
+    ElicitResult,
     GetPromptRequest,
     GetPromptResult,
     ImageContent,
@@ -92,7 +93,7 @@ def test_prompt_members_follow_the_revision() -> None:
 
 
 def test_retry_members_exist_only_in_the_stateless_revision() -> None:
-    request = GetPromptRequest("a", input_responses={"key": {"action": "decline"}})
+    request = GetPromptRequest("a", input_responses={"key": ElicitResult("decline")})
     raw = {"name": "a", "inputResponses": {"key": {"action": "decline"}}}
     assert codec(REV_2026_07_28).encode(request) == raw
     assert codec(REV_2026_07_28).decode(raw, GetPromptRequest) == request

@@ -13,19 +13,19 @@ import attrs
 
 from mcpio.app.awaitables import cancellation_of, is_awaitable
 from mcpio.codec import codec
-from mcpio.engine.gates import why_not_served
 from mcpio.engine.payloads import method_to_send
 from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, TooManyRounds
 from mcpio.events import IncomingId, RequestContext, RequestReceived
-from mcpio.methods import METHODS, Kind, declares
+from mcpio.methods import METHODS, Kind, method_of
 from mcpio.revisions import REV_2026_07_28
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext, Handler
     from mcpio.app.runtime import Driver, OneShot, Spawned
     from mcpio.engine.client import ClientConnection
     from mcpio.events import Peer
+    from mcpio.types.inputs import InputRequest, InputResponse
 
 __all__ = ["ROUNDS", "AskedClient", "answers_to", "send_in_rounds"]
 
@@ -128,8 +128,8 @@ def _check(request: Any, result: InputRequiredResult) -> None:
         raise InvalidMessage("result", "'input_required' needs inputRequests or requestState")
 
 
-async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, Any]:
-    """Return the answers to all questions by their keys, in wire form. The callbacks run concurrently.
+async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest]) -> dict[str, InputResponse]:
+    """Return the answers to all questions by their keys. The callbacks run concurrently.
 
     Raises what a callback raises; the others are cancelled then. Raises RemoteProtocolError, and calls none, for more
     questions than ``Limits.incoming_requests``, as many as a server may ask at once in a session.
@@ -139,7 +139,7 @@ async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest])
         raise RemoteProtocolError(
             f"the server asks {len(questions)} questions at once, where at most {most} are allowed"
         )
-    answering = _Round(client, {key: _event(client, key, question) for key, question in questions.items()})
+    answering = _Round(client, {key: _event(client, question) for key, question in questions.items()})
     try:
         answering.begin()
         await answering.over.wait()
@@ -150,37 +150,19 @@ async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest])
     return answering.answers
 
 
-def _event(client: AskedClient, key: str, question: InputRequest) -> RequestReceived:
-    """Return a question as the request that it would be in the handshake era.
-
-    Raises InvalidMessage for a malformed question, and RemoteProtocolError for one that must not be asked (MRTR-04).
-    """
-    method = METHODS.get(question.method)
-    if method is None or not method.embedded:
-        known = ", ".join(sorted(row.name for row in METHODS.values() if row.embedded))
-        raise InvalidMessage(f"inputRequests.{key:.100}.method", f"expected {known}, got {question.method!r:.100}")
-    params, capabilities = question.params or {}, client.connection.capabilities
-    if not declares(capabilities, method.capability):
-        fault: str | None = f"the capability {method.capability[0]} was not declared"
-    else:
-        fault = why_not_served(method.name, params, REV_2026_07_28, capabilities)
-    if fault is not None:
-        raise RemoteProtocolError(f"the server asks {method.name}, which this client does not serve: {fault}")
-    try:
-        request = codec(REV_2026_07_28).decode(params, method.params_type)
-    except InvalidMessage as error:
-        where = f"inputRequests.{key:.100}.params"
-        raise InvalidMessage(f"{where}.{error.path}", error.reason, error.revision) from None
+def _event(client: AskedClient, question: InputRequest) -> RequestReceived:
+    """Return a question as the request that it would be in the handshake era."""
+    method, params = method_of(question), codec(REV_2026_07_28).encode(question)
     peer = client.server
     context = RequestContext(REV_2026_07_28.era, REV_2026_07_28, peer.capabilities, peer.info, None, None, None)
     # It has no id on the wire. No request has the id 0, so progress reported on it goes nowhere.
-    return RequestReceived(IncomingId(0), request, context, {"method": method.name, "params": params}, False)
+    return RequestReceived(IncomingId(0), question, context, {"method": method.name, "params": params}, False)
 
 
 class _Round:
     """The callbacks that answer the questions of one result."""
 
-    answers: dict[str, Any]
+    answers: dict[str, InputResponse]
     """The answers so far, by the keys of the questions."""
     failure: Exception | None
     """The exception of the first callback that failed."""
@@ -236,7 +218,7 @@ class _Round:
         if not isinstance(result, method.result_type):
             wanted, got = method.result_type.__name__, type(result).__name__
             raise TypeError(f"the answer to {method.name} must be a {wanted}, not a {got}")
-        self.answers[key] = codec(REV_2026_07_28).encode(result)
+        self.answers[key] = result
         if len(self.answers) == len(self._events):
             self.over.set(None)
 

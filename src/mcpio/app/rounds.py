@@ -23,9 +23,9 @@ from mcpio.app.schema.plain import to_json
 from mcpio.codec import codec
 from mcpio.engine.gates import why_not_asked
 from mcpio.errors import CapabilityMissing, InvalidMessage, LocalProtocolError, RequestCancelled, URLElicitationRequired
-from mcpio.methods import METHODS, declares, method_of
+from mcpio.methods import declares, method_of
 from mcpio.revisions import REV_2026_07_28
-from mcpio.types.inputs import InputRequest, InputRequiredResult
+from mcpio.types.inputs import InputRequiredResult
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler
@@ -142,14 +142,8 @@ class Flow:
 
     @property
     def answers(self) -> Mapping[str, Any]:
-        """The answers that came with the request, typed by their form. Malformed ones are left out (MRTR-12)."""
-        found = {}
-        for key, raw in self._new.items():
-            try:
-                found[key] = codec(REV_2026_07_28).decode(raw, _kind_of_answer(raw))
-            except InvalidMessage:
-                continue
-        return found
+        """The answers that came with the request."""
+        return self._new
 
     def key_of(self, request: Any, key: str | None) -> str:
         """Return the key of a question, once. Raises ValueError if the handler has used ``key`` in this pass."""
@@ -183,7 +177,9 @@ class Flow:
     def recall(self, key: str, request: Any, read: Callable[[Any], T]) -> tuple[T] | None:
         """Return the answer that came to a question, as a tuple of one; ``None`` if none did, or a malformed one."""
         # An answer that was accepted in an earlier round stands.
-        raw = self._earlier.get(key, self._new.get(key))
+        raw = self._earlier.get(key)
+        if raw is None and key in self._new:
+            raw = codec(REV_2026_07_28).encode(self._new[key])
         if raw is None:
             return None
         try:
@@ -243,15 +239,6 @@ def read_answer(raw: Any, request: Any) -> Any:
     return codec(REV_2026_07_28).decode(raw, method_of(request.__class__).result_type)
 
 
-def _kind_of_answer(raw: Any) -> type[Any]:
-    """Return the type of an answer. The three have no required member in common."""
-    members = raw if isinstance(raw, Mapping) else {}
-    for member, method in (("action", "elicitation/create"), ("roots", "roots/list")):
-        if member in members:
-            return METHODS[method].result_type
-    return METHODS["sampling/createMessage"].result_type
-
-
 def _reader(function: Callable[[], Any]) -> Callable[[Any], Any]:
     """Return what makes a value of a function's return type from JSON. Without an annotation, JSON is the value."""
     plain = without_partial(function)
@@ -306,8 +293,8 @@ def _needed(request: Any) -> list[tuple[str, ...]]:
     return needed
 
 
-def checked_question(request: Any, client: ClientCapabilities) -> InputRequest:
-    """Return a question as a part of a result.
+def checked_question(request: Any, client: ClientCapabilities) -> dict[str, Any]:
+    """Return a question as stateless clients get it.
 
     Raises CapabilityMissing if the client did not declare what it needs, and LocalProtocolError if no client may be
     asked this.
@@ -316,7 +303,7 @@ def checked_question(request: Any, client: ClientCapabilities) -> InputRequest:
     said = _wire_form(request)
     if (fault := why_not_asked(said["method"], said["params"], REV_2026_07_28, client)) is not None:
         raise LocalProtocolError(fault)
-    return InputRequest(said["method"], said["params"] or None)
+    return said
 
 
 # Running handlers
@@ -469,6 +456,7 @@ async def one_by_one(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[An
 
 
 def result_of(asked: InputRequired, client: ClientCapabilities, state: str | None) -> InputRequiredResult:
-    """Return the result that asks a stateless client. Raises as ``checked_question`` does."""
-    questions = {key: checked_question(request, client) for key, request in asked.requests.items()}
-    return InputRequiredResult(questions or None, state)
+    """Return the result that asks a stateless client. Raises as ``checked_question``."""
+    for request in asked.requests.values():
+        checked_question(request, client)
+    return InputRequiredResult(asked.requests or None, state)

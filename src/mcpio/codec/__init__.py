@@ -4,7 +4,8 @@
 ``5`` is not a string and ``[]`` not an object. Whatever a revision does not know is kept, not refused: unknown members
 in ``extra``, content of an unknown type as ``UnknownContent``, a malformed item of a list in ``malformed``. A member
 received with just its default value is sent again, and so is a null for a member whose default is ``None``. Encoding a
-decoded payload gives an equal JSON value, except that an array of one block becomes the block.
+decoded payload gives an equal JSON value, except that an array of one block becomes the block, and that a question in
+an ``InputRequiredResult`` keeps its method and its params only.
 
 Results lose as little as possible (CONT-04): an optional member of the wrong type moves to ``extra``, its attribute
 gets the default, and a malformed block of a known type becomes an ``UnknownContent``. Requests and notifications are
@@ -51,9 +52,11 @@ from mcpio.codec.values import (
     union_hook,
 )
 from mcpio.errors import InvalidMessage
+from mcpio.methods import METHODS, Method, method_of
 from mcpio.types._fields import (
     Choice,
     Description,
+    Embedded,
     Member,
     OneOrMore,
     Payload,
@@ -97,6 +100,7 @@ class Codec:
         # Two sets, because a class inside of a result is read with more tolerance than the same class in a request.
         tolerant, strict = _Hooks(revision), _Hooks(revision, strict=True)
         self._decoders = _Cache(lambda cls: (tolerant if _is_tolerant(cls) else strict).decoders[cls])
+        tolerant.messages = strict.messages = self._decoders
         self._encoders = strict.encoders
 
     def decode(self, raw: Mapping[str, Any], cls: type[T], odd: list[str] | None = None) -> T:
@@ -145,6 +149,9 @@ def _is_tolerant(cls: Any) -> bool:
 class _Hooks:
     """The hooks of one revision, with cattrs to find the one for a type."""
 
+    messages: _Cache
+    """The decoders of whole messages, by class."""
+
     def __init__(self, revision: Revision, *, strict: bool = False) -> None:
         self.revision = revision
         self.strict = strict
@@ -161,6 +168,7 @@ class _Hooks:
             (_is_payload, self._payload_decoder, self._payload_encoder),
             (_is_marked(Choice), self._choice_decoder, self._choice_encoder),
             (_is_marked(OneOrMore), self._one_or_more_decoder, self._one_or_more_encoder),
+            (_is_marked(Embedded), self._embedded_decoder, self._embedded_encoder),
             (PLAIN.__contains__, lambda type_: PLAIN[type_][1], lambda type_: PLAIN[type_][2]),
         ):
             converter.register_structure_hook_factory(wanted, decoder)
@@ -357,6 +365,40 @@ class _Hooks:
         encoders = _Cache(encoder_of)
         return lambda value: encoders[value.__class__](value)
 
+    def _embedded_decoder(self, type_: Any) -> Decoder:
+        return self._embedded_request if get_args(type_)[1].is_request else self._embedded_result
+
+    def _embedded_encoder(self, type_: Any) -> Encoder:
+        if not get_args(type_)[1].is_request:
+            return lambda value: self.encoders[_embedded_result_class(value)](value)
+
+        def encode(value: Any) -> dict[str, Any]:
+            method, params = _embedded_method(value), self.encoders[value.__class__](value)
+            return {"method": method.name, "params": params} if params else {"method": method.name}
+
+        return encode
+
+    def _embedded_request(self, value: Any, odd: Oddities) -> Any:
+        if not isinstance(value, Mapping):
+            refuse("an object", value)
+        name = value.get("method")
+        method = METHODS.get(name) if isinstance(name, str) else None
+        if method is None or not method.embedded:
+            raise Fault(f"expected {_EMBEDDED}, got {quoted(name)}" if "method" in value else "missing", "method")
+        try:
+            return self.messages[method.params_type](value.get("params", {}), odd)
+        except Fault as fault:
+            fault.steps.append("params")
+            raise
+
+    def _embedded_result(self, value: Any, odd: Oddities) -> Any:
+        if not isinstance(value, Mapping):
+            refuse("an object", value)
+        name = next((name for member, name in _RESULT_MEMBERS.items() if member in value), None)
+        if name is None:
+            raise Fault(f"expected the result of {_EMBEDDED}")
+        return self.messages[METHODS[name].result_type](value, odd)
+
     def _one_or_more_decoder(self, type_: Any) -> Decoder:
         mark: OneOrMore = get_args(type_)[1]
         decode_item = self.converter.get_structure_hook(mark.item)
@@ -380,6 +422,31 @@ class _Hooks:
             return encode_list(value)
 
         return encode
+
+
+_EMBEDDED = " or ".join(sorted(method.name for method in METHODS.values() if method.embedded))
+
+_RESULT_MEMBERS = {
+    "action": "elicitation/create",
+    "roots": "roots/list",
+    "role": "sampling/createMessage",
+    "model": "sampling/createMessage",
+}
+"""The members that tell the results of embedded requests apart: a result does not say what it answers."""
+
+
+def _embedded_method(value: Any) -> Method:
+    try:
+        method = method_of(value.__class__)
+    except KeyError:
+        refuse(f"the params of {_EMBEDDED}", value)
+    return method if method.embedded else refuse(f"the params of {_EMBEDDED}", value)
+
+
+def _embedded_result_class(value: Any) -> type[Any]:
+    cls: type[Any] = value.__class__
+    kinds = tuple(METHODS[name].result_type for name in _RESULT_MEMBERS.values())
+    return cls if issubclass(cls, kinds) else refuse(f"the result of {_EMBEDDED}", value)
 
 
 def _by_kind(type_: Any, hook_of: Callable[[Any], Callable[..., Any]]) -> dict[type, Callable[..., Any]]:

@@ -114,6 +114,8 @@ _GRACE: Final = 5.0
 _LOG: Final = "notifications/message"
 LISTEN: Final = "subscriptions/listen"
 _TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
+_ASK_STATELESSLY: Final = "a client without a session is asked by an InputRequiredResult, as the answer to its request"
+_STATELESS_WAYS: Final = {Input.SEND_REQUEST: _ASK_STATELESSLY, Input.SEND_PING: "only a session has pings"}
 _AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
 
 # Looked up once, since every message needs them: before Python 3.12 an enumeration finds its members by a slow path.
@@ -444,8 +446,8 @@ class Connection:
         """
         limit = self._timeout(timeout)
         self._check_room()
-        method, name, params = self._checked_request(request)
         parent = self._asking(related_to)
+        method, name, params = self._checked_request(request)
         self._check_route(parent)
         made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
         self._send_request(made, text, limit, now)
@@ -475,9 +477,9 @@ class Connection:
         from mcpio.engine.batches import as_item
 
         batch = [as_item(item) for item in items]
+        parent = self._asking(related_to)
         self._check_batch(len(batch))
         self._check_room()
-        parent = self._asking(related_to)
         self._check_route(parent)
         asked: list[tuple[OutgoingRequest, Timeout]] = []
         texts: list[bytes] = []
@@ -1369,7 +1371,7 @@ class Connection:
         odd: list[str] = []
         try:
             result = request.dialogue.read_result(request, message.result, odd)
-        except InvalidMessage as error:
+        except (InvalidMessage, RemoteProtocolError) as error:
             self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             return
         self._outgoing.finish(request, _RECV_RESULT)
@@ -1693,7 +1695,11 @@ class Connection:
             phase = self.phase
             if self._channel.life is not _OPEN:
                 raise NoBackChannel(f"cannot {what.value}: the connection is {phase.value}")
-            raise LocalProtocolError(f"cannot {what.value} in phase {phase.value} as a {self.role.value}")
+            advice = ""
+            if self.role is Role.SERVER and phase is Phase.NEW and self._options.stateless_revisions:
+                # Without a handshake, all that goes out belongs to a request of the client (PAT-01, PAT-02).
+                advice = f": {_STATELESS_WAYS.get(what, 'give related_to=, the request or subscription it belongs to')}"
+            raise LocalProtocolError(f"cannot {what.value} in phase {phase.value} as a {self.role.value}{advice}")
 
     def _check_batch(self, size: int) -> None:
         self._check_phase(Input.SEND_PING)

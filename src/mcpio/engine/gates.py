@@ -19,11 +19,12 @@ from mcpio.errors import (
     ErrorCode,
     InvalidMessage,
     LocalProtocolError,
+    RemoteProtocolError,
     RequestError,
     SamplingRejected,
     URLElicitationRequired,
 )
-from mcpio.methods import METHODS, Direction, Method, declares
+from mcpio.methods import METHODS, Direction, Method, declares, method_of
 from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 from mcpio.types.meta import TASKS_EXTENSION
@@ -117,6 +118,20 @@ def why_not_served(name: str, params: Mapping[str, Any], revision: Revision, cli
     """
     rule = RULES.get(name)
     return None if rule is None else rule(params, revision, client)
+
+
+def check_question(request: Any, client: Capabilities, codec: Codec) -> None:
+    """Raise ``RemoteProtocolError`` for a question in a message that a client of these capabilities must not be asked.
+
+    (MRTR-04.)
+    """
+    method = method_of(request)
+    if not declares(client, method.capability):
+        fault: str | None = f"the capability {method.capability[0]} was not declared"
+    else:
+        fault = why_not_served(method.name, codec.encode(request), codec.revision, client)
+    if fault is not None:
+        raise RemoteProtocolError(f"the server asks {method.name}, which this client does not serve: {fault}")
 
 
 def addressed_to(method: Method, role: Role) -> bool:

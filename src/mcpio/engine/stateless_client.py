@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpio.codec import codec
-from mcpio.engine.gates import Capabilities, decoded_error
+from mcpio.engine.gates import Capabilities, check_question, decoded_error
 from mcpio.engine.handshake import Handshake
 from mcpio.engine.payloads import encode
 from mcpio.engine.pending import OutgoingRequest
@@ -44,7 +44,7 @@ class StatelessClient(Handshake):
     Its phase is ``OPERATING`` as soon as the era is settled; the server never asks, so there is nothing to admit.
     """
 
-    __slots__ = ("_envelope", "_identity", "log_level", "takes_tasks")
+    __slots__ = ("_envelope", "_identity", "_own", "log_level", "takes_tasks")
 
     log_level: str | None
     """The least severe log messages to request with each request; ``None`` for none (GONE-04)."""
@@ -56,6 +56,7 @@ class StatelessClient(Handshake):
         self.codec = codec(revision)
         self.log_level = None
         self.takes_tasks = False
+        self._own: Capabilities = ClientCapabilities()
         self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
         # The envelope of every request, made by the first one that needs it.
         self._envelope: dict[str, Any] | None = None
@@ -73,7 +74,7 @@ class StatelessClient(Handshake):
     def declare(self, own: Capabilities) -> None:
         """Set the capabilities of this side."""
         super().declare(own)
-        self._envelope = None
+        self._own, self._envelope = own, None
         self.takes_tasks = declares(own, ("extensions", TASKS_EXTENSION))
 
     def stamped(self, params: dict[str, Any], own: Capabilities) -> dict[str, Any]:
@@ -93,7 +94,10 @@ class StatelessClient(Handshake):
         return {**params, "_meta": meta}
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
-        """Return the typed result of a request. Raises and adds to ``odd`` as ``Codec.decode``."""
+        """Return the typed result of a request. Raises and adds to ``odd`` as ``Codec.decode``.
+
+        Raises RemoteProtocolError for a question that must not be asked of this side (MRTR-04).
+        """
         method = request.method
         kind = result.get("resultType", _COMPLETE)  # earlier servers leave it out (ENV-11)
         if kind == _INPUT_REQUIRED and method is not None and method.may_ask:
@@ -101,6 +105,8 @@ class StatelessClient(Handshake):
             if not asked.input_requests and asked.request_state is None:
                 fault = "'input_required' needs inputRequests or requestState"
                 raise InvalidMessage("", fault, self.codec.revision.name)
+            for question in (asked.input_requests or {}).values():
+                check_question(question, self._own, self.codec)
             return asked
         if kind == _TASK and request.name == "tools/call" and self.takes_tasks:
             from mcpio.types.task_extension import CreatedTask  # few servers have tasks

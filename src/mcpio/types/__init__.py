@@ -96,7 +96,7 @@ else:
             "discovery": (
                 "DiscoverRequest DiscoverResult MissingRequiredClientCapabilityData UnsupportedProtocolVersionData"
             ),
-            "inputs": "InputRequest InputRequiredResult",
+            "inputs": "InputRequest InputRequiredResult InputResponse",
             "meta": (
                 "META_CLIENT_CAPABILITIES META_CLIENT_INFO META_LOG_LEVEL META_MODEL_IMMEDIATE_RESPONSE "
                 "META_PROGRESS_TOKEN META_PROTOCOL_VERSION META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID"

@@ -38,6 +38,7 @@ __all__ = [
     "NOT_ON_THE_WIRE",
     "Choice",
     "Description",
+    "Embedded",
     "MalformedItem",
     "Member",
     "OneOrMore",
@@ -218,6 +219,20 @@ class OneOrMore:
     def __init__(self, item: Any, since: Revision) -> None:
         self.item = item
         self.since = since
+
+
+class Embedded:
+    """Marks a whole message of another method inside a message: a request with its method, or a bare result.
+
+    Those of the methods with ``Method.embedded``. They are read as they would be if they came alone.
+    """
+
+    __slots__ = ("is_request",)
+
+    is_request: bool
+
+    def __init__(self, *, is_request: bool) -> None:
+        self.is_request = is_request
 
 
 @attrs.frozen

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 from attrs import field
 
 from mcpio.revisions import REV_2026_07_28, Revision
-from mcpio.types._fields import Payload, payload, wire, wired
+from mcpio.types._fields import Embedded, Payload, payload, wire, wired
 from mcpio.types.messages import ResultPayload
 
-__all__ = ["InputRequest", "InputRequiredResult"]
+if TYPE_CHECKING:
+    from mcpio import types
 
+__all__ = ["InputRequest", "InputRequiredResult", "InputResponse"]
 
-@payload
-class InputRequest(Payload):
-    """A request inside a result. ``params`` are plain: ``METHODS[method].params_type`` says what they are (MRTR-03)."""
-
-    SINCE: ClassVar[Revision] = REV_2026_07_28
-
-    method: str
-    params: Mapping[str, Any] | None = None
+if TYPE_CHECKING:
+    InputRequest: TypeAlias = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+    InputResponse: TypeAlias = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
+else:
+    # Without the classes: few messages ask, and elicitation and sampling are large.
+    InputRequest = Annotated[Payload, Embedded(is_request=True)]
+    """A question to the client: the params of a request; on the wire with its method (MRTR-03)."""
+    InputResponse = Annotated[Payload, Embedded(is_request=False)]
+    """The answer to a question: a result without an envelope (MRTR-06)."""
 
 
 @payload

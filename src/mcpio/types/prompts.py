@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 from mcpio.types._fields import Payload, payload, wire
@@ -11,6 +11,7 @@ from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, O
 
 if TYPE_CHECKING:
     from mcpio.types.content import ContentBlock, Icon, Role
+    from mcpio.types.inputs import InputResponse
 
 __all__ = [
     "GetPromptRequest",
@@ -88,8 +89,8 @@ class GetPromptRequest(RequestPayload):
 
     name: str
     arguments: Mapping[str, str] | None = None
-    input_responses: Mapping[str, Any] | None = wire(default=None, since=REV_2026_07_28, essential=True)
-    """The answers to an ``InputRequiredResult``, by its keys: plain mappings, since only the key tells their type."""
+    input_responses: Mapping[str, InputResponse] | None = wire(default=None, since=REV_2026_07_28, essential=True)
+    """The answers to an ``InputRequiredResult``, by its keys (MRTR-06)."""
     request_state: str | None = wire(default=None, since=REV_2026_07_28, essential=True)
     """The server's state, returned untouched (MRTR-06)."""
 

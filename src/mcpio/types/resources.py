@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import payload, wire
@@ -11,6 +11,7 @@ from mcpio.types.messages import CacheableResult, ListResult, NotificationPayloa
 
 if TYPE_CHECKING:
     from mcpio.types.content import Annotations, Icon, ResourceContents
+    from mcpio.types.inputs import InputResponse
 
 __all__ = [
     "ListResourceTemplatesRequest",
@@ -105,8 +106,8 @@ class ReadResourceRequest(RequestPayload):
     """Read a resource."""
 
     uri: str
-    input_responses: Mapping[str, Any] | None = wire(default=None, since=REV_2026_07_28, essential=True)
-    """The answers to an ``InputRequiredResult``, by its keys: plain mappings, since only the key tells their type."""
+    input_responses: Mapping[str, InputResponse] | None = wire(default=None, since=REV_2026_07_28, essential=True)
+    """The answers to an ``InputRequiredResult``, by its keys (MRTR-06)."""
     request_state: str | None = wire(default=None, since=REV_2026_07_28, essential=True)
     """The server's state, returned untouched (MRTR-06)."""
 

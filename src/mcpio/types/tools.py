@@ -13,6 +13,7 @@ from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, O
 
 if TYPE_CHECKING:
     from mcpio.types.content import ContentBlock, Icon
+    from mcpio.types.inputs import InputResponse
     from mcpio.types.tasks import TaskMetadata
 
 __all__ = [
@@ -135,8 +136,8 @@ class CallToolRequest(RequestPayload):
     arguments: Mapping[str, Any] | None = None
     task: TaskMetadata | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25, essential=True)
     """Asks for the call to run as a task (TASK-08)."""
-    input_responses: Mapping[str, Any] | None = wire(default=None, since=REV_2026_07_28, essential=True)
-    """The answers to an ``InputRequiredResult``, by its keys: plain mappings, since only the key tells their type."""
+    input_responses: Mapping[str, InputResponse] | None = wire(default=None, since=REV_2026_07_28, essential=True)
+    """The answers to an ``InputRequiredResult``, by its keys (MRTR-06)."""
     request_state: str | None = wire(default=None, since=REV_2026_07_28, essential=True)
     """The server's state, returned untouched (MRTR-06)."""
 

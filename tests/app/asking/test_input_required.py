@@ -150,15 +150,16 @@ def test_state_alone_has_the_handler_called_again(era: str) -> None:
 
 
 @pytest.mark.req("MRTR-12")
-def test_malformed_answers_are_left_out() -> None:
+def test_malformed_answers_are_refused_with_their_place() -> None:
     server, seen = shop()
 
     async def main(runtime: Runtime) -> None:
         client = StatelessClient(server, runtime)
         malformed: list[Any] = [1, None, [], {}, {"action": "odd"}, {"roots": 1}, {"role": "assistant"}]
         for bad in malformed:
-            await client.call("work", answers={"a": bad, "b": {"action": "cancel"}})
-        assert seen == [{"b": ElicitResult("cancel")}] * 7
+            with pytest.raises(RequestError, match=r"params\.inputResponses\.a"):
+                await client.call("work", answers={"a": bad, "b": {"action": "cancel"}})
+        assert seen == []
 
     under_trio(main)
 

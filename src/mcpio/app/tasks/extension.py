@@ -16,7 +16,6 @@ from mcpio.engine.payloads import encode
 from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, RequestError
 from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2026_07_28
-from mcpio.types.inputs import InputRequest
 from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.task_extension import (
     CreatedTask,
@@ -170,7 +169,9 @@ def _detailed(look: TaskLook) -> dict[str, Any]:
     """Return the members of a task, with those of its status. One whose tool failed is ``completed`` (XTASK-07)."""
     members, outcome = _members(look.task), look.outcome
     if look.task.status == "input_required":
-        questions = {key: InputRequest(said["method"], said["params"] or None) for key, said in look.inputs.items()}
+        questions = {
+            key: _CODEC.decode(said["params"], METHODS[said["method"]].params_type) for key, said in look.inputs.items()
+        }
         # All of them may just have been answered, and the work not gone on yet.
         members |= {"input_requests": questions} if questions else {"status": "working"}
     elif outcome is not None and look.task.status != "cancelled":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from mcpio.app.client_inputs import answers_to
 from mcpio.app.tasks.requester import Clock, TaskHandle, TaskWatch, flat_task, follow, is_over, looks, poll_interval
 from mcpio.codec import codec
+from mcpio.engine.gates import check_question
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import (
     ErrorCode,
@@ -200,7 +201,9 @@ class StatelessTaskHandle(TaskHandle[R]):
         self._is_answering = True
         try:
             self._check_questions(len(questions))
-            answers = await answers_to(client, questions)
+            for question in questions.values():
+                check_question(question, client.connection.capabilities, _CODEC)
+            answers = {key: _CODEC.encode(answer) for key, answer in (await answers_to(client, questions)).items()}
             self._answered |= answers.keys()
             await self._send("tasks/update", DEFAULT if clock is None else clock.for_a_look(), inputResponses=answers)
         except Exception:

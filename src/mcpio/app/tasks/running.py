@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mcpio.app.runtime import OneShot, Runtime, Spawned
     from mcpio.app.thread_pool import ThreadPool
     from mcpio.engine.task_records import Owner
-    from mcpio.types.inputs import InputRequest
 
 __all__ = ["DisconnectedSession", "TaskHost", "TaskRun", "related"]
 
@@ -204,10 +203,9 @@ class TaskRun:
         finally:
             self._receiver.note_answer(self)
 
-    async def put_question(self, key: str, question: InputRequest) -> Any:
+    async def put_question(self, key: str, question: dict[str, Any]) -> Any:
         """Keep a question in the task until its stateless requestor answers, and return the raw answer."""
-        said = {"method": question.method, "params": dict(question.params or {})}
-        key = self._receiver.open_question(self, key, said)
+        key = self._receiver.open_question(self, key, question)
         answered = self._open[key] = self.host.runtime.one_shot()
         self.is_asking()
         try:
