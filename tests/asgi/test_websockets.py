@@ -262,6 +262,20 @@ def test_close_answers_running_requests_and_says_goodbye(loop: EventLoop) -> Non
     loop.run(main)
 
 
+def test_close_that_the_asgi_server_refuses_is_quiet(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        application = served()
+        browser = Browser(application, loop)
+        await browser.exchange(HELLO, READY)
+        browser.refuses = OSError("the WebSocket is closed")
+        application.close(5.0)
+        await loop.sleep(0.5)
+        assert (browser.said[-1], browser.raised) == (RETURNED, None)
+
+    loop.run(main)
+    assert caplog.records == []
+
+
 def test_lifespan_ends_the_sessions(loop: EventLoop) -> None:
     async def main() -> None:
         application = served()

@@ -136,20 +136,15 @@ def uvicorn(application: Any, listening: socket.socket) -> None:
     """Serve by uvicorn."""
     import uvicorn
 
-    config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(uvicorn.Config(application, log_level="warning")).run(sockets=[listening])
 
 
-def uvicorn_told(application: Any, listening: socket.socket) -> None:
-    """Serve by uvicorn, whose signal handler tells the application, as the documentation has it."""
+def uvicorn_limited(application: Any, listening: socket.socket) -> None:
+    """Serve by uvicorn, which cancels requests a second after its end has begun."""
     import uvicorn
 
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            MOUNTS["/auto"].close()
-            super().handle_exit(sig, frame)
-
-    Server(uvicorn.Config(application, log_level="warning")).run(sockets=[listening])
+    config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 def hypercorn(application: Any, listening: socket.socket) -> None:
@@ -181,12 +176,11 @@ def _hypercorn_config(listening: socket.socket) -> Any:
 
 SERVERS: dict[str, Callable[[Any, socket.socket], None]] = {
     "uvicorn": uvicorn,
-    "uvicorn-told": uvicorn_told,
+    "uvicorn-limited": uvicorn_limited,
     "hypercorn": hypercorn,
     "hypercorn-trio": hypercorn_trio,
 }
 
 
 if __name__ == "__main__":
-    MOUNTS = endpoints()
-    SERVERS[sys.argv[1]](FRAMEWORKS[sys.argv[2]](MOUNTS), socket.socket(fileno=int(sys.argv[3])))
+    SERVERS[sys.argv[1]](FRAMEWORKS[sys.argv[2]](endpoints()), socket.socket(fileno=int(sys.argv[3])))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, MutableMapping
 from math import inf
@@ -15,7 +17,7 @@ from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.task_host import TaskHost, hosted_tasks
 from mcpio._drivers.timeouts import STORE_TIMEOUT
 from mcpio.app.http_host import HttpHost
-from mcpio.app.runtime import OneShot, Spawned
+from mcpio.app.runtime import OneShot, Runtime, Spawned
 from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
 from mcpio.asgi._requests import AsgiRequest, DeadlineWatch, RequestTask, current_request
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
@@ -38,6 +40,8 @@ T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]
 _AT_ONCE: Final = 65536
 """Bytes of the longest body that the head of its request waits for."""
+_UVICORN_TICK: Final = 0.1
+"""Seconds between two looks at uvicorn, which looks at its own flags as often."""
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -263,6 +267,7 @@ class AsgiServer:
             self._lifespan = lifespan = AsgiRequest(0)
             lifespan.open(runtime)
             self._watch.begin(lifespan)
+            follower = runtime.spawn(self._follow_uvicorn(runtime))
             try:
                 host = TaskHost(AsgiRuntime(self, lifespan), self.now)
                 async with hosted_tasks(self._server, host, self._state, self.loop.last_moment):
@@ -271,6 +276,7 @@ class AsgiServer:
                     finally:
                         self._close_all(0)
             finally:
+                follower.cancel()
                 async with self.loop.last_moment(STORE_TIMEOUT):
                     while lifespan.running:
                         await lifespan.wait(self.loop.runtime)
@@ -278,6 +284,20 @@ class AsgiServer:
                 self._watch.end(lifespan)
                 for task in tuple(lifespan.running):
                     task.cancel()
+
+    async def _follow_uvicorn(self, runtime: Runtime) -> None:
+        """Close when uvicorn shuts down; do nothing under other servers.
+
+        uvicorn waits for open requests before it ends the lifespan, and a listening client is an open request. Running
+        handlers get the time that uvicorn gives them, less what it takes to write their answers.
+        """
+        server = _uvicorn()
+        if server is None:
+            return
+        while not server.should_exit:
+            await runtime.sleep(_UVICORN_TICK)
+        limit = server.config.timeout_graceful_shutdown
+        self._close_all(None if limit is None else max(limit - 0.5, limit / 2))
 
     # The event loop
 
@@ -396,6 +416,13 @@ def _websockets(server: Server, config: AsgiConfig, options: WebSocketOptions, s
 
     ends_with_token = config.auth is not None and not config.auth.outlive_token
     return WebSockets(server, state, config.http, options, config.tap, ends_with_token=ends_with_token)
+
+
+def _uvicorn() -> Any:
+    """Return the ``uvicorn.Server`` that handles the signals of this process; ``None`` if there is none."""
+    uvicorn = sys.modules.get("uvicorn")
+    owner = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return owner if uvicorn is not None and isinstance(owner, uvicorn.Server) else None
 
 
 def _comes_at_once(head: RequestHead, most: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from math import inf
@@ -187,7 +188,8 @@ class AsgiWebSocketAdapter:
             return
         self._is_over = True
         code, reason = self._farewell or self._ended_by()
-        await self._send({"type": "websocket.close", "code": int(code), "reason": reason})
+        with contextlib.suppress(OSError):  # the client has left, or the ASGI server has closed the WebSocket
+            await self._send({"type": "websocket.close", "code": int(code), "reason": reason})
 
     def _ended_by(self) -> tuple[CloseCode, str]:
         end = None if self._connection is None else self._connection.end
