@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
+from eagertasks import make_all_eager
 from hypothesis import settings
 
 # The same examples in every run, so that a run that fails, fails again; ``--hypothesis-profile=explore`` looks further.
@@ -21,6 +22,10 @@ settings.load_profile("steady")
 # A shell that starts a job in the background has it ignore SIGINT, and so all its children. Ctrl-C is under test here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if os.environ.get("MCPIO_EAGER_TASKS"):  # as a program may set ``asyncio.eager_task_factory``
+    make_all_eager()
 
 
 class Needs(NamedTuple):

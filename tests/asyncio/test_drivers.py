@@ -141,7 +141,9 @@ def test_client_in_a_group_cancelled_before_its_start_leaks_nothing() -> None:
         async with asyncio.TaskGroup() as group:
             connecting = asyncio.ensure_future(connect(*near, group=group))
             await asyncio.sleep(0)
-            connecting.add_done_callback(lambda _: seen.append(connecting.cancelled()))
+            connecting.add_done_callback(
+                lambda _: seen.append(connecting.cancelled() or connecting.exception() is not None)
+            )
             raise ValueError
 
     seen: list[bool] = []

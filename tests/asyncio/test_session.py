@@ -26,7 +26,7 @@ def test_cancelled_call_truncates_no_message(turns: int) -> None:
 
     async def main() -> None:
         async with raw_server(narrow=True) as (raw, client):
-            calling = asyncio.ensure_future(client.call_tool("slow", {"text": "x" * 100_000}))
+            calling = asyncio.Task(client.call_tool("slow", {"text": "x" * 100_000}))  # starts later, also where eager
             for _ in range(turns):
                 await asyncio.sleep(0)
                 await raw.reader.read(0)

@@ -113,7 +113,7 @@ class OnAsyncio:
         return asyncio.get_running_loop().time()
 
     def start(self, call: Main) -> Callable[[], None]:
-        task = asyncio.get_running_loop().create_task(call())
+        task = asyncio.Task(call())  # not by the task factory, which may be eager
 
         def cancel() -> None:
             task.cancel()

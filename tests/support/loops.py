@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import trio
+from eagertasks import make_eager
 
 from mcpio.app.runtime import OneShot, Runtime
 from mcpio.asyncio import AsyncioRuntime
@@ -39,6 +40,16 @@ def under_asyncio(main: Main) -> None:
         asyncio.run(run())
 
 
+def under_eager_asyncio(main: Main) -> None:
+    async def run() -> None:
+        make_eager(asyncio.get_running_loop())
+        async with asyncio.TaskGroup() as group:
+            await main(AsyncioRuntime(group))
+
+    with quiet():
+        asyncio.run(run())
+
+
 def by_hand(main: Main) -> None:
     with quiet():
         runtime = ManualRuntime()
@@ -57,9 +68,9 @@ def quiet() -> Iterator[None]:
             assert [str(warning.message) for warning in found] == []
 
 
-LOOPS = [under_trio, under_asyncio]
-loops = pytest.mark.parametrize("run", LOOPS, ids=["trio", "asyncio"])
-runtimes = pytest.mark.parametrize("run", [*LOOPS, by_hand], ids=["trio", "asyncio", "manual"])
+LOOPS = [under_trio, under_asyncio, under_eager_asyncio]
+loops = pytest.mark.parametrize("run", LOOPS, ids=["trio", "asyncio", "eager"])
+runtimes = pytest.mark.parametrize("run", [*LOOPS, by_hand], ids=["trio", "asyncio", "eager", "manual"])
 
 
 async def turns(runtime: Runtime) -> None:

@@ -30,6 +30,9 @@ class AsyncioActor(Actor):
     async def run(self) -> None:
         """Run the session until its connection ends; then close the transport."""
         try:
+            # With an eager task factory, ``create_task`` has not returned yet: nothing must be read before the session
+            # is with its owner.
+            await asyncio.sleep(0)
             async with asyncio.TaskGroup() as group:
                 pumps = [group.create_task(self._read()), group.create_task(self._write())]
                 await self._take_turns()

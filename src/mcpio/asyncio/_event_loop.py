@@ -160,9 +160,11 @@ class AsyncioEventLoop:
             _, stream = await self._loop.create_unix_connection(SocketStream, unix)
             return stream
         # The addresses of a name are tried side by side, as Trio does (RFC 8305). uvloop tries one after another. There
-        # is no race for one address: asyncio leaves a socket unclosed if that is cancelled just when it ends.
+        # is no race for one address: asyncio leaves a socket unclosed if that is cancelled just when it ends. Nor is
+        # there one with a task factory: before Python 3.12.8, eager tasks break it (python/cpython issue 124309).
         is_address = ":" in host or host.replace(".", "").isdecimal()
-        races = isinstance(self._loop, asyncio.BaseEventLoop) and not is_address
+        takes_races = isinstance(self._loop, asyncio.BaseEventLoop) and self._loop.get_task_factory() is None
+        races = takes_races and not is_address
         hurried: Any = {"happy_eyeballs_delay": 0.25} if races else {}
         transport, stream = await self._loop.create_connection(SocketStream, host, port, **hurried)
         if keep_alive is not None:

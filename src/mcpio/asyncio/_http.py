@@ -12,7 +12,7 @@ from mcpio.app.client import Client
 from mcpio.asyncio._actor import Alarm
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
 from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._runtime import AsyncioRuntime, start_later
 from mcpio.asyncio._tasks import ungrouped
 
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
@@ -87,6 +87,6 @@ class AsyncioHttpActor(HttpActor):
         await self._stopped.wait()
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        started = asyncio.get_running_loop().create_task(self._guard(task))
+        started = start_later(asyncio.get_running_loop(), self._guard(task))
         self._carriers.add(started)
         started.add_done_callback(self._carriers.discard)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from mcpio.errors import NoBackChannel
 
-__all__ = ["AsyncioRuntime"]
+__all__ = ["AsyncioRuntime", "start_later"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class AsyncioTask:
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         self._cancelled = False
-        self._task = group.create_task(_Starting(coroutine))
+        self._task = start_later(group, coroutine)
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
@@ -36,19 +36,33 @@ class AsyncioTask:
             self._task.cancel()
 
 
-class _Starting(Coroutine[Any, Any, None]):
-    """A coroutine that starts even if its task was cancelled before, and stops at its first wait.
+def start_later(tasks: asyncio.TaskGroup | asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> Any:
+    """Return a new task, which starts at a later turn even where the loop has an eager task factory."""
+    starting = _Starting(coroutine)
+    task = tasks.create_task(starting)
+    starting.is_due = True
+    return task
 
-    Otherwise a coroutine that it was given would never be awaited, and warn of that.
+
+class _Starting(Coroutine[Any, Any, None]):
+    """A coroutine that starts at a later turn, even if its task was cancelled before, and stops at its first wait.
+
+    Otherwise an eager task factory would run it before ``spawn`` returns, and its spawner could not record it first. A
+    cancelled one would never be awaited, and warn of that.
     """
 
-    __slots__ = ("_coroutine", "_has_started")
+    __slots__ = ("_coroutine", "_has_started", "is_due")
+
+    is_due: bool
+    """Whether its task was made, and it may start."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
-        self._has_started = False
+        self._has_started = self.is_due = False
 
     def send(self, value: Any) -> Any:
+        if not self.is_due:
+            return None  # an eager step: what yields None runs again at the next turn
         self._has_started = True
         return self._coroutine.send(value)
 
