@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import types
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,62 @@ import pytest
 import trio
 
 from mcpio.app import awaitables
-from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, when_ready, without_partial
+from mcpio.app.awaitables import (
+    failure_of,
+    is_awaitable,
+    is_fault,
+    is_of_kind,
+    is_stopping,
+    parted,
+    when_ready,
+    without_partial,
+)
 from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
 
 
-def test_cancellation_exceptions_of_a_runtime_are_found() -> None:
-    assert cancellation_of(ManualRuntime()) == (ManualCancelled,)
-    assert cancellation_of(TrioRuntime.__new__(TrioRuntime)) == ()
+class Panic(BaseException):
+    """As Rust extensions raise it."""
+
+
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt(), ManualCancelled()])
+def test_exception_is_parted_into_what_propagates_and_failures(leaving: BaseException) -> None:
+    assert parted(leaving, ManualCancelled) == (leaving, None)
+    for fault in (ValueError(), Panic(), GeneratorExit()):
+        assert parted(fault, ManualCancelled) == (None, fault)
+        passing, failure = parted(BaseExceptionGroup("", [leaving, fault]), ManualCancelled)
+        assert isinstance(passing, BaseExceptionGroup)
+        assert isinstance(failure, BaseExceptionGroup)
+        assert (passing.exceptions, failure.exceptions) == ((leaving,), (fault,))
+
+
+def test_cancellation_that_a_plain_function_raises_is_its_failure() -> None:
+    error = ManualCancelled()
+    assert failure_of(error) is error
+    with pytest.raises(KeyboardInterrupt):
+        failure_of(KeyboardInterrupt())
+
+
+@pytest.mark.parametrize("is_raised", [True, False], ids=["raised by a handler", "closed"])
+def test_closing_a_coroutine_is_no_failure_of_what_it_awaits(is_raised: bool) -> None:
+    found: list[bool] = []
+
+    async def handler() -> None:
+        if is_raised:
+            raise GeneratorExit
+        await ManualRuntime().one_shot().wait()
+
+    async def finish() -> None:
+        try:
+            await handler()
+        except GeneratorExit as error:
+            found.append(is_fault(error, ManualRuntime()))
+
+    running = finish()
+    with suppress(StopIteration):
+        running.send(None)
+    running.close()
+    assert found == [is_raised]
 
 
 class Called:

@@ -46,7 +46,7 @@ def test_a_fault_without_an_exception_is_throttled_too(caplog: pytest.LogCapture
 
 def test_an_exception_is_contained_and_shown_without_its_groups(caplog: pytest.LogCaptureFixture) -> None:
     log, fault = FaultLog(Clock()), ValueError("it")
-    with log.contained("a session failed"):
+    with log.contained("a session failed", trio.Cancelled):
         fail(ExceptionGroup("", [ExceptionGroup("", [fault])]))
     ((_, shown, _),) = [record.exc_info for record in caplog.records if record.exc_info]
     assert shown is fault
@@ -55,9 +55,9 @@ def test_an_exception_is_contained_and_shown_without_its_groups(caplog: pytest.L
 @pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt()])
 def test_system_exit_is_not_contained(leaving: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     log = FaultLog(Clock())
-    with pytest.raises(type(leaving)), log.contained("a session failed"):
+    with pytest.raises(type(leaving)), log.contained("a session failed", trio.Cancelled):
         raise leaving
-    with pytest.raises(BaseExceptionGroup) as caught, log.contained("a session failed"):
+    with pytest.raises(BaseExceptionGroup) as caught, log.contained("a session failed", trio.Cancelled):
         raise BaseExceptionGroup("", [leaving, ValueError()])
     assert caught.value.exceptions == (leaving,)
     assert caplog.messages == ["a session failed"]
@@ -67,7 +67,7 @@ def test_a_cancellation_is_not_contained(caplog: pytest.LogCaptureFixture) -> No
     async def main() -> None:
         with trio.CancelScope() as scope:
             scope.cancel()
-            with FaultLog(Clock()).contained("a session failed"):
+            with FaultLog(Clock()).contained("a session failed", trio.Cancelled):
                 await trio.sleep_forever()
         assert scope.cancelled_caught
 

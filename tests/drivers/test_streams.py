@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 from typing import Any
@@ -268,24 +267,23 @@ def test_unanswered_handshake_fails_and_closes_the_transport(
     each_virtual_loop.run(main, virtual=True)
 
 
-def test_base_exception_of_a_callback_leaves_the_block(each_virtual_loop: EachLoop) -> None:
-    error = Odd()
-
+@pytest.mark.parametrize("error", [Odd(), GeneratorExit(), ValueError()])
+def test_callback_that_fails_is_reported_and_the_call_goes_on(
+    error: BaseException, each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(_: object) -> None:
         raise error
 
     async def main(here: Here) -> None:
-        async with here.served(make_server()) as near:
-            with pytest.raises(Odd) as caught:
-                await use(here, near)
-            assert caught.value is error
-
-    async def use(here: Here, near: Any) -> None:
-        async with here.open_client(near, on_log=fail, era="handshake") as client:
-            with contextlib.suppress(ConnectionLost):
-                await client.call_tool("warn")
+        async with (
+            here.served(make_server()) as near,
+            here.open_client(near, on_log=fail, era="handshake") as client,
+        ):
+            await client.call_tool("warn")
 
     each_virtual_loop.run(main, virtual=True)
+    ((_, shown, _),) = [record.exc_info for record in caplog.records if record.exc_info]
+    assert shown is error
 
 
 # Close

@@ -25,6 +25,7 @@ __all__ = [
     "check_authorization",
     "checked_auth",
     "checked_server",
+    "contain",
     "first_failure",
     "lifespan_of",
     "only_importing",
@@ -156,6 +157,25 @@ def unwrapped(cancelled: type[BaseException]) -> Iterator[None]:
             # Not the group, whose traceback would show everything twice.
             failure.__context__ = context
             del failure, context  # They refer to this frame, and the frame to them.
+
+
+def contain(
+    error: BaseException,
+    message: str,
+    report: Callable[[str, BaseException], None],
+    *cancellation: type[BaseException],
+) -> None:
+    """Report an exception that was just caught, or raise it, or the part of a group, that must propagate.
+
+    That is SystemExit, KeyboardInterrupt, and the loop's ``cancellation`` where the code that raised it waited.
+    """
+    from mcpio.app.awaitables import parted  # a failure is rare, and clients of one call load little
+
+    passing, fault = parted(error, *cancellation)
+    if fault is not None:
+        report(message, fault)
+    if passing is not None:
+        raise passing
 
 
 def first_failure(group: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop, reason_of
 from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT, FINAL_WRITE_TIMEOUT, TRANSPORT_CLOSE_TIMEOUT
+from mcpio.app.awaitables import failure_of
 from mcpio.app.runtime import Runtime, Spawned, checked_grace
 from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
@@ -348,8 +349,8 @@ def handle_events(session: SessionDriving, connection: Connection, now: Callable
             if count == 1:
                 began = now()  # Most turns have one event, and do not ask for the time at all.
             session.handle(event)
-        except Exception as error:
-            report("a session failed", error)
+        except BaseException as error:
+            report("a session failed", failure_of(error))
             # The rest of its events say how its requests ended, and that it is over.
             connection.abort(error)
         if count and not count & 7 and now() - began > WORK_PER_TURN:

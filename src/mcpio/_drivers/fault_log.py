@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import attrs
 
 from mcpio import _drivers
-from mcpio.app.reporting import FaultReports
+from mcpio.app.reporting import FaultReports, unwrap_group
 
 __all__ = ["FaultLog"]
 
@@ -28,18 +28,15 @@ class FaultLog:
         self._reports.report(self._log, message, error)
 
     @contextmanager
-    def contained(self, message: str) -> Iterator[None]:
+    def contained(self, message: str, cancellation: type[BaseException]) -> Iterator[None]:
         """Context manager that reports an exception of its block in place of raising it.
 
-        A cancellation, SystemExit and KeyboardInterrupt propagate, also from within an exception group.
+        The loop's ``cancellation``, SystemExit and KeyboardInterrupt propagate, also from within an exception group.
         """
         try:
             yield
-        except* Exception as group:
-            error: BaseException = group
-            while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-                error = error.exceptions[0]
-            self.report(message, error)
+        except BaseException as error:
+            _drivers.contain(error, message, lambda text, fault: self.report(text, unwrap_group(fault)), cancellation)
 
 
 @attrs.frozen

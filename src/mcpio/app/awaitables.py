@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from mcpio.app.runtime import Runtime
 
 __all__ = [
-    "cancellation_of",
     "check_nothing_waits",
     "checked_callback",
+    "failure_of",
     "is_awaitable",
+    "is_fault",
     "is_of_kind",
     "is_stopping",
+    "parted",
     "settled",
     "when_ready",
     "without_partial",
@@ -58,13 +60,35 @@ def without_partial(function: Any) -> Any:
     return function
 
 
-def cancellation_of(runtime: Runtime) -> tuple[type[BaseException], ...]:
-    """Return the exceptions by which plain functions report that a future they asked was cancelled.
+def parted(
+    error: BaseException, *cancellation: type[BaseException]
+) -> tuple[BaseException | None, BaseException | None]:
+    """Return the part of an exception that must propagate, and the part that is a failure of the code that raised it.
 
-    A runtime names one as ``cancellation``. Most event loops have none: they cancel only what waits.
+    What must propagate ends the program, or by ``cancellation`` the task. Everything else is a failure, also if it is
+    no Exception: libraries in other languages raise such exceptions. For a plain function give no ``cancellation``:
+    one that it raises is its own failure, such as asking a cancelled future for its result.
     """
-    kind = getattr(runtime, "cancellation", None)
-    return () if kind is None else (kind,)
+    kinds: tuple[type[BaseException], ...] = (SystemExit, KeyboardInterrupt, *cancellation)
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kinds)
+    return (error, None) if isinstance(error, kinds) else (None, error)
+
+
+def failure_of(error: BaseException) -> BaseException:
+    """Return what a plain function raised, or raise it again if it must propagate: see ``parted``."""
+    if parted(error)[0] is not None:
+        raise error
+    return error
+
+
+def is_fault(error: BaseException, runtime: Runtime) -> bool:
+    """Whether an exception of what the current coroutine awaited is a failure of that, which costs one request."""
+    if isinstance(error, GeneratorExit):
+        # Python closes a coroutine by raising this in each of its frames, the innermost first: one that comes from
+        # deeper down was raised there.
+        return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    return parted(error, runtime.cancellation)[0] is None
 
 
 async def is_stopping(runtime: Runtime) -> bool:

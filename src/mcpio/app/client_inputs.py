@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from mcpio.app.awaitables import cancellation_of, is_awaitable
+from mcpio.app.awaitables import failure_of, is_awaitable, is_fault
 from mcpio.codec import codec
 from mcpio.engine.payloads import method_to_send
 from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, TooManyRounds
@@ -164,7 +164,7 @@ class _Round:
 
     answers: dict[str, InputResponse]
     """The answers so far, by the keys of the questions."""
-    failure: Exception | None
+    failure: BaseException | None
     """The exception of the first callback that failed."""
     over: OneShot
     """Set when every callback has answered, or one has failed."""
@@ -190,10 +190,8 @@ class _Round:
                     self._running[key] = scope, runtime.spawn(self._finish(key, result))
                 else:
                     self._take(key, result)
-            except Exception as error:
-                self._fail(error)
-            except cancellation_of(runtime):
-                self._fail(_cancelled_inside(event))
+            except BaseException as error:
+                self._fail(event, failure_of(error))
 
     def abandon(self) -> None:
         """Cancel the callbacks that still run."""
@@ -204,12 +202,12 @@ class _Round:
     async def _finish(self, key: str, result: Awaitable[Any]) -> None:
         try:
             self._take(key, await result)
-        except Exception as error:
-            self._fail(error)
-        except BaseException:
-            # Only what the callback awaited was cancelled, or the whole round, where nothing reads the failure.
-            self._fail(_cancelled_inside(self._events[key]))
-            raise
+        except BaseException as error:
+            # Where only what the callback awaited was cancelled, the caller learns so. Where the whole round was,
+            # nothing reads the failure.
+            self._fail(self._events[key], error)
+            if not is_fault(error, self._client.driver.runtime):
+                raise
         finally:
             self._running.pop(key)
 
@@ -222,9 +220,10 @@ class _Round:
         if len(self.answers) == len(self._events):
             self.over.set(None)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, event: RequestReceived, error: BaseException) -> None:
         if self.failure is None:
-            self.failure = error
+            was_cancelled = isinstance(error, self._client.driver.runtime.cancellation)
+            self.failure = _cancelled_inside(event) if was_cancelled else error
         self.over.set(None)
 
 

@@ -167,7 +167,7 @@ class _ScopeDriving:
         """Record that the peer no longer wants the answer."""
         self._scope._given_up = True
 
-    def is_from_peer(self, error: Exception) -> bool:
+    def is_from_peer(self, error: BaseException) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
         return any(error is known for known in self._scope._from_peer)
 
@@ -768,7 +768,7 @@ class _MountedDriving(_ContextDriving):
         """Whether the client was asked something for this request, and answered."""
         return self._scope._outer.driving.has_asked
 
-    def is_from_peer(self, error: Exception) -> bool:
+    def is_from_peer(self, error: BaseException) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
         return self._scope._outer.driving.is_from_peer(error)
 

@@ -137,7 +137,7 @@ class ScopeDriving(Protocol):
     def abandon(self) -> None:
         """Record that the peer no longer wants the answer."""
 
-    def is_from_peer(self, error: Exception) -> bool:
+    def is_from_peer(self, error: BaseException) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
 
     def for_thread(self) -> Any:

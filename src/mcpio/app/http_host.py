@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mcpio.app.awaitables import failure_of
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
 from mcpio.engine.table import Phase
 from mcpio.http.model import End, RequestHead
@@ -178,8 +179,8 @@ class HttpHost:
                             self._close(session)
                         elif session.key in sessions:  # otherwise it could not be begun, and was reported
                             sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
-                    except Exception as error:
-                        self.report("a session failed", error)
+                    except BaseException as error:
+                        self.report("a session failed", failure_of(error))
                         session.connection.abort(error)
                 if self._store is not None and self._store.carry_on():
                     continue

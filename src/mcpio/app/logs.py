@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from mcpio.app.awaitables import failure_of
 from mcpio.app.contracts import PeerSession
 from mcpio.app.reporting import Throttle
 from mcpio.app.schema.plain import to_json
@@ -80,8 +81,8 @@ class LogOutlet:
         chosen = log_filter or redact_secrets
         try:
             message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or EMPTY))
-        except Exception as error:
-            session.driving.report("the log filter failed, and the message was kept in", error)
+        except BaseException as error:
+            session.driving.report("the log filter failed, and the message was kept in", failure_of(error))
             return
         if message is None:
             return

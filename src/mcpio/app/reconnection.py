@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from mcpio.app.awaitables import check_nothing_waits, checked_callback
+from mcpio.app.awaitables import check_nothing_waits, checked_callback, failure_of
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
@@ -158,8 +158,8 @@ class SessionReconnector:
             return
         try:
             check_nothing_waits(self._on_lost())
-        except Exception as error:
-            self._client.driver.report("the callback for a lost session failed", error)
+        except BaseException as error:
+            self._client.driver.report("the callback for a lost session failed", failure_of(error))
 
     async def open(self) -> None:
         """Perform the handshake, restore the server's view of this client, and release waiting requests.

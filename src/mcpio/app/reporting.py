@@ -126,30 +126,30 @@ class Throttle:
         return max(0.0, (1 - self._left) / self._rate)
 
 
-def unwrap_group(error: Exception) -> Exception:
+def unwrap_group(error: BaseException) -> BaseException:
     """Return the only exception in a group, as nurseries and task groups raise them; any other unchanged (P10)."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; of a group, those of its members, each once."""
     texts = list(dict.fromkeys(f"{type(each).__name__}: {each}" for each in _members(error)))
     shown = "; ".join(texts[:_MOST_SHOWN])
     return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown
 
 
-def _members(error: Exception) -> Iterator[Exception]:
+def _members(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions of a group and of the groups in it; any other exception alone."""
-    if not isinstance(error, ExceptionGroup):
+    if not isinstance(error, BaseExceptionGroup):
         yield error
         return
     for each in error.exceptions:
         yield from _members(each)
 
 
-def intended_answer(error: Exception, era: Era = Era.HANDSHAKE) -> RequestError | None:
+def intended_answer(error: BaseException, era: Era = Era.HANDSHAKE) -> RequestError | None:
     """Return the error that answers a request whose handler raised, or ``None`` for an unexpected exception."""
     if isinstance(error, RequestError):
         return error

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_type_hints
 
-from mcpio.app.awaitables import is_awaitable, without_partial
+from mcpio.app.awaitables import is_awaitable, is_fault, without_partial
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.input_required import InputRequired
 from mcpio.app.request_state import canonical, decode64, digest, encode64
@@ -413,9 +413,10 @@ async def gather(runtime: Runtime, coroutines: Iterable[Coroutine[Any, Any, Any]
     async def run(number: int, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
             results[number] = await coroutine
-        except Exception as error:
-            over.set(error)
-        except BaseException:
+        except BaseException as error:
+            if is_fault(error, runtime):
+                over.set(error)
+                return
             # Without an outcome, the caller would wait for ever for a task that was cancelled from inside.
             over.set(RequestCancelled("a question"))
             raise

@@ -37,6 +37,10 @@ class OneShot(Protocol):
 class Runtime(Protocol):
     """An event loop, as the application layer uses it."""
 
+    @property
+    def cancellation(self) -> type[BaseException]:
+        """The exception that stops a task at its wait."""
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Spawned:
         """Run a coroutine as a task. It must not raise anything but the loop's cancellation.
 

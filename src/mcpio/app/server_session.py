@@ -339,7 +339,7 @@ class ServerSession(Session):
         client: Any = event.context.capabilities
         return result_of(asked, client, state)
 
-    def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
+    def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
         found = unwrap_group(error)
         if isinstance(found, InsufficientScope):
             refuse = getattr(self.driver, "refuse", None)

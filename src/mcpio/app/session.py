@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from mcpio.app.awaitables import cancellation_of, check_nothing_waits, checked_callback, is_awaitable, is_stopping
+from mcpio.app.awaitables import (
+    check_nothing_waits,
+    checked_callback,
+    failure_of,
+    is_awaitable,
+    is_fault,
+    is_stopping,
+)
 from mcpio.app.contracts import Handler, Middleware, ProgressCallback
 from mcpio.app.input_required import InputRequired
 from mcpio.app.reporting import (
@@ -386,32 +393,26 @@ class Session(TaskCalls):
         """Call a program's callback. An exception is reported, and has no other effect."""
         try:
             check_nothing_waits(callback(*arguments))
-        except Exception as error:
-            self._report(f"{noun} failed", unwrap_group(error))
-        except cancellation_of(self.driver.runtime) as error:
-            self._report(f"{noun} failed", error)
+        except BaseException as error:
+            self._report(f"{noun} failed", unwrap_group(failure_of(error)))
 
     # Handlers
 
     def _serve(self, event: RequestReceived) -> None:
         """Run the handler of a request: a plain function now, a coroutine as a task."""
         scope = self._new_scope(self, event)
-        failure: Exception | None = None
+        failure: BaseException | None = None
         result: Any = None
         began = self._now()
         try:
             result = self._handler_for(event)(scope, event.request)
-        except Exception as error:
-            failure = error
-        except cancellation_of(self.driver.runtime) as error:
-            # A plain function asked a cancelled future for its result; the task that runs here was not cancelled.
-            self._fail_cancelled(event, error)
-            return
+        except BaseException as error:
+            failure = failure_of(error)
         took = self._now() - began
         if failure is not None:
             self._fail(event, scope, failure)
         elif is_awaitable(result) or result.__class__ is InputRequired:
-            # ``_finish`` removes the entry made here; a spawned task runs only after this function has returned.
+            # ``_finish`` removes the entry made here: ``spawn`` never starts a task at once.
             task = self.driver.runtime.spawn(self._finish(event, scope, result))
             self._running[event.id] = (scope, task)
         else:
@@ -445,16 +446,10 @@ class Session(TaskCalls):
             while not self.connection.has_room:
                 await self._wait_for_room(None)
             self._answer(event, value)
-        except Exception as error:
-            self._fail(event, scope, error)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
-            # Not cancelled by ``_handle``. Either everything around this task is being cancelled, or only what the
-            # handler awaited was; asyncio raises the same exception for both.
-            if not scope.cancelled and not await is_stopping(self.driver.runtime):
-                self._fail_cancelled(event, error)
-            raise
+            if not await self._is_fault(scope, error):
+                raise
+            self._fail(event, scope, error)
         finally:
             del self._running[event.id]
             self.driver.wake()
@@ -492,12 +487,25 @@ class Session(TaskCalls):
         except LocalProtocolError:
             self._answer_internal_error(event)
 
-    def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
+    async def _is_fault(self, scope: Any, error: BaseException) -> bool:
+        """Whether what an async handler raised is its failure, and not the end of its task or of the program."""
+        runtime = self.driver.runtime
+        if is_fault(error, runtime):
+            return True
+        if scope.cancelled or not isinstance(error, runtime.cancellation):
+            return False
+        # Not cancelled by ``_handle``. Either everything around this task is being cancelled, or only what the handler
+        # awaited was; asyncio raises the same exception for both.
+        return not await is_stopping(runtime)
+
+    def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
         found = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
         answer = None if scope.driving.is_from_peer(found) else intended_answer(found, event.context.era)
         if answer is None:
-            if not is_connection_end(found, self.connection):
+            if isinstance(found, self.driver.runtime.cancellation):
+                self._report_request(event, "the handler of {} was cancelled from inside", found)
+            elif not is_connection_end(found, self.connection):
                 self._report_request(event, "the handler of {} failed", found)
             self._answer_internal_error(event)
             return
@@ -507,10 +515,6 @@ class Session(TaskCalls):
         except LocalProtocolError as fault:
             self._report_request(event, "the error for {} cannot be sent", fault)
             self._answer_internal_error(event)
-
-    def _fail_cancelled(self, event: RequestReceived, error: BaseException) -> None:
-        self._report_request(event, "the handler of {} was cancelled from inside", error)
-        self._answer_internal_error(event)
 
     def _answer_internal_error(self, event: RequestReceived) -> None:
         """Answer that the request failed, unless it was answered before."""
@@ -555,8 +559,7 @@ class SessionDriving:
     def process(self) -> None:
         """Handle every event that the connection has.
 
-        Failures of the peer and of handlers raise nothing here, except a BaseException of a plain handler that is not
-        an Exception, such as SystemExit or KeyboardInterrupt.
+        Failures of the peer and of handlers raise nothing here. SystemExit and KeyboardInterrupt of a plain handler do.
         """
         next_event, handle = self._session.connection.next_event, self._session._handle
         while (event := next_event()) is not None:

@@ -360,6 +360,11 @@ class AsgiRuntime:
         self._server = server
         self._request = request
 
+    @property
+    def cancellation(self) -> type[BaseException]:
+        """The exception of a cancelled task."""
+        return self._server.loop.runtime.cancellation
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> RequestTask:
         """Run a coroutine as a task."""
         return self._server.spawn(coroutine, self._request)

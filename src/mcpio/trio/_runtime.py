@@ -7,11 +7,11 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
-from mcpio._drivers import report
+from mcpio._drivers import contain, report
 from mcpio.errors import NoBackChannel
 from mcpio.trio._interrupts import uninterruptible
 
@@ -45,7 +45,7 @@ class TrioTask:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Run the coroutine. Never raises an Exception into the nursery, which all handlers share.
+        """Run the coroutine. Never raises a failure into the nursery, which all handlers share.
 
         The failure of a handler becomes its answer. Other failures are reported: of answering, and of handlers that
         failed in their own nursery while they were being cancelled. SystemExit and KeyboardInterrupt propagate.
@@ -53,8 +53,8 @@ class TrioTask:
         try:
             with self._scope:
                 await self._coroutine
-        except* Exception as failures:
-            report("the task of a handler failed", failures)
+        except BaseException as error:
+            contain(error, "the task of a handler failed", report, trio.Cancelled)
 
 
 @uninterruptible
@@ -95,6 +95,9 @@ class TrioRuntime:
     """Runs tasks in a nursery that outlives them. Make it inside ``trio.run``."""
 
     __slots__ = ("_limiter", "_nursery", "_token")
+
+    cancellation: Final = trio.Cancelled
+    """The exception of a cancelled task."""
 
     one_shot = TrioOneShot
     """Return a value to wait for."""
@@ -156,5 +159,5 @@ def _run_contained(function: Callable[[], None]) -> None:
     """Call a function, and log its exception, which would end the whole Trio run."""
     try:
         function()
-    except Exception as error:
-        report("a call from elsewhere failed", error)
+    except BaseException as error:
+        contain(error, "a call from elsewhere failed", report)

@@ -6,7 +6,7 @@ from math import inf
 
 import trio
 
-from mcpio._drivers import report
+from mcpio._drivers import contain, report
 from mcpio._drivers.actor import Timed
 from mcpio.engine.timers import Timers
 from mcpio.trio._interrupts import uninterruptible
@@ -83,8 +83,8 @@ class Timekeeper:
             for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
                 try:
                     timed.handle_timeout()
-                except Exception as error:
+                except BaseException as error:
                     # The other sessions still need their deadlines.
-                    report("a deadline could not be acted on", error)
+                    contain(error, "a deadline could not be acted on", report)
             deadline = self._timers.next()
             self._sleeping_until = inf if deadline is None else deadline

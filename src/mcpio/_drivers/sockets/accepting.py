@@ -6,6 +6,7 @@ import errno
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -139,13 +140,13 @@ class Acceptor:
                 # Only after it is accepted: a listener without clients would otherwise hold a host that others need.
                 await self._find_room(make_room)
             except BaseException:
-                with self._faults.contained("a connection could not be closed"):
+                with self._contained("a connection could not be closed"):
                     await self._sockets.abandon(accepted)
                 raise
             connections.spawn(self._admit(accepted, serve))
 
     async def _accept_waiting(self, listener: Any, connections: Runtime, serve: Any) -> None:
-        with self._faults.contained("a connection could not be accepted"):
+        with self._contained("a connection could not be accepted"):
             while (accepted := await self._sockets.accept_waiting(listener)) is not None:
                 if not self._room.try_take():
                     await self._sockets.abandon(accepted)
@@ -158,13 +159,16 @@ class Acceptor:
             await self._room.take()
 
     def _make_room(self, make_room: Callable[[], None]) -> None:
-        with self._faults.contained("no connection could be closed for another"):
+        with self._contained("no connection could be closed for another"):
             make_room()
+
+    def _contained(self, message: str) -> AbstractContextManager[None]:
+        return self._faults.contained(message, self._loop.cancelled)
 
     async def _admit(self, accepted: Any, serve: Any) -> None:
         """Add TLS to one connection and serve it. Any failure costs this connection only."""
         try:
-            with self._faults.contained("a connection failed"):
+            with self._contained("a connection failed"):
                 try:
                     await self._serve(accepted, serve)
                 except BaseException:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from mcpio.app.awaitables import check_nothing_waits, is_of_kind, without_partial
+from mcpio.app.awaitables import check_nothing_waits, failure_of, is_of_kind, without_partial
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.schema.signature import Binder
 
@@ -63,8 +63,8 @@ class RegisteredFunction:
         try:
             found = self.visible(scope)
             check_nothing_waits(found)
-        except Exception as error:
-            scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", error)
+        except BaseException as error:
+            scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
             return False
         return bool(found)
 

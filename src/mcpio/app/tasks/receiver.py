@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import attrs
 
 from mcpio._checks import is_amount, of_kind
-from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
+from mcpio.app.awaitables import checked_callback, failure_of, is_awaitable, is_fault, is_stopping
 from mcpio.app.mounted_states import own_state
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
@@ -458,13 +458,12 @@ class TaskReceiver:
         """Run the work of a task, and finish the task with its outcome."""
         try:
             outcome = await self._outcome(run, work, method)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
-            if not run.is_over and not await is_stopping(run.host.runtime):
-                run.report(f"the task of {method} was cancelled from inside", error)
-                self._finish(run, TaskOutcome(error=internal_error()))
-            raise
+            runtime = run.host.runtime
+            if run.is_over or not isinstance(error, runtime.cancellation) or await is_stopping(runtime):
+                raise
+            run.report(f"the task of {method} was cancelled from inside", error)
+            outcome = TaskOutcome(error=internal_error())
         self._finish(run, outcome)
 
     async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
@@ -479,10 +478,12 @@ class TaskReceiver:
             if is_awaitable(result):
                 result = await result
             return TaskOutcome(_said(result, method))
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error, run.host.runtime):
+                raise
             return self._failure(run, method, unwrap_group(error))
 
-    def _failure(self, run: TaskRun, method: str, error: Exception) -> TaskOutcome:
+    def _failure(self, run: TaskRun, method: str, error: BaseException) -> TaskOutcome:
         from_peer = run.scope is not None and run.scope.driving.is_from_peer(error)
         answer = None if from_peer else intended_answer(error)
         if answer is None and not run.is_over:
@@ -530,8 +531,8 @@ class TaskReceiver:
         if self.options.on_change is not None:
             try:
                 self.options.on_change(event)
-            except Exception as error:
-                self._report("the callback for changes of tasks failed", error)
+            except BaseException as error:
+                self._report("the callback for changes of tasks failed", failure_of(error))
 
     def _stop(self, id: str) -> None:
         """Stop the work of a task, if it runs here."""
