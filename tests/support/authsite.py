@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from rawsite import RawRequest, RawSite, Wire
+from rawsite import PLAIN, RawRequest, RawSite, Wire, json_response, result_of
 
 import mcpio.asyncio
 import mcpio.trio
@@ -24,6 +24,18 @@ from mcpio.testing import AuthorizationServer
 from mcpio.trio._event_loop import TrioEventLoop
 
 __all__ = ["AuthSite", "run"]
+
+
+STATELESS: dict[str, Any] = {
+    **PLAIN,
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "s", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+"""The result of any request in the stateless era."""
 
 
 class AuthSite(RawSite):
@@ -38,7 +50,7 @@ class AuthSite(RawSite):
         self.needed: dict[str, frozenset[str]] = {}
         self.opened_urls: list[str] = []
         self.requests_with: list[tuple[str | None, str | None]] = []
-        self.is_open = False
+        self.is_open = self.is_stateless = False
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
 
@@ -66,6 +78,8 @@ class AuthSite(RawSite):
             if isinstance(found, Challenge) and not self.is_open:
                 status = 403 if found.params.get("error") == "insufficient_scope" else 401
                 await wire.send(encoded(Response(status, (("www-authenticate", str(found)),))))
+            elif self.is_stateless and request.rpc_method is not None:
+                await wire.send(json_response(result_of(request, STATELESS)))
             else:
                 await self.answer(request, wire)
 

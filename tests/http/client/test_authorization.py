@@ -32,7 +32,7 @@ from mcpio.events import ConnectionClosed, RequestFailed
 from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.testing import AuthorizationServer
-from mcpio.types import CallToolRequest
+from mcpio.types import CallToolRequest, CustomNotification
 
 FIELD = str(CHALLENGE)
 
@@ -208,6 +208,36 @@ def test_person_who_declines_fails_the_request() -> None:
     (closed,) = talk.found(ConnectionClosed)
     assert isinstance(closed.cause, AuthorizationError)
     assert closed.cause.code == "access_denied"
+
+
+def failed(**options: Any) -> AuthTalk:
+    """Return a client with a session, whose last login was declined a moment ago."""
+    talk = logged_in(**options)
+    id = talk.ask(CALL)
+    talk.answer(talk.requests[-1], 403, www_authenticate=f'{FIELD}, error="insufficient_scope", scope="more"')
+    talk.authorizer.user_declined(talk.asks.pop().token, talk.now)
+    talk.step()
+    assert isinstance(talk.error(id), AuthorizationError)
+    talk.events.clear()
+    return talk
+
+
+def test_requests_after_a_failed_login_fail_in_the_turn_that_would_send_them() -> None:
+    talk = failed(http=HttpClientOptions(max_requests=2, listen=False))
+    ids = [talk.connection.send_request(CallToolRequest(str(n)), now=talk.now) for n in range(5)]
+    # The calls of one turn, each once, as a program makes them that then waits for input.
+    assert talk.machine.requests_to_send(talk.now) == []
+    talk._drain()
+    assert all(isinstance(talk.error(id), AuthorizationError) for id in ids)
+
+
+def test_notifications_after_a_failed_login_are_refused_in_the_turn_that_would_send_them() -> None:
+    talk = failed(http=HttpClientOptions(listen=False))
+    for _ in range(3):
+        talk.connection.send_notification(CustomNotification("x/y", {}))
+    assert talk.machine.requests_to_send(talk.now) == []
+    talk._drain()
+    assert len(talk.found(MessageRefused)) == 3
 
 
 def test_cancelled_request_that_rests_is_never_sent() -> None:

@@ -196,6 +196,31 @@ def test_declined_login_fails_the_connection(loop: Any) -> None:
     run(play, loop=loop)
 
 
+@each_loop
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_calls_after_a_declined_login_fail_at_once(loop: Any, era: Any) -> None:
+    async def play(site: AuthSite) -> None:
+        asks: list[AskUser | ShowCode] = []
+
+        async def ask(effect: AskUser | ShowCode) -> str:
+            asks.append(effect)
+            assert isinstance(effect, AskUser)
+            return site.server.approve(effect.url, time.time(), deny=len(asks) > 1)
+
+        site.is_stateless = era == "stateless"
+        async with loop.open_http(
+            site.url, era=era, auth=OAuth(), credentials=MemoryCredentials(), ask_user=ask
+        ) as client:
+            site.needed["tools/call"] = frozenset({"more"})
+            for _ in range(3):
+                with pytest.raises(AuthorizationError) as caught:
+                    await client.call_tool("x")
+                assert caught.value.code == "access_denied"
+            assert len(asks) == 2
+
+    run(play, loop=loop)
+
+
 @pytest.mark.parametrize("fault", [RuntimeError("no display"), "http", 7])
 @each_loop
 def test_failing_ask_user_fails_the_login_and_nothing_else(loop: Any, fault: Any) -> None:

@@ -171,15 +171,10 @@ class HttpClient:
         Drain the events before and after: the connection may end when nothing is left to send.
         """
         self._exchanges.now = max(now, self._exchanges.now)
-        if self.authorizer is not None:
-            self._make_authorized(self.authorizer)
         self._see_what_is_owed()
-        while (message := self.connection.next_message()) is not None:
-            if message.asked:
-                self._asks.append(message)
-            elif not self._is_cancellation(message):
-                self._tells.append(message)
-        if self._exchanges.target:  # empty while an older server has not told where to POST to
+        self._send_what_may_go()
+        # While logins fail, the authorizer fails the requests that were just made, and others may take their places.
+        while self.authorizer is not None and self._make_authorized(self.authorizer):
             self._send_what_may_go()
         # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
         self.connection.set_unwritten(self._tells.size)
@@ -281,6 +276,13 @@ class HttpClient:
     # Requests
 
     def _send_what_may_go(self) -> None:
+        while (message := self.connection.next_message()) is not None:
+            if message.asked:
+                self._asks.append(message)
+            elif not self._is_cancellation(message):
+                self._tells.append(message)
+        if not self._exchanges.target:
+            return  # an older server has not told where to POST to
         if self._tells and not self._is_telling:
             self._post(self._tells.popleft())
         settled = not self._tells and not self._is_telling
@@ -363,9 +365,14 @@ class HttpClient:
 
     # Authorization
 
-    def _make_authorized(self, authorizer: Authorizer) -> None:
-        """Send the requests that no longer wait. Their timeouts stop while a person logs in."""
+    def _make_authorized(self, authorizer: Authorizer) -> bool:
+        """Send the requests that no longer wait; return whether there were any.
+
+        Timeouts stop while a person logs in.
+        """
+        has_acted = False
         while (ready := authorizer.next_ready()) is not None:
+            has_acted = True
             call = self._exchanges.get(ready.call)
             assert call is not None  # the authorizer drops those that are forgotten
             if ready.error is None:
@@ -379,6 +386,7 @@ class HttpClient:
                 self.connection.hold(self._exchanges.now)
             else:
                 self.connection.release(self._exchanges.now)
+        return has_acted
 
     def _is_made_again(self, call: ClientExchange) -> bool:
         """Return whether a request that was refused is made again, at once or with the next token."""
