@@ -24,6 +24,7 @@ from mcpio.auth import (
     Fetch,
     LoadCredentials,
     LockCredentials,
+    LoginRequired,
     OAuth,
     Response,
     SaveCredentials,
@@ -679,13 +680,223 @@ def test_a_store_that_cannot_lock_keeps_the_refresh_token_unpresented() -> None:
     assert calls.result(3) == OK
 
 
-def test_a_store_that_loses_the_record_does_not_lose_the_refresh_token() -> None:
+@pytest.mark.parametrize("interaction", ["allow", "never"])
+def test_renewal_after_a_logout_needs_a_login(interaction: Any) -> None:
+    world = World()
+    logged_in(world)
+    calls = Calls(world, interaction=interaction)
+    assert calls.result(1) == OK
+    world.store.forget(KEY)
+    assert calls.result(2) == OK
+    calls.pass_time(4000)
+    for name in (3, 4):
+        outcome = calls.result(name)
+        if interaction == "allow":
+            assert outcome == OK
+            assert kinds(calls) == ["loaded", "obtained"]
+        else:
+            assert isinstance(outcome, LoginRequired)
+            assert world.store.keys() == []
+            calls.pass_time(40)
+    assert world.server.reused == []
+
+
+def test_logout_during_a_renewal_is_not_undone() -> None:
     world = World()
     calls = logged_in(world)
+    calls.pass_time(4000)
+    calls.call(2)
+    while not isinstance(calls.effects[0], Fetch):
+        calls.do(calls.effects.popleft())
     world.store.forget(KEY)
+    calls.settle()
+    assert calls.outcomes[2] == [OK]
+    assert world.store.keys() == []
+    calls.pass_time(4000)
+    assert calls.result(3) == OK
+    assert kinds(calls) == ["obtained", "renewed", "obtained"]
+
+
+@pytest.mark.parametrize("is_usable", [True, False])
+def test_login_of_another_process_during_a_renewal_is_not_overwritten(is_usable: bool) -> None:
+    world = World()
+    calls = logged_in(world)
+    calls.pass_time(4000)
+    calls.call(2)
+    while not isinstance(calls.effects[0], Fetch):
+        calls.do(calls.effects.popleft())
+    world.store.forget(KEY)
+    logged_in(world)
+    theirs = stored(world)
+    if not is_usable:
+        assert theirs.token is not None
+        theirs = attrs.evolve(theirs, token=attrs.evolve(theirs.token, expires_at=0.0))
+        world.store.swap(KEY, to_text(theirs), world.store._last_version)
+    calls.settle()
+    assert calls.outcomes[2] == [OK]
+    assert stored(world) == theirs
+    assert (calls.authorizer._credentials == theirs) is is_usable
+
+
+@pytest.mark.parametrize("how", ["garbage", "unreadable"])
+def test_renewal_uses_what_is_known_where_the_record_was_damaged(how: str) -> None:
+    world = World()
+    calls = logged_in(world)
+    broken: Any = world.store
+    load = broken.load
+    if how == "garbage":
+        world.store.swap(KEY, Secret("garbage"), world.store._last_version)
+    else:
+        broken.load = raising(EffectFailed("no credentials that can be read"))
     calls.pass_time(4000)
     assert calls.result(2) == OK
     assert kinds(calls) == ["obtained", "renewed"]
+    assert any(isinstance(event, CredentialsNotSaved) for event in calls.events) is (how == "unreadable")
+    broken.load = load
+    calls.pass_time(4000)
+    assert calls.result(3) == OK
+    assert world.server.reused == []
+    assert stored(world).token == calls.authorizer._credentials.token
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_renewed_token_that_could_not_be_stored_is_renewed_again(reloads: bool) -> None:
+    world = World()
+    calls = renewing(world, Fetch)
+    full: Any = world.store
+    swap = full.swap
+    full.swap = raising(EffectFailed("no space left"))
+    calls.settle()
+    assert calls.outcomes[2] == [OK]
+    full.swap = swap
+    calls.pass_time(4000)
+    if reloads:
+        calls.call(3)
+        calls.authorizer.interrupt()
+        calls.effects.clear()
+    assert calls.result(4) == OK
+    assert kinds(calls) == ["obtained", "renewed", "renewed"]
+    assert world.server.reused == []
+    assert stored(world).token == calls.authorizer._credentials.token
+
+
+def raising(error: Exception) -> Any:
+    def fail(*args: Any) -> None:
+        raise error
+
+    return fail
+
+
+def renewing(world: World, place: type[Any]) -> Calls:
+    """Return calls of which one waits for an effect of its renewal."""
+    calls = logged_in(world)
+    calls.pass_time(4000)
+    calls.call(2)
+    while not isinstance(calls.effects[0], place):
+        calls.do(calls.effects.popleft())
+    return calls
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("how", ["close", "interrupt"])
+@pytest.mark.parametrize("place", range(5))
+def test_renewal_that_is_cancelled_leaves_credentials_that_can_be_renewed(place: int, how: str, is_done: bool) -> None:
+    """At each effect of a renewal, done or not: the lock, the record, its mark, the token request, the new record."""
+    world = World()
+    calls = logged_in(world)
+    calls.pass_time(4000)
+    calls.call(2)
+    for _ in range(place):
+        calls.do(calls.effects.popleft())
+    effect = calls.effects.popleft()
+    presents = isinstance(effect, Fetch) and is_done
+    answer = world.perform(effect) if is_done else None
+    if how == "close":
+        calls.authorizer.close(calls.now)
+    else:
+        calls.authorizer.interrupt()
+        assert calls.authorizer.state is AuthorizationState.COLD
+    if is_done and isinstance(effect, LockCredentials):
+        calls.answer(effect, answer)
+    calls.drain()
+    after = list(calls.effects)
+    if place or is_done:
+        assert isinstance(after[-1], UnlockCredentials)
+    for each in after:
+        calls.do(each, and_calls=False)
+    if presents:
+        return  # it counts as a request without an answer: the token is presented again
+    again = Calls(world, interaction="never")
+    assert again.result(3) == OK
+    assert world.server.reused == []
+
+
+def test_call_after_an_interruption_begins_anew() -> None:
+    world = World()
+    calls = renewing(world, Fetch)
+    calls.authorizer.interrupt()
+    calls.authorizer.interrupt()
+    calls.effects.clear()
+    calls.drain()
+    calls.settle()
+    assert calls.outcomes[2] == []
+    assert calls.result(3) == OK
+    assert kinds(calls) == ["obtained", "renewed"]
+
+
+def test_interruption_of_a_login_ends_the_question() -> None:
+    calls = Calls(World())
+    calls.call(1)
+    while not isinstance(calls.effects[0], AskUser):
+        calls.do(calls.effects.popleft())
+    calls.authorizer.interrupt()
+    assert calls.authorizer.pending is None
+    assert isinstance(calls.authorizer.next_effect(), CloseRedirect)
+    assert calls.authorizer.next_effect() is None
+
+
+def test_token_that_another_process_renews_is_waited_for() -> None:
+    """The record is marked while the other process renews: see the mark only under the lock."""
+    world = World()
+    other = renewing(world, Fetch)
+    calls = Calls(world, interaction="never")
+    calls.call(1)
+    calls.do(calls.effects.popleft())
+    [lock] = calls.effects
+    assert isinstance(lock, LockCredentials)
+    other.settle()
+    calls.settle()
+    assert calls.outcomes[1] == [OK]
+    assert kinds(calls) == ["renewed"]
+    assert world.server.reused == []
+
+
+def test_early_renewal_of_another_process_is_waited_for() -> None:
+    world = World()
+    first = logged_in(world)
+    first.pass_time(3550)
+    first.call(2)
+    while not isinstance(first.effects[0], Fetch):
+        first.do(first.effects.popleft())
+    calls = Calls(world, interaction="never")
+    calls.call(1)
+    calls.do(calls.effects.popleft())
+    calls.make_ready_calls()
+    [lock] = calls.effects
+    assert isinstance(lock, LockCredentials)
+    first.settle()
+    calls.settle()
+    assert calls.outcomes[1] == [OK]
+    assert kinds(calls) == ["loaded", "renewed"]
+
+
+def test_token_that_a_killed_process_presented_needs_a_login() -> None:
+    world = World()
+    renewing(world, Fetch)
+    calls = Calls(world)
+    assert calls.result(1) == OK
+    assert kinds(calls) == ["obtained"]
+    assert world.server.reused == []
 
 
 def test_a_record_that_cannot_be_read_is_replaced() -> None:
@@ -871,7 +1082,7 @@ def test_late_lock_is_released(closes: bool) -> None:
     if closes:
         calls.authorizer.close(calls.now)
     else:
-        calls.pass_time(30)
+        calls.pass_time(60)
     calls.authorizer.stored(lock.token, None, calls.now)
     calls.authorizer.stored(lock.token, None, calls.now)
     calls.drain()

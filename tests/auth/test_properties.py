@@ -22,13 +22,14 @@ from mcpio.auth import (
     LockCredentials,
     OAuth,
     Response,
+    RestoreCredentials,
     Secret,
     ShowCode,
     UnlockCredentials,
 )
 from mcpio.testing import AuthorizationServer
 
-UNANSWERED = (UnlockCredentials, CloseRedirect, ShowCode)
+UNANSWERED = (RestoreCredentials, UnlockCredentials, CloseRedirect, ShowCode)
 METHODS: dict[str, Callable[[], Any]] = {
     "oauth": OAuth,
     "client": lambda: ClientCredentials("c", secret="s"),

@@ -22,6 +22,7 @@ from mcpio.auth import (
     NeedAssertion,
     OAuth,
     Response,
+    RestoreCredentials,
     Secret,
     ShowCode,
     UnlockCredentials,
@@ -133,7 +134,7 @@ class Calls:
                 self.authorizer.user_returned(token, answer, self.now)
             case NeedAssertion():
                 self.authorizer.asserted(token, Secret(answer.reveal()), self.now)
-            case UnlockCredentials() | CloseRedirect() | ShowCode():
+            case RestoreCredentials() | UnlockCredentials() | CloseRedirect() | ShowCode():
                 pass
             case _:
                 self.authorizer.stored(token, answer, self.now)

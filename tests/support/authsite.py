@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from types import ModuleType
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from rawsite import PLAIN, RawRequest, RawSite, Wire, json_response, result_of
@@ -19,7 +21,20 @@ import mcpio.asyncio
 import mcpio.trio
 from mcpio._drivers.http.fetch import fetch
 from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.auth import AskUser, Challenge, Fetch, Reach, Response, Secret, ShowCode
+from mcpio.auth import (
+    AskUser,
+    Challenge,
+    Credentials,
+    Fetch,
+    OAuth,
+    Reach,
+    Response,
+    Secret,
+    ShowCode,
+    from_text,
+    to_text,
+)
+from mcpio.stores import FileCredentials
 from mcpio.testing import AuthorizationServer
 from mcpio.trio._event_loop import TrioEventLoop
 
@@ -108,6 +123,21 @@ class AuthSite(RawSite):
         return [str(request.body) for request in self.server.requests if request.url == self.base + "/token"]
 
 
+async def store_expired(site: AuthSite, loop: Any, path: Path) -> str:
+    """Store credentials whose token has expired, and return their key."""
+    store = FileCredentials(path)
+    async with loop.open_http(site.url, era="handshake", auth=OAuth(), credentials=store, ask_user=site.browse):
+        pass
+    [key] = store.keys()
+    found = store.load(key)
+    assert found is not None
+    credentials = from_text(Credentials, found.record)
+    assert credentials.token is not None
+    expired = attrs.evolve(credentials, token=attrs.evolve(credentials.token, expires_at=time.time() - 1))
+    store.swap(key, to_text(expired), found.version)
+    return key
+
+
 async def get(url: str, **headers: str) -> Response:
     effect = Fetch(method="GET", url=url, headers=tuple(headers.items()), reach=Reach.LOOPBACK)
     try:
@@ -169,4 +199,4 @@ def _run_on_asyncio(play: Callable[[AuthSite], Awaitable[None]], server: dict[st
 
 each_loop = pytest.mark.parametrize("loop", [mcpio.trio, mcpio.asyncio], ids=["trio", "asyncio"])
 
-__all__ += ["Secret", "each_loop", "encoded", "get"]
+__all__ += ["Secret", "each_loop", "encoded", "get", "store_expired"]

@@ -24,11 +24,13 @@ from mcpio.auth import (
     Pause,
     Reach,
     Response,
+    RestoreCredentials,
     SaveCredentials,
     Secret,
     ShowCode,
     UnlockCredentials,
     bearer_challenge,
+    restore_credentials,
     run,
 )
 from mcpio.framing.json import dumps
@@ -75,6 +77,8 @@ class World:
                 return self.store.load(key)
             case SaveCredentials(key=key, record=record, version=version):
                 return self.store.swap(key, record, version)
+            case RestoreCredentials():
+                restore_credentials(self.store, effect)
             case NeedAssertion():
                 return Secret(self.jwt)
             case Pause(seconds=seconds):

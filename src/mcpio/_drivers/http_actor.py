@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from typing import Any, Final, TypedDict
 
 import attrs
@@ -232,10 +232,10 @@ class HttpActor(ABC):
 
     async def _end(self) -> None:
         """Release everything, in bounded time: whatever is raised here, ``wait_closed`` returns."""
-        with ExitStack() as steps:  # the last is taken first
+        async with AsyncExitStack() as steps:  # the last is taken first
             steps.callback(self._over.set)
             if self._login is not None:
-                steps.callback(self._login.close)
+                steps.push_async_callback(self._login.aclose)
             steps.callback(self._turn)
             steps.callback(self._machine.connection.abort)
             async with self._loop.last_moment(LAST_WORDS):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcpio.auth.effects import NeedAssertion as NeedAssertion
     from mcpio.auth.effects import Pause as Pause
     from mcpio.auth.effects import Response as Response
+    from mcpio.auth.effects import RestoreCredentials as RestoreCredentials
     from mcpio.auth.effects import SaveCredentials as SaveCredentials
     from mcpio.auth.effects import ShowCode as ShowCode
     from mcpio.auth.effects import Stored as Stored
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from mcpio.auth.signing import Signer as Signer
     from mcpio.auth.signing import load_signer as load_signer
     from mcpio.auth.signing import signed_jwt as signed_jwt
+    from mcpio.auth.storage import restore_credentials as restore_credentials
     from mcpio.auth.table import AuthorizationState as AuthorizationState
     from mcpio.auth.token_requests import refresh as refresh
     from mcpio.auth.token_requests import revoke as revoke
@@ -100,8 +102,8 @@ else:
             "discovery": "discover",
             "effects": (
                 "AskUser BindRedirect CloseRedirect Effect Fetch Flow FlowContext Headers LoadCredentials "
-                "LockCredentials NeedAssertion Pause Response SaveCredentials ShowCode Stored UnlockCredentials "
-                "run"
+                "LockCredentials NeedAssertion Pause Response RestoreCredentials SaveCredentials ShowCode Stored "
+                "UnlockCredentials run"
             ),
             "errors": "AuthorizationError EffectFailed",
             "given": "ApiKey AssertionSource BearerToken",
@@ -119,6 +121,7 @@ else:
             "scopes": "missing_scopes",
             "secret": "Secret",
             "signing": "Signer load_signer signed_jwt",
+            "storage": "restore_credentials",
             "table": "AuthorizationState",
             "token_requests": "refresh revoke",
             "tokens": "TokenSet",

@@ -7,6 +7,7 @@ calls and the events, and re-arm the deadline.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -33,12 +34,13 @@ from mcpio.auth.effects import (
     NeedAssertion,
     Pause,
     Response,
+    RestoreCredentials,
     SaveCredentials,
     ShowCode,
     Stored,
     UnlockCredentials,
 )
-from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.errors import AuthorizationError, EffectFailed, FlowAbandoned
 from mcpio.auth.given import BearerToken
 from mcpio.auth.grant_types import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
 from mcpio.auth.pending import LoginRequired, PendingAuthorization
@@ -46,7 +48,7 @@ from mcpio.auth.pkce import Entropy
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import format_scopes, missing_scopes
 from mcpio.auth.secret import Secret
-from mcpio.auth.storage import load_credentials, renew_credentials, save_credentials
+from mcpio.auth.storage import load_credentials, newest_credentials, renew_credentials, save_credentials
 from mcpio.auth.table import AUTHORIZATION_TABLE, AuthorizationInput, AuthorizationState
 from mcpio.auth.tokens import TokenSet
 from mcpio.auth.urls import canonical_resource, check_redirect_uri
@@ -74,6 +76,8 @@ STEP_UPS: Final = 2
 _KEPT_SECONDS: Final = 5.0
 """How long a renewal that was early rests after a temporary failure."""
 _STORE_SECONDS: Final = 30.0
+_LOCK_SECONDS: Final = 60.0
+"""How long to wait while another process renews the token: longer than a renewal can take."""
 _ASSERTION_SECONDS: Final = 300.0
 
 
@@ -174,6 +178,8 @@ class Authorizer:
         self._reach = Reach.of_url(server_url) if reach is None else reach
         self._state = AuthorizationState.COLD
         self._credentials = Credentials()
+        # Whether a record of the token was stored. If it is gone later, that was a logout.
+        self._was_stored = False
         self._generation = 0
         self._origin: Literal["obtained", "renewed", "loaded"] = "loaded"
         self._is_proven = False
@@ -200,7 +206,6 @@ class Authorizer:
         self._pending: PendingAuthorization | None = None
         self._shows_code = False
         self._is_bound = False
-        self._is_locked = False
         self._late_locks: set[int] = set()
 
     # What a program looks at.
@@ -350,9 +355,7 @@ class Authorizer:
             self._late_locks.discard(token)
             self._put(UnlockCredentials(key=self.key))
         elif self._is_awaited(token, LockCredentials, LoadCredentials, SaveCredentials):
-            if isinstance(self._awaited, LockCredentials):
-                self._is_locked = True
-            elif value is not None:
+            if value is not None and not isinstance(self._awaited, LockCredentials):
                 _checked(value, Stored if isinstance(self._awaited, LoadCredentials) else int)
             self._send(value, now)
 
@@ -421,10 +424,19 @@ class Authorizer:
         if self._state is AuthorizationState.CLOSED:
             return
         self._enter(AuthorizationInput.SEND_CLOSE)
-        if isinstance(self._awaited, LockCredentials):
-            self._late_locks.add(self._awaited.token)
         self._abandon()
         self._release(AuthorizationError("the client was closed"))
+
+    def interrupt(self) -> None:
+        """Abandon the flow that is under way: its effects are no longer done, as the driver was cancelled.
+
+        Waiting calls are dropped. Do the effects that follow. The next call begins with the stored credentials.
+        """
+        if (self._state, AuthorizationInput.SEND_INTERRUPT) in AUTHORIZATION_TABLE:
+            self._enter(AuthorizationInput.SEND_INTERRUPT)
+            self._abandon()
+            for call in list(self._waiting):
+                self.drop(call)
 
     # The decisions.
 
@@ -440,7 +452,7 @@ class Authorizer:
             and token is not None
             and token.is_due(self._epoch + now)
             and now >= self._renew_not_before
-            and self._credentials.refresh_token is not None
+            and token.refresh_token is not None
         ):
             self._renew(None, now)
 
@@ -449,7 +461,8 @@ class Authorizer:
         token = self._credentials.token
         is_new = self._state is AuthorizationState.READY and not self._is_proven
         may_renew = not entry.renewed and not (is_new and self._origin != "loaded")
-        if may_renew and self._state is AuthorizationState.READY and self._credentials.refresh_token is not None:
+        has_refresh_token = token is not None and token.refresh_token is not None
+        if may_renew and self._state is AuthorizationState.READY and has_refresh_token:
             entry.renewed = True
             self._renew(token, now)
             return ""
@@ -487,14 +500,21 @@ class Authorizer:
         return ""
 
     def _loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
-        stored, known = self._without_dropped(result[0]), self._credentials
-        # A store that failed to save has no token; memory still has it.
-        kept = known if stored.token is None else stored
+        stored, known, version = self._without_dropped(result[0]), self._credentials, result[1]
+        if version is None and self._was_stored:
+            known = attrs.evolve(known, token=None)  # a logout removed the record
+        kept = newest_credentials(stored, known)
         self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **known.registrations})
+        self._was_stored = version is not None and stored.token is not None
+        self._use_known(now)
+
+    def _use_known(self, now: float) -> None:
+        """Use the known token, renew it, or have none."""
         token = self._credentials.token
         if token is not None and token.is_usable(self._epoch + now):
             self._adopt(self._credentials, "loaded")
-        elif token is not None and self._credentials.refresh_token is not None:
+        elif token is not None and token.refresh_token is not None:
+            # Even one that another process has marked: whether that one lives shows under the lock.
             self._renew(None, now)
         elif isinstance(self._method, BearerToken):
             self._enter(AuthorizationInput.RECV_UNAUTHORIZED)
@@ -506,13 +526,16 @@ class Authorizer:
     def _renew(self, refused: TokenSet | None, now: float) -> None:
         self._enter(AuthorizationInput.RECV_DUE)
         signer = self._method.signer if isinstance(self._method, OAuth) else None
-        flow = renew_credentials(self._context(now), self.key, self._credentials, refused, signer)
+        known, was_stored = self._credentials, self._was_stored
+        flow = renew_credentials(self._context(now), self.key, known, refused, signer, was_stored=was_stored)
         self._start(flow, self._renewed, now)
 
     def _renewed(self, result: tuple[Credentials, EffectFailed | None], now: float) -> None:
         credentials, problem = result
         if problem is not None:
             self._events.append(CredentialsNotSaved(problem))
+        else:
+            self._was_stored = True
         self._adopt(credentials, "renewed")
 
     def _obtain(self, challenge: Challenge | None, now: float) -> None:
@@ -529,6 +552,7 @@ class Authorizer:
             and (challenge is None or not missing_scopes(token.scopes, challenge.scopes))
         ):
             # Another process was authorized already.
+            self._was_stored = True
             return stored
         if isinstance(self._method, OAuth):
             return (yield from self._method.begin(self._context(now), self._credentials, challenge))
@@ -551,7 +575,11 @@ class Authorizer:
     def _saved(self, credentials: Credentials) -> Flow[Credentials]:
         try:
             yield from save_credentials(self.key, credentials)
+            self._was_stored = True
+        except FlowAbandoned:
+            raise
         except EffectFailed as error:
+            self._was_stored = False
             self._events.append(CredentialsNotSaved(error))
         return credentials
 
@@ -606,7 +634,7 @@ class Authorizer:
         token = self._credentials.token
         if self._state is AuthorizationState.LOADING:
             self._events.append(CredentialsNotSaved(EffectFailed(str(error))))
-            self._loaded((Credentials(), None), now)
+            self._use_known(now)
         elif error.code in ("invalid_client", "unauthorized_client") and self._may_register_again():
             self._reregistered = True
             self._enter(AuthorizationInput.RECV_INVALID_CLIENT)
@@ -749,8 +777,6 @@ class Authorizer:
             self._effects.append(self._awaited)
 
     def _put(self, effect: Effect) -> None:
-        if isinstance(effect, UnlockCredentials):
-            self._is_locked = False
         self._tokens += 1
         self._effects.append(attrs.evolve(effect, token=self._tokens))
 
@@ -765,19 +791,25 @@ class Authorizer:
 
     def _abandon(self) -> None:
         """Abandon the flow and release its lock and redirect."""
-        flow, self._flow, self._awaited, self._deadline = self._flow, None, None, None
-        if flow is not None:
-            flow.close()
+        flow, self._flow = self._flow, None
+        if isinstance(self._awaited, LockCredentials):
+            self._late_locks.add(self._awaited.token)
+        self._awaited, self._deadline = None, None
         self._effects = deque(each for each in self._effects if isinstance(each, _UNANSWERED))
-        if self._is_locked:
-            self._put(UnlockCredentials(key=self.key))
+        if flow is not None:
+            with contextlib.suppress(AuthorizationError, StopIteration):
+                effect = flow.throw(FlowAbandoned())
+                while isinstance(effect, _UNANSWERED):
+                    self._put(effect)
+                    effect = flow.send(None)
+            flow.close()
         self._stop_asking()
 
     def _stop_asking(self) -> None:
-        self._pending, self._shows_code = None, False
+        is_asking = self._is_bound or self._pending is not None
+        self._pending, self._shows_code, self._is_bound = None, False, False
         self._awaited, self._deadline = None, None
-        if self._is_bound:
-            self._is_bound = False
+        if is_asking:
             self._put(CloseRedirect())
 
     def _release(self, error: AuthorizationError | None) -> None:
@@ -808,6 +840,8 @@ def _patience(effect: Effect) -> float:
     match effect:
         case Fetch(timeout=seconds) | Pause(seconds=seconds):
             return seconds
+        case LockCredentials():
+            return _LOCK_SECONDS
         case NeedAssertion():
             return _ASSERTION_SECONDS
         case _:
@@ -824,5 +858,5 @@ def _ignore(result: Any, now: float) -> None:
     """Ignore a result."""
 
 
-_UNANSWERED: Final = (UnlockCredentials, CloseRedirect, ShowCode)
+_UNANSWERED: Final = (RestoreCredentials, UnlockCredentials, CloseRedirect, ShowCode)
 _SENDING: Final = (AuthorizationState.OPEN, AuthorizationState.READY)

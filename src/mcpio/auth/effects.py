@@ -34,6 +34,7 @@ __all__ = [
     "NeedAssertion",
     "Pause",
     "Response",
+    "RestoreCredentials",
     "SaveCredentials",
     "ShowCode",
     "Stored",
@@ -132,6 +133,24 @@ class SaveCredentials:
     """The name of the effect within its machine."""
 
 
+@attrs.frozen(kw_only=True)
+class RestoreCredentials:
+    """Replace the stored record by ``record`` if it is still ``marked``: see `restore_credentials`. Takes no answer.
+
+    A renewal marks the record before it presents the refresh token. One that was cancelled or had no answer gives the
+    token back by this effect, before it releases the lock.
+    """
+
+    key: str
+    """The key of the record: the server and the account."""
+    marked: Secret
+    """The record of the renewal that has ended."""
+    record: Secret
+    """The record that replaces it."""
+    token: int = 0
+    """The name of the effect within its machine."""
+
+
 @attrs.frozen
 class Stored:
     """A stored record and its version, which is different after every change."""
@@ -162,7 +181,7 @@ class BindRedirect:
 
 @attrs.frozen(kw_only=True)
 class CloseRedirect:
-    """Stop listening for the redirect. Takes no answer."""
+    """Stop listening for the redirect, and asking the person. Takes no answer."""
 
     token: int = 0
     """The name of the effect within its machine."""
@@ -241,6 +260,7 @@ Effect: TypeAlias = (
     | UnlockCredentials
     | LoadCredentials
     | SaveCredentials
+    | RestoreCredentials
     | BindRedirect
     | CloseRedirect
     | AskUser

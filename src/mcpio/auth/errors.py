@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mcpio._printable import printable
 from mcpio.errors import AuthorizationRequired
 
-__all__ = ["AuthorizationError", "EffectFailed", "quoted"]
+__all__ = ["AuthorizationError", "EffectFailed", "FlowAbandoned", "quoted"]
 
 
 class AuthorizationError(AuthorizationRequired):
@@ -44,6 +44,13 @@ class EffectFailed(AuthorizationError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, temporary=True)
+
+
+class FlowAbandoned(EffectFailed):
+    """Nothing is done for a flow any more. It may yield effects without an answer, to clean up."""
+
+    def __init__(self) -> None:
+        super().__init__("it was cancelled")
 
 
 def quoted(text: str, limit: int = 200) -> str:

@@ -1,12 +1,13 @@
 """Flows over stored credentials, which other machines and processes share: loading, saving, and renewing.
 
 No refresh token is presented twice (AUTH-41). The whole decision to renew stands under the lock, and before a refresh
-token is presented the record says so; that write succeeds for one machine only, even where a store cannot lock.
+token is presented the record is marked; that write succeeds for one machine only, even where a store cannot lock. So
+the mark of a record that was read without the lock says nothing: another process may be renewing the token.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -17,16 +18,18 @@ from mcpio.auth.effects import (
     LoadCredentials,
     LockCredentials,
     Pause,
+    RestoreCredentials,
     SaveCredentials,
     Stored,
     UnlockCredentials,
 )
-from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.errors import AuthorizationError, EffectFailed, FlowAbandoned
+from mcpio.auth.secret import Secret
 from mcpio.auth.signing import Signer
 from mcpio.auth.token_requests import refresh
 from mcpio.auth.tokens import TokenSet
 
-__all__ = ["load_credentials", "renew_credentials", "save_credentials"]
+__all__ = ["load_credentials", "newest_credentials", "renew_credentials", "restore_credentials", "save_credentials"]
 
 _TRIES: Final = 3
 
@@ -56,17 +59,25 @@ def save_credentials(key: str, credentials: Credentials) -> Flow[None]:
 
 
 def renew_credentials(
-    context: FlowContext, key: str, known: Credentials, refused: TokenSet | None, signer: Signer | None = None
+    context: FlowContext,
+    key: str,
+    known: Credentials,
+    refused: TokenSet | None,
+    signer: Signer | None = None,
+    *,
+    was_stored: bool = False,
 ) -> Flow[tuple[Credentials, EffectFailed | None]]:
     """Return credentials with another token than ``refused``: a stored one of another process, or a renewed one.
 
     The error beside them says why the renewed token could not be stored; it is of use all the same. ``refused`` is
-    ``None`` where the known token is merely about to expire. Raises AuthorizationError as `refresh` does, with the
-    code ``"invalid_grant"`` where the refresh token was presented already; a temporary failure of the store is one too.
+    ``None`` where the known token is merely about to expire; ``was_stored`` says that a record of the known token was
+    stored, so that its absence means a logout. Raises AuthorizationError as `refresh` does, with the code
+    ``"invalid_grant"`` after a logout and where the refresh token was presented already; a temporary failure of the
+    store is one too.
     """
     yield LockCredentials(key=key)
     try:
-        found = yield from _renew_locked(context, key, known, refused, signer)
+        found = yield from _renew_locked(context, key, known, refused, signer, was_stored)
     except AuthorizationError:
         yield UnlockCredentials(key=key)
         raise
@@ -75,45 +86,89 @@ def renew_credentials(
 
 
 def _renew_locked(
-    context: FlowContext, key: str, known: Credentials, refused: TokenSet | None, signer: Signer | None
+    context: FlowContext,
+    key: str,
+    known: Credentials,
+    refused: TokenSet | None,
+    signer: Signer | None,
+    was_stored: bool,
 ) -> Flow[tuple[Credentials, EffectFailed | None]]:
-    current, version = yield from _claim(context, key, known)
-    if current.token != known.token and current.token is not None and current.token.is_usable(context.now):
-        return current, None
-    renewed = yield from _patiently(context, key, current, version, refused, signer)
-    try:
-        if (yield SaveCredentials(key=key, record=to_text(renewed), version=version)) is None:
-            yield from save_credentials(key, renewed)
-    except EffectFailed as error:
-        return renewed, error
-    return renewed, None
-
-
-def _claim(context: FlowContext, key: str, known: Credentials) -> Flow[tuple[Credentials, int | None]]:
-    """Mark the refresh token as presented and return the credentials, or return those with another process's token."""
     for _ in range(_TRIES):
-        current, version = yield from load_credentials(key)
-        if version is None:
-            current = known
-        other = current.token is not None and current.token != known.token
-        if other and current.token is not None and current.token.is_usable(context.now):
-            return current, version
+        current, version, problem = yield from _current(key, known, was_stored)
+        if _is_other(current, known, context.now):
+            return current, None
         if current.refresh_token is None:
             raise AuthorizationError("the refresh token was presented already", code="invalid_grant")
-        spent = attrs.evolve(current, spent_at=context.now)
-        version = yield SaveCredentials(key=key, record=to_text(spent), version=version)
-        if version is not None:
-            return current, version
+        marked, left = to_text(attrs.evolve(current, spent_at=context.now)), to_text(current)
+        try:
+            if problem is None:
+                version = yield SaveCredentials(key=key, record=marked, version=version)
+                if version is None:
+                    continue
+            renewed = yield from _patiently(context, current, refused, signer)
+            if problem is not None:
+                return renewed, problem
+            left = to_text(renewed)
+            return (yield from _saved(context, key, renewed, left, version))
+        except AuthorizationError as error:
+            if error.temporary and problem is None:
+                # Cancelled, or without an answer in time. As far as is known, the server has not taken the refresh
+                # token: only invalid_grant drops it.
+                yield RestoreCredentials(key=key, marked=marked, record=left)
+            raise
     raise EffectFailed("the stored credentials change all the time")
 
 
+def _current(
+    key: str, known: Credentials, was_stored: bool
+) -> Flow[tuple[Credentials, int | None, EffectFailed | None]]:
+    """Return the credentials to renew and the version of their record, or why that cannot be read.
+
+    A record that is damaged, or has become unreadable, does not take from this process what it knows.
+    """
+    try:
+        stored, version = yield from load_credentials(key)
+    except FlowAbandoned:
+        raise
+    except EffectFailed as problem:
+        return known, None, problem
+    if version is None and was_stored:
+        raise AuthorizationError("the stored credentials were removed by a logout", code="invalid_grant")
+    return newest_credentials(stored, known), version, None
+
+
+def newest_credentials(stored: Credentials, known: Credentials) -> Credentials:
+    """Return stored credentials, or those that this process knows where their token is newer.
+
+    It is where the store failed to save it, or was damaged since.
+    """
+    if stored.token is None or (known.token is not None and stored.token.obtained_at < known.token.obtained_at):
+        return attrs.evolve(known, registrations={**stored.registrations, **known.registrations})
+    return stored
+
+
+def _is_other(stored: Credentials, known: Credentials, now: float) -> bool:
+    """Return whether another process has stored a token that is usable."""
+    return stored.token is not None and stored.token != known.token and stored.token.is_usable(now)
+
+
+def _saved(
+    context: FlowContext, key: str, renewed: Credentials, record: Secret, version: int | None
+) -> Flow[tuple[Credentials, EffectFailed | None]]:
+    """Store renewed credentials, but never over a login or a logout of the meantime."""
+    try:
+        if (yield SaveCredentials(key=key, record=record, version=version)) is not None:
+            return renewed, None
+        stored, _ = yield from load_credentials(key)
+    except FlowAbandoned:
+        raise
+    except EffectFailed as error:
+        return renewed, error
+    return stored if _is_other(stored, renewed, context.now) else renewed, None
+
+
 def _patiently(
-    context: FlowContext,
-    key: str,
-    current: Credentials,
-    version: int | None,
-    refused: TokenSet | None,
-    signer: Signer | None,
+    context: FlowContext, current: Credentials, refused: TokenSet | None, signer: Signer | None
 ) -> Flow[Credentials]:
     """Refresh, and retry after a pause if the server is busy, unless the old token is still usable."""
     token = current.token
@@ -122,11 +177,22 @@ def _patiently(
         try:
             return (yield from refresh(context, current, signer))
         except AuthorizationError as error:
-            if not error.temporary:
-                raise
-            if not waits or attempt == _TRIES - 1:
-                # The server has not taken the refresh token, as far as is known: only invalid_grant drops it.
-                yield SaveCredentials(key=key, record=to_text(current), version=version)
+            if not error.temporary or isinstance(error, FlowAbandoned) or not waits or attempt == _TRIES - 1:
                 raise
         yield Pause(seconds=2.0**attempt)
     raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+
+class _Records(Protocol):
+    """The part of a store that `restore_credentials` uses."""
+
+    def load(self, key: str) -> Stored | None: ...
+
+    def swap(self, key: str, record: Secret, version: int | None) -> int | None: ...
+
+
+def restore_credentials(store: _Records, effect: RestoreCredentials) -> None:
+    """Perform a `RestoreCredentials` with a store, such as `MemoryCredentials`. Raises as the store does."""
+    found = store.load(effect.key)
+    if found is not None and found.record == effect.marked:
+        store.swap(effect.key, effect.record, found.version)

@@ -37,6 +37,7 @@ class AuthorizationInput(enum.Enum):
     """An event that can change the state."""
 
     SEND_AUTHORIZE = "authorize a call"
+    SEND_INTERRUPT = "end a flow that the driver does no effects for"
     SEND_CLOSE = "close"
     RECV_TOKEN = "have a token"
     RECV_NOTHING = "have no token"
@@ -80,6 +81,8 @@ def _table() -> dict[tuple[AuthorizationState, AuthorizationInput], Authorizatio
         (S.ASKING, I.RECV_FAILURE): S.FAILED,
         (S.FAILED, I.RECV_COOLED): S.COLD,
     }
+    for state in (S.LOADING, S.RENEWING, S.OBTAINING, S.ASKING):
+        table[state, I.SEND_INTERRUPT] = S.COLD
     for state in S:
         table[state, I.SEND_CLOSE] = S.CLOSED
         if state not in (S.COLD, S.CLOSED):

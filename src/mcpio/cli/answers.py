@@ -11,11 +11,13 @@ import math
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
+from mcpio._drivers import terminal
 from mcpio._printable import printable
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, block_text, is_terminal
@@ -313,7 +315,7 @@ def _root(directory: str) -> Root:
 
 
 async def read_line(prompt: str) -> str | None:
-    """Read a line from standard input, in a thread that is abandoned if the command ends first."""
+    """Read a line from standard input. A question that is cancelled takes none."""
     print(printable(prompt), end="", file=sys.stderr, flush=True)
-    line = await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    line = await terminal.read_line(partial(trio.to_thread.run_sync, abandon_on_cancel=True))
     return line.rstrip("\r\n") if line else None

@@ -21,6 +21,7 @@ from mcpio.auth import (
     LoadCredentials,
     LockCredentials,
     OAuth,
+    RestoreCredentials,
     SaveCredentials,
     ShowCode,
     UnlockCredentials,
@@ -74,6 +75,8 @@ class AuthTalk(WebTalk):
                 self.authorizer.redirect_bound(token, self.world.perform(effect), self.now)
             elif isinstance(effect, LoadCredentials | SaveCredentials | LockCredentials):
                 self.authorizer.stored(token, self.world.perform(effect), self.now)
+            elif isinstance(effect, RestoreCredentials):
+                self.world.perform(effect)
             else:
                 assert isinstance(effect, UnlockCredentials | CloseRedirect | ShowCode)
             super().step()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import socket
 import sys
 import threading
 import time
+import urllib.request
 import webbrowser
 from collections.abc import Iterator
 from typing import Any
@@ -31,11 +33,15 @@ class Terminal(io.StringIO):
         self.site = site
         self.lines = lines
         self.gives_up = gives_up
+        self.typed = self.type()
 
     def isatty(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # as the file that it stands for
+    def readline(self, size: int | None = -1) -> str:  # type: ignore[override]  # as the file that it stands for
+        return next(self.typed, "")
+
+    def type(self) -> Iterator[str]:
         yield from (line + "\n" for line in self.lines)
         if not self.gives_up:
             [url] = re.findall(r"http\S+/authorize\?\S+", self.getvalue())
@@ -64,6 +70,46 @@ def test_url_is_pasted_where_no_browser_can_open(loop: Any, gives_up: bool, monk
         assert f"To log in at {site.base}, open this URL" in terminal.getvalue()
 
     run(play, loop=loop)
+
+
+class Printed(io.StringIO):
+    """Standard error: a person opens the URL that is printed, with a browser on this machine."""
+
+    def __init__(self, person: str) -> None:
+        super().__init__()
+        self.person = person
+
+    def write(self, text: str) -> int:
+        if self.person == "browses" and (found := re.search(r"http\S+/authorize\?\S+", text)):
+            threading.Thread(target=urllib.request.urlopen, args=[found[0]]).start()
+        return super().write(text)
+
+
+@each_loop
+@pytest.mark.parametrize("person", ["browses", "does nothing"])
+def test_lines_after_the_end_of_a_login_are_the_programs(
+    loop: Any, person: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 1 10.0.0.2 22")
+    keyboard, terminal = os.openpty()
+
+    async def play(site: AuthSite) -> None:
+        oauth = OAuth(login_timeout=60 if person == "browses" else 0.2)
+        opening = loop.open_http(site.url, auth=oauth, credentials=MemoryCredentials())
+        if person == "browses":
+            async with opening as client:
+                assert (await client.call_tool("x")).text == "done"
+        else:
+            with pytest.raises(ConnectFailed, match="the login was not completed in time"):
+                async with opening:
+                    pass
+
+    monkeypatch.setattr(sys, "stderr", Printed(person))
+    with os.fdopen(terminal, "r") as stdin, os.fdopen(keyboard, "wb", buffering=0) as typing:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        run(play, loop=loop)
+        typing.write(b"first\nsecond\n")
+        assert [stdin.readline(), stdin.readline()] == ["first\n", "second\n"]
 
 
 @each_loop

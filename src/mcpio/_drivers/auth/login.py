@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
@@ -19,6 +19,7 @@ from mcpio._drivers.auth.credential_files import CredentialStore, FileCredential
 from mcpio._drivers.auth.redirect import RedirectReceiver
 from mcpio._drivers.event_loop import EventLoop, Flag
 from mcpio._drivers.http.fetch import fetch
+from mcpio._drivers.terminal import LineReader
 from mcpio.app.runtime import Runtime
 from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.authorizer import Authorized, Authorizer, CredentialsNotSaved, Verdict
@@ -36,6 +37,7 @@ from mcpio.auth.effects import (
     LockCredentials,
     NeedAssertion,
     Response,
+    RestoreCredentials,
     SaveCredentials,
     ShowCode,
     UnlockCredentials,
@@ -47,7 +49,7 @@ from mcpio.auth.options import AuthorizationOptions
 from mcpio.auth.pending import PendingAuthorization
 from mcpio.auth.reach import Reach
 from mcpio.auth.secret import Secret
-from mcpio.auth.storage import load_credentials, save_credentials
+from mcpio.auth.storage import load_credentials, restore_credentials, save_credentials
 from mcpio.auth.urls import host_of
 from mcpio.errors import AuthorizationRequired, ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
@@ -73,6 +75,8 @@ Auth: TypeAlias = OAuth | Device | ClientCredentials | WorkloadIdentity | Enterp
 
 _LOCK_POLL: Final = 0.05
 """Seconds between two tries for a lock that another process holds."""
+_RESTORE_SECONDS: Final = 5.0
+"""Seconds that a cancelled renewal may take to give back what it took from the store."""
 
 
 class LoginOptions(TypedDict, total=False):
@@ -260,15 +264,23 @@ class LoginDriver:
         self._start = start
         self._on_answer = on_answer
         self._receiver: RedirectReceiver | None = None
+        self._terminal: LineReader | None = None
+        self._store_mutex = threading.Lock()
+        self._to_restore: RestoreCredentials | None = None
         self._reach: Reach | None = None
         self._is_locked = False
 
     def perform(self, effect: Effect) -> None:
         """Perform an effect, now or in a task."""
         if isinstance(effect, CloseRedirect):
-            self._close_receiver()
+            self._stop_asking()
+        elif isinstance(effect, RestoreCredentials):
+            self._to_restore = effect  # the unlocking that follows does it first
         elif isinstance(effect, UnlockCredentials):
-            self._unlock()
+            if self._to_restore is None:
+                self._unlock()
+            else:
+                self._start(self._restore_and_unlock)
         else:
             self._start(lambda: self._perform(effect))
 
@@ -284,10 +296,22 @@ class LoginDriver:
             has_obtained = has_obtained or (isinstance(event, Authorized) and event.kind == "obtained")
         return has_obtained
 
-    def close(self) -> None:
-        """Release locks and listeners."""
-        self._close_receiver()
-        self._unlock()
+    async def aclose(self) -> None:
+        """Abandon what is under way, and release locks and listeners: cancelled or not, in bounded time.
+
+        The tasks that perform effects are cancelled before or after.
+        """
+        self._authorizer.interrupt()
+        while (effect := self._authorizer.next_effect()) is not None:
+            if isinstance(effect, RestoreCredentials):
+                self._to_restore = effect
+        self._stop_asking()
+        try:
+            if self._to_restore is not None:
+                async with self._loop.last_moment(_RESTORE_SECONDS):
+                    await self._restore()
+        finally:
+            self._unlock()
 
     async def _perform(self, effect: Effect) -> None:
         try:
@@ -311,7 +335,7 @@ class LoginDriver:
                 saved = await self._stored(lambda: store.swap(key, record, version))
                 authorizer.stored(token, saved, now())
             case LockCredentials(key=key):
-                while not await self._stored(lambda: store.try_lock(key)):
+                while not await self._stored(lambda: store.try_lock(key), lambda: store.unlock(key)):
                     await self._runtime.sleep(_LOCK_POLL)
                 self._is_locked = True
                 authorizer.stored(token, None, now())
@@ -324,8 +348,35 @@ class LoginDriver:
             case ShowCode():
                 await _awaited(self._setup.ask_user(effect))
 
-    async def _stored(self, function: Callable[[], T]) -> T:
-        return await self._runtime.to_thread(function) if self._setup.store.blocking else function()
+    async def _stored(self, function: Callable[[], T], give_back: Callable[[], object] | None = None) -> T:
+        """Call the store, in a thread if it blocks. ``give_back`` undoes a call with a true result.
+
+        If this task is cancelled, the call may be made all the same, but none follows it that was made later: a record
+        that is restored is the last one. What it acquires is given back, by the thread or here.
+        """
+        if not self._setup.store.blocking:
+            return function()
+        call = _ThreadedCall(function, give_back, self._store_mutex)
+        try:
+            return await self._runtime.to_thread(call.run)
+        except BaseException:
+            call.leave()
+            raise
+
+    async def _restore_and_unlock(self) -> None:
+        await self._restore()
+        self._unlock()
+
+    async def _restore(self) -> None:
+        """Give back the refresh token of a renewal that has ended without an answer."""
+        effect, store = self._to_restore, self._setup.store
+        if effect is None:
+            return
+        try:
+            await self._stored(lambda: restore_credentials(store, effect))
+        except Exception as error:
+            report("the credentials of a renewal without an answer were not restored", error)
+        self._to_restore = None
 
     async def _fetch(self, effect: Fetch) -> Response:
         if self._reach is None:
@@ -334,7 +385,7 @@ class LoginDriver:
 
     def _bind(self, effect: BindRedirect) -> str:
         """Bind the requested port, or another one unless it is fixed: then the client is registered again."""
-        self._close_receiver()
+        self._stop_asking()
         try:
             self._receiver = RedirectReceiver(effect.host, effect.port, effect.path)
         except OSError as error:
@@ -348,10 +399,13 @@ class LoginDriver:
             self._is_locked = False
             self._setup.store.unlock(self._authorizer.key)
 
-    def _close_receiver(self) -> None:
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.close()
+    def _stop_asking(self) -> None:
+        """Stop listening for the redirect, and reading from the terminal."""
+        open_ones = self._receiver, self._terminal
+        self._receiver = self._terminal = None
+        for each in open_ones:
+            if each is not None:
+                each.close()
 
     async def _ask(self, effect: AskUser) -> None:
         """Ask a person; the redirect of the browser or the URL that the person pastes is the answer."""
@@ -364,7 +418,8 @@ class LoginDriver:
             has_no_browser = self._setup.ask_user is ask_without_browser or is_headless()
             if (has_no_browser or receiver is None) and sys.stdin.isatty():
                 # The browser may be on another machine, where the redirect leads nowhere.
-                url = await self._runtime.to_thread(lambda: _read_pasted(effect))
+                terminal = self._terminal = LineReader()
+                url = await self._runtime.to_thread(lambda: _read_pasted(terminal, effect))
             elif receiver is None:
                 uri = effect.pending.redirect_uri
                 raise EffectFailed(
@@ -431,7 +486,7 @@ class AuthorizedOpening:
                     return opened
         finally:
             self._authorizer.drop(call)
-            driver.close()
+            await driver.aclose()
 
     async def _headers(self, call: int, driver: LoginDriver, answered: Flag) -> Headers:
         """Wait for a token and return its header fields."""
@@ -466,6 +521,40 @@ class AuthorizedOpening:
             self._authorizer.handle_timeout(self._loop.now())
         if ready.error is not None:
             raise _no_opening(ready.error) from ready.error
+
+
+class _ThreadedCall(Generic[T]):
+    """A call of a store in a thread, whose task may be cancelled meanwhile."""
+
+    def __init__(
+        self, function: Callable[[], T], give_back: Callable[[], object] | None, in_turn: threading.Lock
+    ) -> None:
+        self._function = function
+        self._give_back = give_back
+        self._in_turn = in_turn
+        self._mutex = threading.Lock()
+        self._left = threading.Event()
+        self._must_give_back = False
+
+    def run(self) -> T:
+        """Make the call, in a thread. Raises EffectFailed if its task was cancelled before."""
+        with self._in_turn:
+            if self._left.is_set():
+                raise EffectFailed("it was cancelled")
+            found = self._function()
+            with self._mutex:
+                self._must_give_back = bool(found) and self._give_back is not None
+            if self._left.is_set():
+                self.leave()
+        return found
+
+    def leave(self) -> None:
+        """Note that the task was cancelled, and give back what the call acquired."""
+        with self._mutex:
+            self._left.set()
+            gives_back, self._must_give_back = self._must_give_back, False
+        if gives_back and self._give_back is not None:
+            self._give_back()
 
 
 def _no_opening(error: AuthorizationError) -> ConnectFailed:
@@ -511,10 +600,10 @@ def _open_browser(url: str) -> None:
     _print(f"To log in, open this URL in a browser:\n\n  {url}\n")
 
 
-def _read_pasted(effect: AskUser) -> str | None:
-    """Return the URL that a person pastes, if it belongs to the login; ``None`` at the end of the input."""
+def _read_pasted(terminal: LineReader, effect: AskUser) -> str | None:
+    """Return the URL that a person pastes, if it belongs to the login; ``None`` at the end of the input or question."""
     _print("Then paste the address at which the browser ends, if it shows an error there:")
-    for line in sys.stdin:
+    while line := terminal.read():
         if effect.pending.matches(line.strip()):
             return line.strip()
         _print("This address does not belong to the login that is waited for; paste the whole address:")
