@@ -18,8 +18,8 @@ from mcpio.types import (
 )
 
 
-def server_of_changes() -> Server:
-    server = Server("s")
+def server_of_changes(**options: Any) -> Server:
+    server = Server("s", **options)
     server.tool(lambda: "x", name="t")
     server.prompt(lambda: "x", name="p")
     server.resource("a:1", name="one")(lambda: "x")
@@ -98,6 +98,26 @@ def test_filter_is_honoured_as_far_as_the_server_reports_changes() -> None:
     bare = Link(Server("s"))
     assert Changes(bare, **wanted).listening.honoured == SubscriptionFilter()
     assert sent(bare, "resources/subscribe") == 0
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    ("server", "wanted", "requests"),
+    [
+        (Server("s"), {"tools": True, "uris": ["a:1"]}, 0),
+        (server_of_changes(changes=False), {"tools": True, "prompts": True, "resources": True, "uris": ["a:1"]}, 0),
+        (server_of_changes(), {"uris": ["unknown:1"]}, 1),
+    ],
+)
+def test_listening_for_what_is_not_reported_ends_at_once(server: Any, wanted: Any, requests: int, keep: bool) -> None:
+    link = Link(server)
+    changes = Changes(link, **wanted, keep=keep)
+    assert changes.is_over
+    assert (changes.listening.ended, changes.listening.honoured.is_empty) == ("graceful", True)
+    link.runtime.advance_to(1000.0)
+    link.run()
+    assert sent(link, "subscriptions/listen") == requests
+    assert len(link.session.connection.pending.incoming) == 0
 
 
 def test_refused_resource_is_left_out() -> None:

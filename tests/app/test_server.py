@@ -114,7 +114,7 @@ async def yields(server: Server) -> Any:
         ({"lifespan": yields}, "^lifespan= takes a function that .* @contextlib.asynccontextmanager"),
         ({"lifespan": 5}, "^lifespan= takes a function"),
         ({"icons": ["i.png"]}, "^icons= takes Icon, not 'i.png'"),
-        ({"changes": 5}, "^changes= takes a bus with publish and subscribe, not 5"),
+        ({"changes": 5}, "^changes= takes a bus with publish and subscribe, or False, not 5"),
         ({"states": 5}, "^states= takes RequestStates, not 5"),
         ({"tasks": True}, "^tasks= takes TaskOptions, not True"),
     ],

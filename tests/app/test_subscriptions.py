@@ -45,6 +45,13 @@ def listening(server: Server, **wanted: Any) -> Exchange:
     return exchange
 
 
+def answer(exchange: Exchange) -> dict[str, Any]:
+    """Return the result that ended a request. Raises the error in its place."""
+    runtime: Any = exchange.client.runtime
+    found: dict[str, Any] = Wait(runtime, exchange.result(), runtime.run).result
+    return found
+
+
 def honoured(exchange: Exchange) -> Any:
     """Return what was acknowledged."""
     assert exchange.said[0]["method"] == "notifications/subscriptions/acknowledged"
@@ -72,6 +79,41 @@ def test_filter_is_honoured_only_for_existing_features() -> None:
     fixed = Server("fixed", capabilities=attrs.evolve(server.capabilities, tools=ToolsCapability()))
     fixed.tool(lambda: None, name="tool")
     assert honoured(listening(fixed, **ALL)) == {}
+
+
+@pytest.mark.req("SUB-03", "SUB-08")
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, {}),
+        ({}, {"toolsListChanged": False}),
+        ({}, {"resourceSubscriptions": ["other://b"]}),
+        ({}, {"taskIds": ["t"]}),
+        ({"changes": False}, {**ALL, "resourceSubscriptions": ["notes://a"]}),
+    ],
+)
+def test_subscription_to_nothing_is_acknowledged_and_ends(options: dict[str, Any], wanted: dict[str, Any]) -> None:
+    server = notes(**options)
+    listen = listening(server, **wanted)
+    assert not any(honoured(listen).values())
+    assert answer(listen)["resultType"] == "complete"
+    assert server.audience._total == 0
+
+
+@pytest.mark.req("SUB-11", "VER-08")
+@pytest.mark.parametrize("options", [{"changes": False}, {"options": Options(limits=Limits(listeners=0))}])
+def test_server_without_changes_or_listeners_offers_none(options: dict[str, Any]) -> None:
+    server = notes(**options)
+    found = StatelessClient(server, ManualRuntime()).begin("server/discover", {})
+    assert answer(found)["capabilities"] == {"tools": {}, "prompts": {}, "resources": {}, "logging": {}}
+    listen = listening(server, **ALL)
+    if "changes" in options:
+        assert honoured(listen) == {}
+        server.tool(lambda: None, name="late")
+        assert server.notify_resource_updated("notes://a") == server.undelivered == 0
+    else:
+        with pytest.raises(RequestError, match="Method not found"):
+            answer(listen)
 
 
 def test_resources_that_do_not_exist_are_not_honoured() -> None:

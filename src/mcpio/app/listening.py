@@ -22,6 +22,7 @@ from mcpio.errors import (
 )
 from mcpio.events import RequestFailed, ResponseReceived
 from mcpio.methods import declares
+from mcpio.types.meta import TASKS_EXTENSION
 from mcpio.types.prompts import PromptListChangedNotification
 from mcpio.types.resources import (
     ResourceListChangedNotification,
@@ -91,6 +92,15 @@ def wanted_changes(*, tools: bool, prompts: bool, resources: bool, uris: Collect
     )
 
 
+def _is_offered(wanted: SubscriptionFilter, capabilities: Any) -> bool:
+    """Return whether a server declares any of the changes."""
+    lists = any(
+        getattr(wanted, member) and declares(capabilities, capability) for member, capability in _MEMBERS.values()
+    )
+    resources = wanted.resource_subscriptions and declares(capabilities, ("resources", "subscribe"))
+    return lists or bool(resources) or bool(wanted.task_ids and declares(capabilities, ("extensions", TASKS_EXTENSION)))
+
+
 class ListeningClient(Protocol):
     """A client, as far as listening needs it."""
 
@@ -157,8 +167,8 @@ class Listening(AsyncIterator[Change]):
     honoured: SubscriptionFilter
     """The part of the filter that the server agreed to report (SUB-04). It reports nothing else."""
     ended: Ended | None
-    """How it ended: ``"graceful"`` by the server, ``"lost"`` with the connection, ``"here"`` by ``close`` or the end of
-    the block; ``None`` until then."""
+    """How it ended: ``"graceful"`` by the server, also at once where a stateless one reports nothing of it; ``"lost"``
+    with the connection, ``"here"`` by ``close`` or the end of the block; ``None`` until then."""
 
     def __init__(self, client: ListeningClient, wanted: SubscriptionFilter, *, keep: bool = False) -> None:
         """For ``Client.listen``."""
@@ -398,6 +408,9 @@ class StatelessSource:
     async def open(self) -> SubscriptionFilter:
         """Send the request and wait for its acknowledgement, as long as for an answer. Raises McpError."""
         client, runtime = self._client, self._client.driver.runtime
+        if not _is_offered(self._listening.wanted, client.server.capabilities):
+            self._listening.end("graceful")
+            return SubscriptionFilter()
         request = SubscriptionsListenRequest(self._listening.wanted)
         # The outcome of the request comes to ``set``. The request has no timeout, because it stays unanswered as long
         # as the subscription lasts; the timer below limits the wait for the acknowledgement alone.
@@ -417,6 +430,9 @@ class StatelessSource:
         if isinstance(outcome, Exception):
             raise outcome
         honoured: SubscriptionFilter = outcome
+        if honoured.is_empty:
+            # To listen again would bring nothing either.
+            self._listening.end("graceful")
         return honoured
 
     def acknowledge(self, honoured: SubscriptionFilter) -> None:

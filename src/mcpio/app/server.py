@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
@@ -172,7 +172,7 @@ class Server:
         middleware: Iterable[Middleware] = (),
         tasks: TaskOptions | None = None,
         states: RequestStates | None = None,
-        changes: Changes | None = None,
+        changes: Changes | Literal[False] | None = None,
         cache: CacheHint | None = None,
         options: Options | None = None,
     ) -> None:
@@ -198,7 +198,8 @@ class Server:
             states: How to seal what is carried through stateless clients between the rounds of a call. The default
                 seals with a key that only this process has.
             changes: The bus that changes of what is offered pass: one that several processes share tells the clients of
-                all of them. The default is a ``LocalChanges``.
+                all of them. The default is a ``LocalChanges``. With False clients are told of no changes, and offered
+                none: for a server that stays as it is, whose clients need not listen.
             cache: How long clients of the stateless era may keep lists; by default not at all. Lists that depend on
                 scopes or ``visible=`` are never public.
             options: The revisions, limits and timeouts of its connections.
@@ -225,9 +226,11 @@ class Server:
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
         self.fault_reports = FaultReports()
-        self.changes = LocalChanges() if changes is None else _checked_changes(changes)
+        self._tells_changes = True if changes is not False else None
+        self.changes = LocalChanges() if changes is None or changes is False else _checked_changes(changes)
         self.audience = Audience()
-        self.changes.subscribe(self._spread)
+        if changes is not False:
+            self.changes.subscribe(self._spread)
         self._told = 0
         self.tools = Tools(lambda: self.changes.publish(Changed("tools")), mask_errors=mask_errors)
         self.resources = Resources(lambda: self.changes.publish(Changed("resources")))
@@ -587,12 +590,12 @@ class Server:
         return known[2]
 
     def _new_capabilities(self, *, told_apart: bool) -> ServerCapabilities:
-        declared = self._declared
+        declared, told = self._declared, self._tells_changes
         found = attrs.evolve(
             declared,
-            tools=declared.tools or (ToolsCapability(True) if len(self.tools) else None),
-            resources=declared.resources or (ResourcesCapability(True, True) if len(self.resources) else None),
-            prompts=declared.prompts or (PromptsCapability(True) if len(self.prompts) else None),
+            tools=declared.tools or (ToolsCapability(told) if len(self.tools) else None),
+            resources=declared.resources or (ResourcesCapability(told, told) if len(self.resources) else None),
+            prompts=declared.prompts or (PromptsCapability(told) if len(self.prompts) else None),
             completions={} if declared.completions is None and self.completions else declared.completions,
             logging={} if declared.logging is None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
@@ -761,7 +764,7 @@ def _checked_changes(changes: Any) -> Changes:
     if all(callable(getattr(changes, method, None)) for method in ("publish", "subscribe")):
         found: Changes = changes
         return found
-    raise TypeError(f"changes= takes a bus with publish and subscribe, not {changes!r:.100}")
+    raise TypeError(f"changes= takes a bus with publish and subscribe, or False, not {changes!r:.100}")
 
 
 def _checked_page_size(size: int | None) -> int | None:

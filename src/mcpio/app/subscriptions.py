@@ -143,7 +143,10 @@ class Subscription:
         self._wake()
 
     async def run(self) -> SubscriptionsListenResult:
-        """Tell the client of changes until the subscription is cancelled, ends with its connection, or expires."""
+        """Tell the client of changes until the subscription is cancelled, ends with its connection, or expires.
+
+        One in which nothing is honoured ends at once.
+        """
         runtime, timer = self.driver.runtime, None
         expires_at = _expiry_of(self._scope.peer.principal)
         try:
@@ -153,7 +156,8 @@ class Subscription:
                 timer = runtime.call_later(left, self.expire)
             if not self._is_begun:
                 await self._begin_with_tasks()
-            while not self._is_over:
+            # Nothing could follow: the client would only keep a request open.
+            while not (self._is_over or self._honoured.is_empty):
                 if self._changed:
                     await self._tell_next_task()
                 else:

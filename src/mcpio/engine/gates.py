@@ -43,6 +43,7 @@ __all__ = [
     "why_not_asked",
     "why_not_sent",
     "why_not_served",
+    "without_changes",
 ]
 
 Capabilities: TypeAlias = ClientCapabilities | ServerCapabilities
@@ -87,6 +88,17 @@ def in_handshake(capabilities: C) -> C:
         return capabilities
     rest = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
     return attrs.evolve(capabilities, extensions=rest or None)
+
+
+def without_changes(capabilities: ServerCapabilities) -> ServerCapabilities:
+    """Return capabilities of a server that has no way to notify clients of changes."""
+    tools, prompts, resources = capabilities.tools, capabilities.prompts, capabilities.resources
+    return attrs.evolve(
+        capabilities,
+        tools=tools and attrs.evolve(tools, list_changed=None),
+        prompts=prompts and attrs.evolve(prompts, list_changed=None),
+        resources=resources and attrs.evolve(resources, list_changed=None, subscribe=None),
+    )
 
 
 def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -> str | None:

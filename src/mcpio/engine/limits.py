@@ -60,7 +60,8 @@ class Limits:
     """Memory that the URIs of its subscriptions may take. Beyond: the request is refused with -32603."""
     listeners: int = 256
     """``subscriptions/listen`` requests of one client that may run at once (2026-07-28): of its principal, or without
-    one of its connection. Beyond: the request is refused with -32603."""
+    one of its connection. Beyond: the request is refused with -32603. With 0 the method does not exist, and stateless
+    clients are offered no changes."""
     total_listeners: int = 8192
     """``subscriptions/listen`` requests that may run at once for all clients of one server; over HTTP each is a
     connection, or a stream of one. Beyond: the request is refused with -32603."""
@@ -101,6 +102,11 @@ class Limits:
             least = 1 if name in ("peer_threads", "total_threads") else 0
             if not is_count(value, least):
                 raise ValueError(f"{name} must be an integer of {least} or more, not {value!r}")
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether stateless clients may listen for changes."""
+        return self.listeners > 0 and self.total_listeners > 0
 
     @property
     def most_sent(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mcpio.codec import codec
 from mcpio.engine.admission import Admission, admission, offered
 from mcpio.engine.envelope import EnvelopeReader
-from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent
+from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent, without_changes
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_meta, encode, not_json, to_json
 from mcpio.engine.pending import IncomingRequest
@@ -50,6 +50,7 @@ class StatelessServer:
 
     __slots__ = (
         "_custom",
+        "_declared",
         "_identity",
         "_info",
         "_offered",
@@ -73,8 +74,12 @@ class StatelessServer:
         revision = options.stateless_revisions[0]
         self.codec = codec(revision)
         # Both stay alive as long as this does: ``stateless_server`` knows them by their ids.
-        self._info, self.capabilities = info, capabilities
-        self._offered = offered(Role.SERVER, revision, capabilities)
+        self._info, self._declared = info, capabilities
+        self.capabilities, self._offered = capabilities, offered(Role.SERVER, revision, capabilities)
+        if not options.limits.has_listeners:
+            # What is declared has clients listen for it.
+            self.capabilities = without_changes(capabilities)
+            self._offered -= {"subscriptions/listen"}
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, to_json(dumps, self._identity))
         self.envelopes = EnvelopeReader(options.revisions)
@@ -210,7 +215,8 @@ _MOST_SHARED: Final = 64
 
 def stateless_server(info: Implementation, capabilities: ServerCapabilities, options: Options) -> StatelessServer:
     """Return the dialogue of a server, the same one for the same objects: most connections live for one request."""
-    key = id(info), id(capabilities), options.revisions, options.custom_methods, options.identify
+    hears = options.limits.has_listeners
+    key = id(info), id(capabilities), options.revisions, options.custom_methods, options.identify, hears
     found = _SHARED.get(key)
     if found is None:
         if len(_SHARED) >= _MOST_SHARED:

@@ -30,6 +30,12 @@ class SubscriptionFilter(Payload):
     task_ids: tuple[str, ...] | None = None
     """The ids of tasks, of the tasks extension (XTASK-11)."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names no change at all."""
+        lists = self.tools_list_changed or self.prompts_list_changed or self.resources_list_changed
+        return not (lists or self.resource_subscriptions or self.task_ids)
+
 
 @payload
 class SubscriptionsListenRequest(RequestPayload):

@@ -95,7 +95,8 @@ def test_unknown_and_foreign_tasks_are_left_out_alike() -> None:
     stranger = listening(world, hers, his, client=world.client)
     assert honoured(stranger) == {"taskIds": []}
     world.run(ada.request("tasks/cancel", {"taskId": hers}))
-    assert told(stranger) == []
+    assert len(stranger.said) > 1, "it ended"
+    assert hers not in str(stranger.said)
 
 
 @pytest.mark.req("XTASK-11", "SUB-12")

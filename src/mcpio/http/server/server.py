@@ -17,6 +17,7 @@ import attrs
 
 from mcpio.auth.grant import Grant
 from mcpio.engine.envelope import EnvelopeReader, unsupported_version
+from mcpio.engine.gates import without_changes
 from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
@@ -1288,14 +1289,7 @@ def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerC
     """
     if options.sessions and options.listening:
         return declared
-    tools, prompts, resources = declared.tools, declared.prompts, declared.resources
-    return attrs.evolve(
-        declared,
-        tools=tools and attrs.evolve(tools, list_changed=None),
-        prompts=prompts and attrs.evolve(prompts, list_changed=None),
-        resources=resources and attrs.evolve(resources, list_changed=None, subscribe=None),
-        logging=declared.logging if options.sessions else None,
-    )
+    return attrs.evolve(without_changes(declared), logging=declared.logging if options.sessions else None)
 
 
 _KEY: Final = "session_id"
