@@ -315,7 +315,7 @@ def test_kept_listening_outlives_a_graceful_end() -> None:
 def test_leaving_the_block_cancels_the_subscription() -> None:
     played = Played()
     listening, _, request = played.listen(tools=True)
-    played.acknowledge(request)
+    played.acknowledge(request, toolsListChanged=True)
     played.start(listening.__aexit__(None, None, None))
     (sent,) = played.sent()
     assert (sent["method"], sent["params"]["requestId"]) == ("notifications/cancelled", request["id"])
@@ -343,7 +343,7 @@ def test_subscription_without_a_timeout_waits_for_its_acknowledgement() -> None:
     _, entering, request = played.listen(tools=True)
     played.advance(1000)
     assert entering.state == "waits"
-    played.acknowledge(request)
+    played.acknowledge(request, toolsListChanged=True)
     assert entering.state == "returned"
 
 
@@ -351,9 +351,9 @@ def test_subscription_without_a_timeout_waits_for_its_acknowledgement() -> None:
 def test_lost_subscription_ends_or_is_renewed() -> None:
     played = Played()
     lost, _, first = played.listen(tools=True)
-    played.acknowledge(first)
+    played.acknowledge(first, toolsListChanged=True)
     kept, _, second = played.listen(tools=True, keep=True)
-    played.acknowledge(second)
+    played.acknowledge(second, toolsListChanged=True)
     for request in (first, second):
         # Over HTTP the stream of one request can break without the others.
         played.feed(id=request["id"], error={"code": -32603, "message": "broken"})
@@ -368,7 +368,7 @@ def test_lost_subscription_ends_or_is_renewed() -> None:
 def test_refused_renewal_ends_a_kept_subscription() -> None:
     played = Played()
     kept, _, request = played.listen(tools=True, keep=True)
-    played.acknowledge(request)
+    played.acknowledge(request, toolsListChanged=True)
     played.feed(id=request["id"], error={"code": -32603, "message": "broken"})
     played.advance(0.1)
     played.feed(id=played.sent()[0]["id"], error={"code": -32601, "message": "gone"})
