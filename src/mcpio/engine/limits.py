@@ -69,14 +69,15 @@ class Limits:
     """Cancelled or timed-out ids that are remembered, to distinguish a late answer from a wrong one. Beyond: the oldest
     is forgotten."""
     sessions: int = 10_000
-    """Sessions that an HTTP server keeps. Beyond: the one that was idle for longest ends; if none is idle, the new
+    """Sessions that an HTTP server keeps. Beyond: one ends whose client left during a request and can no longer get the
+    answer (its handler is cancelled), otherwise the one that was idle for longest; if all have open requests, the new
     client is refused with status 503."""
     streams: int = 1024
     """Requests of one HTTP session that may be open at once, of any method, and also its streams, including broken ones
     that may be resumed. Beyond: status 503."""
     exchanges: int = 20_000
     """HTTP requests that a server works on at once, over all sessions; without sessions, including those whose clients
-    have disconnected. Beyond: status 503."""
+    have disconnected, of which one gives way (its handler is cancelled). Beyond: status 503."""
     replay_events: int = 1024
     """Sent events of finished streams that an HTTP session keeps, for clients whose connection broke. Beyond: the
     oldest is forgotten. A client that asks for a stream whose events are all gone gets status 410. The events of an

@@ -125,7 +125,8 @@ class HttpOptions:
     sessions: bool = True
     """Whether sessions exist. Without, each request stands alone, and the server cannot send requests to its client."""
     session_idle: float | None = attrs.field(default=1800.0, converter=seconds)
-    """Seconds without a request after which a session ends; ``None`` for never."""
+    """Seconds without an open request after which a session ends; ``None`` for never. A client that leaves during a
+    request has none open: if it does not come back, its handler is cancelled then."""
     listening: bool = True
     """Whether clients of sessions may listen with GET."""
     resumable: bool = True

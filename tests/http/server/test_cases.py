@@ -10,7 +10,7 @@ import json
 import pytest
 from httpwire import RawClient, Serve, everywhere
 
-from mcpio import Context, Server
+from mcpio import Context, Limits, Options, Server
 from mcpio.errors import URLElicitationRequired
 from mcpio.http.options import HttpOptions
 from mcpio.types import ElicitURLRequest
@@ -222,6 +222,34 @@ async def test_handler_asks_on_its_stream_and_is_answered_by_post(serve: Serve) 
         await wire.settle()
         assert call.new_messages()[0]["result"]["content"][0]["text"] == "file:///a"
         assert call.is_over
+
+
+@pytest.mark.req("SEC-10")
+@everywhere
+async def test_handler_of_a_client_that_left_gives_way_to_a_new_session(serve: Serve) -> None:
+    server, ended = Server("cases", "1", options=Options(limits=Limits(sessions=2))), list[str]()
+
+    @server.tool
+    async def work(ctx: Context, name: str) -> None:
+        try:
+            await ctx.sleep(10_000)
+        finally:
+            ended.append(name)
+
+    async with serve(server, HttpOptions()) as wire:
+        idle, client, new = RawClient(wire), RawClient(wire), RawClient(wire)
+        await idle.initialize()
+        await client.initialize()
+        call = await client.call("work", name="a")
+        await wire.pass_time(1)
+        await wire.leave(call)
+        await wire.pass_time(70)
+        assert ended == []
+        assert (await new.initialize()).status == 200
+        await wire.settle()
+        assert ended == ["a"]
+        assert (await idle.post({"jsonrpc": "2.0", "id": 2, "method": "ping"})).status == 200
+        assert (await client.post({"jsonrpc": "2.0", "id": 2, "method": "ping"})).status == 404
 
 
 @pytest.mark.req("BATCH-06")

@@ -362,16 +362,19 @@ def test_unfinished_requests_count_as_streams() -> None:
     assert [exchange.status for exchange in calls[2:]] == [503] * 3
 
 
-def test_requests_without_session_count_until_answered() -> None:
-    """To go away is no cancellation, so it is no way round the limit either."""
+def test_requests_without_session_are_limited_whether_or_not_their_clients_left() -> None:
     site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=3))
-    for _ in range(3):
-        site.reset(site.post(tool_call()))
+    calls = [site.post(tool_call()) for _ in range(3)]
     refused = site.post(tool_call())
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    site.reset(calls[1])
+    assert len(site.machine.sessions) == 3
+    before = site.machine.sessions
+    assert site.post(tool_call()).status == 0
+    assert [session in site.machine.sessions for session in before] == [True, False, True]
+    assert site.post(tool_call()).status == 503
     site.answer(site.requests()[0])
     assert site.post(tool_call()).status == 0
-    assert len(site.requests()) == 4
 
 
 # Batches (2025-03-26)

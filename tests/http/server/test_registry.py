@@ -65,6 +65,19 @@ def test_session_with_open_exchange_outlives_session_idle() -> None:
     assert site.machine.sessions == ()
 
 
+def test_session_is_idle_from_when_its_client_left() -> None:
+    site = Site(HttpOptions(session_idle=100, keep_alive=None))
+    session = site.open()
+    exchange, event = site.call(session)
+    site.advance(500)
+    site.reset(exchange)
+    site.advance(99)
+    assert site.session().connection.is_pending(event.id)
+    site.advance(2)
+    assert site.machine.sessions == ()
+    assert site.post(note("x"), session).status == 404
+
+
 def test_session_without_idle_limit_stays() -> None:
     site = Site(HttpOptions(session_idle=None))
     site.open()
@@ -82,6 +95,67 @@ def test_idlest_session_ends_to_make_room() -> None:
     fourth = site.open()
     assert [session.id for session in site.machine.sessions] == [first, second, fourth]
     assert site.post(note("x"), third).status == 404
+
+
+def left_running(site: Site, *, after: float = 0.0) -> str:
+    """Open a session whose client calls a tool and leaves; return its id."""
+    session = site.open()
+    exchange, _ = site.call(session)
+    site.reset(exchange)
+    site.advance(after)
+    return session
+
+
+def ids(site: Site) -> list[str | None]:
+    return [session.id for session in site.machine.sessions]
+
+
+@pytest.mark.req("SEC-10")
+def test_session_whose_client_left_for_good_goes_before_idle_ones() -> None:
+    site = Site(HttpOptions(resume_within=60), limits=Limits(sessions=4))
+    idle = site.open()
+    first, second = left_running(site, after=1), left_running(site, after=58)
+    listening = site.open()
+    site.listen(listening)
+    site.advance(1)  # the client of the second session may still come back
+    assert ids(site) == [idle, first, second, listening]
+    third = site.open()
+    assert ids(site) == [idle, second, listening, third]
+    site.advance(1)
+    fourth = site.open()
+    assert ids(site) == [idle, listening, third, fourth]
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("window", [60.0, None])
+def test_session_whose_client_may_come_back_goes_in_its_turn(window: float | None) -> None:
+    site = Site(HttpOptions(resume_within=window), limits=Limits(sessions=2))
+    left, idle = left_running(site), site.open()
+    assert ids(site) == [left, idle]
+    new = site.open()
+    assert ids(site) == [idle, new]
+
+
+@pytest.mark.req("SEC-10")
+def test_session_whose_client_came_back_is_not_abandoned() -> None:
+    site = Site(HttpOptions(resume_within=60), limits=Limits(sessions=3))
+    idle = site.open()
+    answered, busy = left_running(site), left_running(site)
+    site.answer(site.requests()[0])
+    site.listen(busy)
+    site.advance(100)
+    new = site.open()
+    assert ids(site) == [answered, busy, new]
+    assert site.post(note("x"), idle).status == 404
+
+
+@pytest.mark.req("SEC-10")
+def test_sessions_that_cannot_be_resumed_are_abandoned_at_once() -> None:
+    site = Site(HttpOptions(resumable=False), limits=Limits(sessions=2))
+    idle, left = site.open(), left_running(site)
+    new = site.open()
+    assert ids(site) == [idle, new]
+    assert left not in ids(site)
 
 
 def test_rejected_client_ends_no_idle_session() -> None:

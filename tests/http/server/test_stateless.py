@@ -531,13 +531,14 @@ def test_requests_are_limited_in_number() -> None:
     assert [answer.status for answer in answers] == [0, 0, 503]
 
 
-def test_handlers_of_disconnected_clients_count_as_requests() -> None:
+def test_handler_of_a_disconnected_client_gives_way_to_a_request() -> None:
     site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=1), engine=TWO_ERAS)
-    exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
-    site.reset(exchange)
+    exchange, _ = site.call(None, mcp_protocol_version="2025-11-25")
+    (session,) = site.machine.sessions
     assert post_to(site, Post(name="x")).status == 503
-    site.answer(event)
+    site.reset(exchange)
     assert post_to(site, Post(name="x")).status == 0
+    assert session not in site.machine.sessions
 
 
 def test_closing_server_answers_running_requests() -> None:

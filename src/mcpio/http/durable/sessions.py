@@ -128,7 +128,7 @@ class DurableSessions:
 
     def flushed(self, session: HttpSession) -> None:
         """Hand over a session that has come to rest, while the server closes."""
-        if session.journal is not None and session.is_idle:
+        if session.journal is not None and session.is_at_rest:
             self._hand_over(session)
 
     def close(self, session: HttpSession, grace: float | None) -> bool:

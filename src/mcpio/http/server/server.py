@@ -268,6 +268,8 @@ class HttpServer:
         self._sessions: dict[int, HttpSession] = {}
         # In the order of their last use: to make room, the first that is idle ends.
         self._named: dict[str, HttpSession] = {}
+        # Sessions whose clients left with a request running, in the order in which they left. Some have changed since.
+        self._abandoned: dict[HttpSession, None] = {}
         self._next_key = 1
         self._exchanges: dict[Hashable, Exchange] = {}
         self._ready: dict[Hashable, None] = {}
@@ -647,6 +649,9 @@ class HttpServer:
         session.exchange_bytes -= exchange.cost
         if not session.exchanges:
             session.exchanges = {}  # one that held something is larger than an idle session should be
+            if session.connection.pending.incoming and self.is_open(session):
+                self._abandoned.pop(session, None)
+                self._abandoned[session] = None
         if exchange.body:
             exchange.drop_body()
         if exchange.items:
@@ -773,8 +778,7 @@ class HttpServer:
         if self._options.sessions:
             if not self.make_room():
                 return TOO_MANY_SESSIONS
-        elif len(self._sessions) - len(self._named) >= self._limits.exchanges:
-            # Requests whose clients are gone count, too.
+        elif not self._has_room_alone():
             return TOO_MANY_REQUESTS
         connection = self._connect(exchange.principal)
         connection.capabilities = _within_reach(connection.capabilities, self._options)
@@ -863,8 +867,7 @@ class HttpServer:
         """Return why a request cannot run now, or ``None``."""
         if self.is_closing:
             return CLOSING
-        if len(self._sessions) - len(self._named) >= self._limits.exchanges:
-            # Requests whose clients are gone count, too.
+        if not self._has_room_alone():
             return TOO_MANY_REQUESTS
         if request.method == _LISTEN:
             if not accepts_events(exchange.request):
@@ -976,11 +979,41 @@ class HttpServer:
         return session
 
     def make_room(self) -> bool:
-        """Return whether one more session with an id may start, after ending the idlest if necessary (P6)."""
-        if len(self._named) < self._limits.sessions:
+        """Return whether one more session with an id may start, after ending another if necessary (P6).
+
+        First a session goes whose client left with a request running and can no longer get the answer; otherwise the
+        one that is idle for longest, whether or not a request is running.
+        """
+        if len(self._named) < self._limits.sessions or self._end_abandoned():
             return True
         for session in self._named.values():
             if session.is_idle:
+                self.end(session)
+                return True
+        return False
+
+    def _has_room_alone(self) -> bool:
+        """Return whether one more request without a session may start, after ending another if necessary.
+
+        Requests whose clients have left count too: to leave is no cancellation, so it is no way round the limit either.
+        """
+        if len(self._sessions) - len(self._named) < self._limits.exchanges:
+            return True
+        return not self._options.sessions and self._end_abandoned()
+
+    def _end_abandoned(self) -> bool:
+        """End the session whose client left first, if the answer to its request has no way out; cancel the handler.
+
+        Returns whether one ended.
+        """
+        window = self._options.resume_within if self._options.resumes else 0.0
+        while window is not None and self._abandoned:
+            session = next(iter(self._abandoned))
+            is_abandoned = session.is_idle and not session.is_at_rest
+            if is_abandoned and session.used_at + window > self.streams.now:
+                break
+            del self._abandoned[session]
+            if is_abandoned:
                 self.end(session)
                 return True
         return False
@@ -1029,7 +1062,7 @@ class HttpServer:
             phase = connection.phase
         if phase is _CLOSED:
             self._forget(session)
-        elif session.id is None and (not session.streams if session.is_stateless else session.is_idle):
+        elif session.id is None and (not session.streams if session.is_stateless else session.is_at_rest):
             # A stateless request ends with its answer, which belongs to no session until it is written.
             connection.abort()
             self._drain(session, connection.next_event())
@@ -1171,6 +1204,7 @@ class HttpServer:
         # Before the exchanges: each of them is counted alone from here on, and must not be counted twice.
         self._ledger.settle(session, 0, _nothing)
         self._deferring.pop(session, None)
+        self._abandoned.pop(session, None)
         end = session.connection.end
         # A client that does not read is not waited for.
         delivers = end is None or end.reason not in _GIVEN_UP

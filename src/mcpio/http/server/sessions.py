@@ -139,7 +139,7 @@ class HttpSession:
     undelivered: int
     """How many messages had no way to the client, and were dropped (P11)."""
     used_at: float
-    """When its last exchange ended."""
+    """When its last exchange ended: while none is open, it is idle since then, even if a request is running."""
 
     def __init__(self, key: int, connection: ServerConnection, principal: Hashable, now: float) -> None:
         self.key = key
@@ -165,6 +165,11 @@ class HttpSession:
 
     @property
     def is_idle(self) -> bool:
+        """Whether it has no open exchange: if a request is running, its client has left."""
+        return not self.exchanges
+
+    @property
+    def is_at_rest(self) -> bool:
         """Whether it has no open exchange and no running request."""
         return not self.exchanges and not self.connection.pending.incoming
 
