@@ -212,8 +212,8 @@ def test_failing_check_is_a_fault() -> None:
 
 
 def test_malformed_items_are_set_aside() -> None:
-    good, bad = sort_out(["a", 5, "b", {}], STRING)
-    assert good == ["a", "b"]
+    good, bad = sort_out(["a", 5, "b", {}], STRING, [])
+    assert good == ("a", "b")
     assert bad == (
         MalformedItem(1, 5, "expected a string, got a number"),
         MalformedItem(3, {}, "expected a string, got an object"),
@@ -221,7 +221,7 @@ def test_malformed_items_are_set_aside() -> None:
 
 
 def test_reason_of_a_malformed_item_names_the_place_inside() -> None:
-    _, (bad,) = sort_out([{"type": "lemon", "name": 5}], decode_lemon)
+    _, (bad,) = sort_out([{"type": "lemon", "name": 5}], decode_lemon, [])
     assert bad.reason == "name: expected a string, got a number"
 
 

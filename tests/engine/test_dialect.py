@@ -22,7 +22,7 @@ ASKED = {1: "initialize", 2: "tools/call", 3: "prompts/get", 4: "acme/x"}
 def read(message: Any, profiles: frozenset[Profile] = ERLMCP, **more: Any) -> list[Any]:
     text = message if isinstance(message, bytes | str) else json.dumps(message)
     settings = {"to_server": True, "on_tasks_create": None, "most": 4, **more}
-    return DialectDecoder(profiles, **settings).read(text, ASKED.get)
+    return DialectDecoder(profiles, **settings).read(jsonrpc.parse(text), text, ASKED.get)
 
 
 def note(method: str, **params: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpio.framing.json import backend, check_nesting
+from mcpio.framing.json import backend, check_nesting, has_more_values
 
 COMPILED = importlib.util.find_spec("msgspec") is not None and importlib.util.find_spec("orjson") is not None
 BACKENDS = [backend("stdlib")] + [backend("compiled")] * COMPILED
@@ -98,3 +98,27 @@ def depth(value: object) -> int:
 def test_nesting_is_counted_outside_strings_only(value: Any, limit: int) -> None:
     text = BACKENDS[0].dumps(value)
     assert (outcome(lambda text: check_nesting(text, limit), text)[0] == "value") == (depth(value) <= limit)
+
+
+def values_in(value: object) -> int:
+    """Return how many values there are; an empty object or array counts as two."""
+    if not isinstance(value, dict | list):
+        return 1
+    return max(2, 1 + sum(map(values_in, value.values() if isinstance(value, dict) else value)))
+
+
+@given(BRACKETED | JSON_VALUES.filter(lambda value: outcome(BACKENDS[0].dumps, value)[0] == "value"))
+@settings(max_examples=300)
+def test_values_are_counted_outside_strings_only(value: Any) -> None:
+    count = values_in(value)
+    text = BACKENDS[0].dumps(value)
+    for form in (text, bytearray(text), text.decode()):
+        assert not has_more_values(form, count)
+        assert len(form) <= 2 * (count - 1) or has_more_values(form, count - 1)
+
+
+def test_values_are_counted_over_a_long_text() -> None:
+    text = b'["' + b'[,","' * 100_000 + b'"]'
+    assert not has_more_values(text, 200_003)
+    assert has_more_values(b"[" + b"0," * 100_000 + b"0]", 100_001)
+    assert not has_more_values(b"[" + b"0," * 100_000 + b"0]", 100_002)

@@ -39,10 +39,12 @@ from mcpio.codec.objects import (
 )
 from mcpio.codec.values import (
     PLAIN,
+    BoundedOddities,
     Decoder,
     Encoder,
     Fault,
     Oddities,
+    TooManyItems,
     choices_hook,
     each_value,
     exact_class,
@@ -72,7 +74,7 @@ from mcpio.types.messages import ResultPayload
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
 
-__all__ = ["Codec", "codec"]
+__all__ = ["BoundedOddities", "Codec", "codec"]
 
 T = TypeVar("T")
 
@@ -108,12 +110,15 @@ class Codec:
 
         Mappings in the result are those of ``raw``, not copies. For each member of the wrong type that is dropped, a
         text is added to ``odd``. Raises InvalidMessage, and nothing else, for any other ``raw`` that does not fit; its
-        path starts at ``raw``.
+        path starts at ``raw``. Without ``odd``, and by a ``BoundedOddities``, the items of all lists and mappings that
+        are decoded one by one are limited; by a plain list they are not.
         """
         try:
-            return self._decoders[cls](raw, [] if odd is None else odd)  # type: ignore[no-any-return]  # the hooks' own types are erased
+            return self._decoders[cls](raw, BoundedOddities() if odd is None else odd)  # type: ignore[no-any-return]  # the hooks' own types are erased
         except Fault as fault:
             raise InvalidMessage(fault.where(), fault.reason, self.revision.name) from None
+        except TooManyItems as error:
+            raise InvalidMessage("", str(error), self.revision.name) from None
 
     def encode(self, payload: Any) -> dict[str, Any]:
         """Return the plain JSON object for a payload: a new one, though mappings inside it may be the payload's own.
@@ -260,9 +265,10 @@ class _Hooks:
                     raise
             # Only now is each item tried alone: nearly every list is good, and is read in one go.
             del odd[before:]
+            made = decode({**raw, member.name: []}, odd)
             (item_type, _) = get_args(member.type_in(self.revision))
-            good, bad = sort_out(items, self.converter.get_structure_hook(item_type))
-            return attrs.evolve(decode({**raw, member.name: good}, odd), malformed=bad)
+            good, bad = sort_out(items, self.converter.get_structure_hook(item_type), odd)
+            return attrs.evolve(made, **{member.attribute: good}, malformed=bad)
 
         return decode_itemwise
 
@@ -291,6 +297,8 @@ class _Hooks:
         def decode(value: Any, odd: Oddities) -> tuple[Any, ...]:
             if not isinstance(value, list):
                 refuse("an array", value)
+            if exact is None and isinstance(odd, BoundedOddities):
+                odd.take(len(value))
             items: list[Any] = []
             try:
                 for item in value:
@@ -324,7 +332,13 @@ class _Hooks:
 
     def _map_decoder(self, type_: Any) -> Decoder:
         hook = self.converter.get_structure_hook(get_args(type_)[1])
-        return lambda value, odd: each_value(value, lambda item: hook(item, odd))
+
+        def decode(value: Any, odd: Oddities) -> Any:
+            if isinstance(odd, BoundedOddities) and isinstance(value, Mapping):
+                odd.take(len(value))
+            return each_value(value, lambda item: hook(item, odd))
+
+        return decode
 
     def _map_encoder(self, type_: Any) -> Encoder:
         hook = self.converter.get_unstructure_hook(get_args(type_)[1])

@@ -41,6 +41,8 @@ OutRow = tuple[str, str, Any, Callable[[], tuple[type | None, Encoder]]]
 Check = tuple[str, str, Callable[[Any], str | None]]
 """An attribute, its wire name, and a function that returns the fault of a value, or ``None``."""
 
+_FEW = 64
+
 UNLIKE_ANY: Any = object()
 """The default of a member that has none."""
 
@@ -50,7 +52,13 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
     wire_names = {row[0] for row in rows}
 
     def others(raw: Mapping[str, Any], dropped: tuple[str, ...]) -> Mapping[str, Any]:
-        return {name: value for name, value in raw.items() if name not in wire_names or name in dropped} or EMPTY
+        if len(raw) <= _FEW:
+            return {name: value for name, value in raw.items() if name not in wire_names or name in dropped} or EMPTY
+        # A peer can send a million: copied as a whole, each takes a tenth of the time.
+        unknown = dict(raw)
+        for name in wire_names.difference(dropped):
+            unknown.pop(name, None)
+        return unknown
 
     def drop_any(fault: Fault, name: str, value: Any, odd: Oddities) -> None:
         fault.steps.append(name)
@@ -229,14 +237,15 @@ def itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:
     return encode_itemwise
 
 
-def sort_out(items: list[Any], hook: Decoder) -> tuple[list[Any], tuple[MalformedItem, ...]]:
-    """Return the raw items that convert, and the malformed ones."""
+def sort_out(items: list[Any], hook: Decoder, odd: Oddities) -> tuple[tuple[Any, ...], tuple[MalformedItem, ...]]:
+    """Return the items that convert, decoded, and the malformed ones."""
     good, bad = [], []
     for index, item in enumerate(items):
+        before = len(odd)
         try:
-            hook(item, [])
-            good.append(item)
+            good.append(hook(item, odd))
         except Fault as fault:
+            del odd[before:]
             where = fault.where()
             bad.append(MalformedItem(index, item, f"{where}: {fault.reason}" if where else fault.reason))
-    return good, tuple(bad)
+    return tuple(good), tuple(bad)

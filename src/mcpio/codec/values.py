@@ -9,11 +9,14 @@ from typing import Any, NoReturn
 from mcpio.types._fields import without_null
 
 __all__ = [
+    "MOST_ITEMS",
     "PLAIN",
+    "BoundedOddities",
     "Decoder",
     "Encoder",
     "Fault",
     "Oddities",
+    "TooManyItems",
     "choices_hook",
     "each_value",
     "exact_class",
@@ -78,6 +81,29 @@ Oddities = list[str]
 """A text for each member that was dropped because of its type, up to ``_MOST_ODDITIES`` of them."""
 
 _MOST_ODDITIES = 20
+
+MOST_ITEMS = 20_000
+"""How many items of lists and mappings are decoded one by one, where the caller sets no limit."""
+
+
+class TooManyItems(Exception):
+    """A message has too many items. No `Fault`, because those may cost only a member."""
+
+
+class BoundedOddities(list[str]):
+    """The oddities of a message that is large enough to have many items: it also counts these."""
+
+    __slots__ = ("left", "most")
+
+    def __init__(self, most: int = MOST_ITEMS) -> None:
+        self.most: int = most
+        self.left: int = most
+
+    def take(self, items: int) -> None:
+        """Count items that are about to be decoded. Raises `TooManyItems`."""
+        self.left -= items
+        if self.left < 0:
+            raise TooManyItems(f"more than {self.most} items")
 
 
 def note(odd: Oddities, cls: type, fault: Fault) -> None:

@@ -450,7 +450,7 @@ class ClientConnection(Connection):
     def _receive_discovery(
         self, request: OutgoingRequest, message: jsonrpc.Result, opening: _Opening, via: Hashable
     ) -> None:
-        odd: list[str] = []
+        odd = self._oddities()
         try:
             result = request.dialogue.read_result(request, message.result, odd)
         except InvalidMessage as error:
@@ -468,7 +468,7 @@ class ClientConnection(Connection):
         if revision is None or revision not in self._options.handshake_revisions:
             self._refuse_version(request, message, str(offered))
             return
-        odd: list[str] = []
+        odd = self._oddities()
         try:
             result = codec(revision).decode(message.result, InitializeResult, odd)
         except InvalidMessage as error:
@@ -494,7 +494,9 @@ class ClientConnection(Connection):
         supported = message.data.get("supported") if isinstance(message.data, dict) else None
         if message.code == ErrorCode.INVALID_PARAMS and isinstance(supported, list):
             # The other way to say that there is no revision in common (LIFE-05).
-            offered = ", ".join(map(str, supported))[:QUOTE]
+            offered = ", ".join(str(each)[:QUOTE] for each in supported[:QUOTE] if not isinstance(each, dict | list))[
+                :QUOTE
+            ]
             self._events.append(VersionMismatched(self._options.latest.name, offered))
             self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
 import attrs
 
 from mcpio._checks import chosen
-from mcpio.codec import codec
+from mcpio.codec import BoundedOddities, codec
 from mcpio.engine.admission import NOT_FOUND, Admission, admission
 from mcpio.engine.channel import LAST_WRITE, Channel
 from mcpio.engine.envelope import invalid_params, progress_token
@@ -23,7 +23,7 @@ from mcpio.engine.gates import Capabilities, addressed_to
 from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.inbox import KEEP, QUOTE, head
 from mcpio.engine.keep_alive import KEEP_ALIVE, Silence
-from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
+from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size, takes_too_much
 from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Outgoing
@@ -151,6 +151,7 @@ class Connection:
     __slots__ = (
         "_admission",
         "_batches",
+        "_bounded",
         "_capabilities",
         "_channel",
         "_decoder",
@@ -207,6 +208,7 @@ class Connection:
 
             hook, most = options.on_tasks_create, options.limits.batch_items
             self._decoder = DialectDecoder(options.profiles, self.role is Role.SERVER, hook, most)
+        self._bounded: BoundedOddities | None = None  # while a large text is processed
         self._events: list[Event] = []
         self._ready: list[Event] | None = None  # older than those of _events, the oldest last
         # The principal of the message that is being acted on, or KEEP for that of the connection.
@@ -1134,14 +1136,15 @@ class Connection:
             # Cheap looks first: nearly every message passes them all. They may be too strict, never too lax: the last
             # takes each byte for the most memory it can cost. Running requests may take half of ``peer_bytes``.
             if (
-                self._decoder is not None
+                len(text) > limits.message_items
+                or self._decoder is not None
                 or inbox.deferred_bytes
                 or channel.outbox.size + channel.held.unwritten > limits.high_water
                 or (len(text) * LARGEST_FACTOR + channel.held.requests) * 2 > limits.peer_bytes
             ):
-                self._receive_text(text, via)
+                self._receive_text(text, via, parsed)
                 return True
-            message = parsed or jsonrpc.parse(text)
+            message = parsed or jsonrpc.parse(text, limits.message_values)
             if message.__class__ is jsonrpc.Request:
                 self._receive_request(message, text, via)
             else:
@@ -1151,7 +1154,7 @@ class Connection:
         if inbox.deferred_bytes and not channel.is_full():
             deferred = inbox.next_deferred()
             self._sender = deferred.principal
-            self._receive_whole(deferred.text, deferred.via)
+            self._receive_whole(deferred.text, deferred.via, None)
             return True
         if inbox.ended and not channel.end_received and not inbox.deferred_bytes:
             channel.end_received = True
@@ -1168,27 +1171,43 @@ class Connection:
             self._drop_incoming()
             self._channel.outbox.clear()
 
-    def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+    def _receive_text(self, text: bytes | str, via: Hashable, parsed: jsonrpc.Message | None) -> None:
         """Process a text that may be too large, may have to be deferred, or may be in a dialect."""
         channel = self._channel
-        most = channel.limits.peer_bytes
-        if len(text) * LARGEST_FACTOR > most and parsed_size(text) > most:
+        if takes_too_much(text, channel.limits):
             self._receive_overlong(Overlong(len(text), head(text).encode(errors="replace")), via)
-        # Requests that wait already go first.
-        elif not ((channel.inbox.deferred_bytes or channel.is_full()) and self._defer(text, via)):
-            self._receive_whole(text, via)
-
-    def _receive_whole(self, text: bytes | str, via: Hashable) -> None:
-        if self._decoder is not None:
-            for step in self._decoder.read(text, self._name_of):
-                self._take(step, text, via)
             return
-        self._receive(jsonrpc.parse(text), text, via)
+        if channel.inbox.deferred_bytes or channel.is_full():  # requests that wait already go first
+            parsed = parsed or jsonrpc.parse(text, channel.limits.message_values)
+            if self._defer(parsed, text, via):
+                return
+        self._receive_whole(text, via, parsed)
 
-    def _defer(self, text: bytes | str, via: Hashable) -> bool:
-        """Defer a text that would start work; return whether it was. Answers and cancellations may free memory."""
+    def _receive_whole(self, text: bytes | str, via: Hashable, parsed: jsonrpc.Message | None) -> None:
+        limits = self._channel.limits
+        if len(text) > limits.message_items:
+            # One count for all items of the text, in a batch too.
+            self._bounded = BoundedOddities(limits.message_items)
+        message = parsed or jsonrpc.parse(text, limits.message_values)
+        try:
+            if self._decoder is None:
+                self._receive(message, text, via)
+                return
+            for step in self._decoder.read(message, text, self._name_of):
+                self._take(step, text, via)
+        finally:
+            self._bounded = None
+
+    def _oddities(self) -> list[str]:
+        """Return an empty list for the oddities of a message, which counts the items of a large one."""
+        if self._bounded is None:
+            return []
+        self._bounded.clear()
+        return self._bounded
+
+    def _defer(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> bool:
+        """Defer a message that would start work; return whether it was. Answers and cancellations may free memory."""
         inbox = self._channel.inbox
-        message = jsonrpc.parse(text)
         if isinstance(message, jsonrpc.Batch):
             if not any(isinstance(jsonrpc.classify(item), jsonrpc.Request) for item in message.items):
                 return False
@@ -1283,7 +1302,7 @@ class Connection:
         ):
             self._refuse(message, why, via)
             return
-        odd: list[str] = []
+        odd = [] if self._bounded is None else self._oddities()
         try:
             request: Any = (
                 CustomRequest(name, params)
@@ -1368,7 +1387,7 @@ class Connection:
         if request is None:
             self._receive_stray(message, via)
             return
-        odd: list[str] = []
+        odd = [] if self._bounded is None else self._oddities()
         try:
             result = request.dialogue.read_result(request, message.result, odd)
         except (InvalidMessage, RemoteProtocolError) as error:
@@ -1457,7 +1476,7 @@ class Connection:
         if method is None:
             return CustomNotification(message.method, message.params)
         settled = codec(LATEST_HANDSHAKE) if self._handshake is None else self._handshake.codec
-        odd: list[str] = []
+        odd = [] if self._bounded is None else self._oddities()
         try:
             notification = settled.decode(message.params, method.params_type, odd)
         except InvalidMessage as error:

@@ -39,10 +39,10 @@ class DialectDecoder:
     most: int
     """How many messages one line may hold."""
 
-    def read(self, text: bytes | str, name_of: NameOf) -> list[Step]:
-        """Return the steps that a text translates to."""
-        message = jsonrpc.parse(text)
-        if isinstance(message, jsonrpc.Malformed) and self._has("run_together"):
+    def read(self, message: jsonrpc.Message, text: bytes | str, name_of: NameOf) -> list[Step]:
+        """Return the steps that a message translates to, which was parsed from ``text``."""
+        is_unreadable = isinstance(message, jsonrpc.Malformed) and message.code == ErrorCode.PARSE_ERROR
+        if is_unreadable and self._has("run_together"):
             pieces = _pieces(text, self.most)
             if pieces:
                 return [step for piece in pieces for step in self.translate(jsonrpc.parse(piece), name_of)]

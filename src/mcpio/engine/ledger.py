@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["MESSAGE_COST", "REQUEST_COST", "Held", "Ledger", "parsed_size"]
+if TYPE_CHECKING:
+    from mcpio.engine.limits import Limits
+
+__all__ = ["MESSAGE_COST", "REQUEST_COST", "Held", "Ledger", "parsed_size", "takes_too_much"]
 
 MESSAGE_COST: Final = 512
 """Bytes that a queued message costs in addition to its text: its objects and its place in a queue."""
@@ -35,6 +38,14 @@ def parsed_size(text: bytes | bytearray | str) -> int:
     else:
         nodes = len(text) - len(text.translate(None, _NODES))
     return len(text) + _NODE_COST * nodes
+
+
+def takes_too_much(text: bytes | str, limits: Limits) -> bool:
+    """Whether the values of a JSON text would take more than ``peer_bytes``, so that it is refused as too long."""
+    most = limits.peer_bytes
+    # A text with more values than ``message_values`` is not read. Only small limits let the rest be too much.
+    least_looked_at = len(text) + _NODE_COST * min(limits.message_values, len(text))
+    return least_looked_at > most and parsed_size(text) > most
 
 
 class Held:

@@ -22,6 +22,13 @@ class Limits:
     """Bytes of the longest message accepted. Beyond: answered with -32600, then the connection closes
     (``message-too-large``), or continues with the next message if ``resync`` is set. Deployed peers use the same
     default (SEC-10)."""
+    message_items: int = 20_000
+    """Items of one message, in all its lists and mappings, that are decoded one by one: tools, prompts, resources,
+    content blocks, icons, roots, questions and the like. Beyond: a request is refused with -32602, and a response fails
+    the request that it answers."""
+    message_values: int = 1_000_000
+    """Values of one message: objects, arrays, and all in them. Beyond: refused with -32600, and not parsed; the
+    connection continues."""
     resync: bool = False
     """Whether to skip an overlong line and continue, instead of closing the connection."""
     sent_message_bytes: int | None = None

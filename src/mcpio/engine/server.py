@@ -250,7 +250,7 @@ class ServerConnection(Connection):
             self._refuse(message, self._why_no_handshake(), via)
             return
         revision = self._choose(message.params.get("protocolVersion"))
-        odd: list[str] = []
+        odd = self._oddities()
         try:
             request = codec(revision).decode(message.params, InitializeRequest, odd)
         except InvalidMessage as error:

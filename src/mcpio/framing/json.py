@@ -16,9 +16,10 @@ path. A program sees the same values, the same refusals and the same reasons wit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
+from functools import cache
 from math import isfinite
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -31,6 +32,7 @@ __all__ = [
     "backend",
     "check_nesting",
     "dumps",
+    "has_more_values",
     "loads",
 ]
 
@@ -89,6 +91,22 @@ def check_nesting(data: bytes | bytearray, limit: int = MAX_NESTING) -> None:
     """Raise `JsonError` when arrays and objects nest deeper than ``limit`` in a JSON text; linear time."""
     if _nests_deeper(data, limit):
         raise JsonError(f"nested deeper than {limit}")
+
+
+def has_more_values(data: bytes | bytearray | str, limit: int) -> bool:
+    """Return whether a JSON text has more than ``limit`` values, the members of objects and arrays included.
+
+    Linear time, and none for a text too short for so many. For anything but JSON the answer has no meaning.
+    """
+    # Each value but the first follows a comma, or an opening bracket that has to be closed.
+    if len(data) <= 2 * limit:
+        return False
+    if isinstance(data, str):
+        data = data.encode(errors="replace")
+    # Those in strings included, which settles it for most texts.
+    if len(data) - len(data.translate(None, _BEFORE_VALUES)) < limit:
+        return False
+    return 1 + sum(map(len, _outside_strings(data, _BEFORE_VALUES))) > limit
 
 
 def backend(name: str) -> Backend:
@@ -325,7 +343,8 @@ _WITHOUT_FLOATS: Final = frozenset({str, int, bool, type(None)})
 _BLOCK: Final = 64
 _OPENING: Final = ord("[")
 _AS_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
-_ALL_BUT_MARKS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
+_BEFORE_VALUES: Final = b",[{"
+_PIECE: Final = 1 << 16
 
 
 def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
@@ -335,30 +354,44 @@ def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
     size = len(data)
     if 2 * size - len(data.replace(b"[", b"", limit + 1)) - len(data.replace(b"{", b"", limit + 1)) <= limit:
         return False
-    brackets = _brackets(data)
     depth = 0
-    for start in range(0, len(brackets), _BLOCK):
-        block = brackets[start : start + _BLOCK]
-        opening = block.count(b"[")
-        if depth + opening <= limit:
-            depth += 2 * opening - len(block)
-            continue
-        for bracket in block:
-            depth += 1 if bracket == _OPENING else -1
-            if depth > limit:
-                return True
+    for piece in _outside_strings(data, b"[]{}"):
+        brackets = piece.translate(_AS_SQUARE)
+        for start in range(0, len(brackets), _BLOCK):
+            block = brackets[start : start + _BLOCK]
+            opening = block.count(b"[")
+            if depth + opening <= limit:
+                depth += 2 * opening - len(block)
+                continue
+            for bracket in block:
+                depth += 1 if bracket == _OPENING else -1
+                if depth > limit:
+                    return True
     return False
 
 
-def _brackets(data: bytes | bytearray) -> bytes:
-    """Return the brackets outside strings, all of them as ``[`` and ``]``."""
+def _outside_strings(data: bytes | bytearray, kept: bytes) -> Iterator[bytes]:
+    """Yield the marks outside strings that are among ``kept``, in pieces."""
     if data.find(b"\\") >= 0:
         # Pairs of backslashes first: one that remains before a quotation mark escapes it.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = bytes(data.translate(_AS_SQUARE, _ALL_BUT_MARKS))
-    # Strings without brackets are adjacent quotation marks now. If their removal leaves no mark, all paired correctly.
+    marks = bytes(data.translate(None, _all_but(kept + b'"')))
+    # Strings without marks are adjacent quotation marks now. If their removal leaves none, all paired correctly.
     bare = marks.replace(b'""', b"")
-    return bare if bare.find(b'"') < 0 else b"".join(marks.split(b'"')[::2])
+    if bare.find(b'"') < 0:
+        yield bare
+        return
+    is_inside = 0
+    # Piece by piece, because each part of a split takes 33 bytes and more.
+    for start in range(0, len(marks), _PIECE):
+        parts = marks[start : start + _PIECE].split(b'"')
+        yield b"".join(parts[is_inside::2])
+        is_inside ^= (len(parts) - 1) & 1
+
+
+@cache
+def _all_but(marks: bytes) -> bytes:
+    return bytes(sorted(set(range(256)) - set(marks)))
 
 
 # Values that have a form in JSON.

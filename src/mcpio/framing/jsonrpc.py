@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from mcpio.errors import ErrorCode
-from mcpio.framing.json import MAX_NESTING, JsonError, check_nesting, dumps, loads
+from mcpio.framing.json import MAX_NESTING, JsonError, check_nesting, dumps, has_more_values, loads
 
 __all__ = [
+    "MOST_VALUES",
     "Batch",
     "Error",
     "Malformed",
@@ -29,6 +30,10 @@ __all__ = [
     "parse",
     "result_in",
 ]
+
+
+MOST_VALUES: Final = 1_000_000
+"""The values of the largest message, where the caller sets no limit."""
 
 
 class _Value:  # noqa: PLW1641  the members are dictionaries, which have no hash
@@ -153,8 +158,14 @@ class Batch(_Value):
 Message: TypeAlias = Request | Notification | Result | Error | Malformed | Batch
 
 
-def parse(text: bytes | str) -> Message:
-    """Return the message of a text. Never raises: anything else is a `Malformed`."""
+def parse(text: bytes | str, most_values: int = MOST_VALUES) -> Message:
+    """Return the message of a text. Never raises: anything else is a `Malformed`.
+
+    So is a text with more than ``most_values`` values, which is not read.
+    """
+    if len(text) > most_values and has_more_values(text, most_values):
+        fault = f"a message has more than {most_values} values"
+        return Malformed(ErrorCode.INVALID_REQUEST, fault, _asked_id(text), True, None, answered_id(text))
     try:
         value = loads(text)
     except JsonError as error:
@@ -168,18 +179,36 @@ def answered_id(text: bytes | str) -> int | None:
     It is found if the members have one of the usual orders: the id before the result or error, or at the end. Only the
     first and the last characters are searched. This side's ids are integers, so others are not looked for.
     """
-    start, end = text[:_GLANCE], text[-_GLANCE:]
-    if isinstance(start, bytes) or isinstance(end, bytes):
-        start, end = (part.decode("latin-1") if isinstance(part, bytes) else part for part in (start, end))
+    start, end = _ends(text)
     found = _ID_FIRST.match(start) or (_ID_LAST.search(end) if _ANSWER.match(start) else None)
     return None if found is None else int(found[1])
 
 
+def _asked_id(text: bytes | str) -> int | str | None:
+    """Return the id of a request that is not read, where it is a plain one in a usual place."""
+    start, end = _ends(text)
+    found = _CALL_ID_FIRST.match(start) or (_CALL_ID_LAST.search(end) if _CALL.match(start) else None)
+    if found is None:
+        return None
+    return int(found[1]) if found[2] is None else found[2]
+
+
+def _ends(text: bytes | str) -> tuple[str, str]:
+    if isinstance(text, str):
+        return text[:_GLANCE], text[-_GLANCE:]
+    return text[:_GLANCE].decode("latin-1"), text[-_GLANCE:].decode("latin-1")
+
+
 _GLANCE: Final = 200
 _VERSION: Final = r'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+_AT_END: Final = r'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
 _ANSWER: Final = re.compile(rf'\s*\{{\s*{_VERSION}"(?:result|error)"\s*:')
 _ID_FIRST: Final = re.compile(rf'\s*\{{\s*{_VERSION}"id"\s*:\s*(\d{{1,15}})\s*,\s*{_VERSION}"(?:result|error)"\s*:')
-_ID_LAST: Final = re.compile(r'"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_ID_LAST: Final = re.compile(rf'"id"\s*:\s*(\d{{1,15}}){_AT_END}')
+_ANY_ID: Final = r'"id"\s*:\s*(?:(\d{1,15})|"([ !#-\[\]-~]{0,100})")'
+_CALL: Final = re.compile(rf'\s*\{{\s*{_VERSION}"method"\s*:')
+_CALL_ID_FIRST: Final = re.compile(rf'\s*\{{\s*{_VERSION}{_ANY_ID}\s*,\s*{_VERSION}"method"\s*:')
+_CALL_ID_LAST: Final = re.compile(rf"{_ANY_ID}{_AT_END}")
 
 
 def classify(value: Any) -> Message:

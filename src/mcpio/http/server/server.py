@@ -18,7 +18,7 @@ import attrs
 from mcpio.auth.grant import Grant
 from mcpio.engine.envelope import EnvelopeReader, unsupported_version
 from mcpio.engine.gates import without_changes
-from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
+from mcpio.engine.ledger import Ledger, parsed_size, takes_too_much
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
@@ -617,8 +617,7 @@ class HttpServer:
             self._serve(exchange, exchange.take_body())
 
     def _serve(self, exchange: Exchange, body: bytes) -> None:
-        most = self._limits.peer_bytes
-        if len(body) * LARGEST_FACTOR > most and parsed_size(body) > most:
+        if takes_too_much(body, self._limits):
             # The values of this text would take more memory than one client may.
             exchange.reject(too_large(self._limits.message_bytes))
         else:
@@ -714,7 +713,7 @@ class HttpServer:
         """Dispatch a request: a message (POST), a listening stream (GET), or the end of a session (DELETE)."""
         message = None
         if self._serves_stateless and exchange.request.method == "POST":
-            message = jsonrpc.parse(body)
+            message = jsonrpc.parse(body, self._limits.message_values)
             if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
                 self._post_alone(exchange, body, message)
                 return
@@ -723,7 +722,7 @@ class HttpServer:
         session = exchange.session
         if session is None:
             # Only a POST needs none.
-            self._post_first(exchange, body, message or jsonrpc.parse(body))
+            self._post_first(exchange, body, message or jsonrpc.parse(body, self._limits.message_values))
         elif session.key not in self._sessions:
             # It ended while the request came.
             exchange.reject(self.closed_response(session))
