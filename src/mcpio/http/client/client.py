@@ -320,7 +320,7 @@ class HttpClient:
         """Return whether a message cancels a stateless request: over HTTP the end of its stream does (PAT-06)."""
         if not self._is_stateless and self.connection.phase is not Phase.DISCOVERING:
             return False
-        told = jsonrpc.parse(message.text)
+        told = jsonrpc.parse(message.text, len(message.text))
         return isinstance(told, jsonrpc.Notification) and told.method == "notifications/cancelled"
 
     def _post(self, message: Outgoing) -> None:

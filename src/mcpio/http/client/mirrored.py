@@ -31,7 +31,7 @@ class Mirrored:
 
 def mirrored(text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
     """Return the parts of a message that header fields repeat; ``None`` for a message of the handshake era."""
-    message = jsonrpc.parse(text)
+    message = jsonrpc.parse(text, len(text))  # our own, without limits
     if not isinstance(message, jsonrpc.Request):
         return None
     params: Mapping[str, Any] = message.params or {}
