@@ -14,7 +14,7 @@ from waits import Wait
 
 from mcpio.app.runtime import Runtime
 from mcpio.app.server import Server
-from mcpio.app.thread_pool import ThreadPool
+from mcpio.app.thread_pool import STRANGERS, ThreadPool
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.testing import ManualRuntime
@@ -88,6 +88,19 @@ def test_accounts_that_wait_for_a_thread_take_turns() -> None:
         calls.start(name)
     assert calls.taken == 1
     assert calls.finish() == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+@pytest.mark.parametrize(("total", "share"), [(8, 4), (3, 1), (1, 1)])
+def test_strangers_share_half_of_the_threads(total: int, share: int) -> None:
+    runtime = Threads()
+    pool = ThreadPool(Limits(peer_threads=2, total_threads=total))
+    waits = [Wait(runtime, pool.run(runtime, STRANGERS, lambda: None)) for _ in range(20)]
+    assert len(runtime.taken) == share
+    waits.append(Wait(runtime, pool.run(runtime, "known", lambda: None)))
+    assert len(runtime.taken) == min(share + 1, total)
+    while runtime.taken:
+        runtime.work()
+    assert {wait.state for wait in waits} == {"returned"}
 
 
 def test_an_abandoned_call_counts_until_its_function_returns() -> None:

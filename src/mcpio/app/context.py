@@ -125,7 +125,7 @@ class RequestScope:
         Cancelling the wait abandons the thread, which counts until the function returns.
         """
         session = self._session
-        return await session.thread_pool.run(session.driver.runtime, session.account, function)
+        return await session.thread_pool.run(session.driver.runtime, session.thread_account, function)
 
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the event loop's thread, and return its result.

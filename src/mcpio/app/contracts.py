@@ -88,6 +88,10 @@ class PeerSession(Requester, Protocol):
     def account(self) -> Hashable:
         """The key that the peer's work is counted under."""
 
+    @property
+    def thread_account(self) -> Hashable:
+        """The key that the peer's threads are counted under."""
+
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Send a notification."""
 

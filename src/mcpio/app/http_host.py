@@ -101,6 +101,7 @@ class HttpHost:
         )
         self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
         self._unanswered = unanswered
+        self._is_sessionless = options is not None and not options.sessions
         self._ends_streams = protected is not None and not protected.outlive_token
         self._on_ready = on_ready
         self._on_deadline = on_deadline
@@ -267,6 +268,7 @@ class HttpHost:
     def _open(self, session: HttpSession, event: Any) -> None:
         hosted = HostedSession(self, session)
         opened = self.server.session(session.connection, hosted, self.state)
+        opened.is_one_request = session.is_stateless or self._is_sessionless
         self._sessions[session.key] = Hosted(opened, opened.driving, hosted)
         if event.saved is not None:
             self._resume(session, opened, event.saved)

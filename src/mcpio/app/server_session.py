@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
@@ -13,6 +13,7 @@ from mcpio import types  # what belongs to one feature is loaded when a call nee
 from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
 from mcpio.app.session import Handler, Session, SessionDriving
+from mcpio.app.thread_pool import STRANGERS
 from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
@@ -113,6 +114,9 @@ class ServerSession(Session):
     """How many broadcasts, of changed lists and resources, this client did not get (P11): they were not declared to it,
     its session was not open yet, or it had ended."""
 
+    is_one_request: bool = False
+    """Whether it is one request over HTTP that belongs to no session."""
+
     mounted_states: Mapping[Any, Any] = MappingProxyType({})
     """The values that the lifespans of mounted servers yielded, by server."""
 
@@ -138,6 +142,11 @@ class ServerSession(Session):
         self._thread_pool = server.thread_pool
         self._fault_reports = server.fault_reports
         self._log_outlet: LogOutlet | None = None
+
+    @property
+    def thread_account(self) -> Hashable:
+        """The key that the client's threads are counted under."""
+        return STRANGERS if self.is_one_request and self.connection.principal is None else self.account
 
     @property
     def driving(self) -> ServerDriving:

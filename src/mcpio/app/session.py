@@ -268,6 +268,11 @@ class Session(TaskCalls):
         principal: Hashable = getattr(self.connection, "principal", None)
         return ("session", self._number) if principal is None else ("principal", principal)
 
+    @property
+    def thread_account(self) -> Hashable:
+        """The key that the peer's threads are counted under."""
+        return self.account
+
     def health(self) -> SessionHealth:
         """Return the state of the session now: its phase, its age, what runs, what passed, when the peer last sent."""
         from mcpio.app.health import health_of

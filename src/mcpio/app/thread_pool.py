@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mcpio.app.runtime import OneShot, Runtime
 
 if TYPE_CHECKING:
     from mcpio.engine.limits import Limits
 
-__all__ = ["ThreadPool"]
+__all__ = ["STRANGERS", "ThreadPool"]
 
 T = TypeVar("T")
+
+STRANGERS: Final = "strangers"
+"""The account of all requests that have neither a principal nor a session: nothing tells one client from another."""
 
 
 class ThreadPool:
@@ -24,7 +27,10 @@ class ThreadPool:
     """
 
     def __init__(self, limits: Limits) -> None:
-        """``Limits.peer_threads`` bounds one account, ``Limits.total_threads`` all of them."""
+        """``Limits.peer_threads`` bounds one account, ``Limits.total_threads`` all of them.
+
+        ``STRANGERS`` may have half of the total, so that no client without a name can take every thread.
+        """
         self._limits = limits
         self._total = 0
         self._running: Counter[Hashable] = Counter()
@@ -64,7 +70,7 @@ class ThreadPool:
     async def _enter(self, runtime: Runtime, account: Hashable) -> None:
         """Wait for a thread, and count it."""
         self._settle()  # threads may have ended when no loop ran to notice
-        is_below = self._running[account] < self._limits.peer_threads
+        is_below = self._running[account] < self._most(account)
         if is_below and self._total < self._limits.total_threads:
             self._count(account)
             return
@@ -77,6 +83,9 @@ class ThreadPool:
         except BaseException:
             self._withdraw(account, turn)
             raise
+
+    def _most(self, account: Hashable) -> int:
+        return max(1, self._limits.total_threads // 2) if account == STRANGERS else self._limits.peer_threads
 
     def _count(self, account: Hashable) -> None:
         self._running[account] += 1
@@ -107,7 +116,7 @@ class ThreadPool:
             del self._ready[account]
             self._count(account)
             self._waiting[account].popleft().set(None)
-            if self._running[account] < self._limits.peer_threads:
+            if self._running[account] < self._most(account):
                 self._ready[account] = None
             self._forget_if_idle(account)
 

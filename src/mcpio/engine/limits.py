@@ -93,9 +93,9 @@ class Limits:
     """Bytes of those events. Beyond: the oldest is forgotten. The default is twice the longest message."""
 
     peer_threads: int = 16
-    """Threads that blocking handlers may take at once for one peer: its principal, or without one its session (over
-    HTTP without sessions, its request). A thread counts until its function returns, even if the request was cancelled.
-    Beyond: the call waits. At least 1."""
+    """Threads that blocking handlers may take at once for one peer: its principal, or without one its session. HTTP
+    requests with neither are one peer, which may take half of ``total_threads``. A thread counts until its function
+    returns, even if the request was cancelled. Beyond: the call waits. At least 1."""
     total_threads: int = 64
     """Threads that blocking handlers may take at once for all peers of one server. Beyond: the call waits; waiting
     peers take turns. At least 1."""

@@ -6,11 +6,14 @@ What needs no adapter is tested at the machine, in the files beside this one.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from httpwire import RawClient, Serve, everywhere
+from stateless import stateless
 
 from mcpio import Context, Limits, Options, Server
+from mcpio.app.thread_pool import STRANGERS
 from mcpio.errors import URLElicitationRequired
 from mcpio.http.options import HttpOptions
 from mcpio.types import ElicitURLRequest
@@ -222,6 +225,35 @@ async def test_handler_asks_on_its_stream_and_is_answered_by_post(serve: Serve) 
         await wire.settle()
         assert call.new_messages()[0]["result"]["content"][0]["text"] == "file:///a"
         assert call.is_over
+
+
+@pytest.mark.req("SEC-10")
+@everywhere
+async def test_requests_without_principal_and_session_count_as_one_peer_for_threads(serve: Serve) -> None:
+    server, seen = Server("cases", "1"), list[Any]()
+
+    @server.tool
+    def look(ctx: Context) -> None:
+        seen.append(ctx.session.thread_account)
+
+    named = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "look"}
+    call = stateless("tools/call", name="look", arguments={})
+    async with serve(server, HttpOptions()) as wire:
+        client = RawClient(wire)
+        for more in ({}, {}, {"x_user": "ada"}):
+            assert (await client.post(call, **named, **more)).status == 200
+        await client.initialize()
+        await client.call("look")
+    async with serve(server, HttpOptions(sessions=False)) as wire:
+        client = RawClient(wire, headers={"mcp-protocol-version": "2025-11-25"})
+        await client.call("look")
+    assert [each if each == STRANGERS else each[0] for each in seen] == [
+        STRANGERS,
+        STRANGERS,
+        "principal",
+        "session",
+        STRANGERS,
+    ]
 
 
 @pytest.mark.req("SEC-10")
