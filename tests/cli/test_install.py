@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -144,9 +145,80 @@ def test_linked_file_stays_a_link(home: Home) -> None:
     assert "bake" in (home / "dotfiles/mcp.json").read_text()
 
 
+@pytest.mark.parametrize("link", ["mcp.json", "mcp.json.mcpio-backup", "mcp.json.mcpio-new", "."])
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_no_link_of_a_project_is_followed(home: Home, link: str, is_dangling: bool) -> None:
+    folder, target = Path.cwd() / ".cursor", home / "secret"
+    if link == ".":
+        target.mkdir()
+        folder.symlink_to(target)
+    else:
+        folder.mkdir()
+        if link != "mcp.json":
+            (folder / "mcp.json").write_text("{}")
+        if not is_dangling:
+            target.write_text("mine")
+        (folder / link).symlink_to(target)
+    status = _install("bake", "--scope", "project")
+    assert status == (Exit.DONE if link.endswith("backup") else Exit.UNWRITABLE if link.endswith("new") else Exit.USAGE)
+    if link == ".":
+        assert list(target.iterdir()) == []
+    else:
+        assert target.exists() is not is_dangling
+        assert is_dangling or target.read_text() == "mine"
+    if link.endswith("backup"):
+        assert not (folder / link).is_symlink()
+        assert (folder / link).read_text() == "{}"
+
+
+def test_link_for_a_backup_of_a_user_is_replaced(home: Home) -> None:
+    path = _settings(home, "{}")
+    (home / "secret").write_text("mine")
+    path.with_name("mcp.json.mcpio-backup").symlink_to(home / "secret")
+    assert _install("bake") == Exit.DONE
+    assert (home / "secret").read_text() == "mine"
+
+
+def test_pipe_in_the_place_of_the_file_is_refused(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _settings(home, "")
+    path.unlink()
+    os.mkfifo(path)
+    assert _install("bake") == Exit.USAGE
+    assert "is not a regular file" in capsys.readouterr().err
+
+
+def test_installs_at_once_all_count(home: Home) -> None:
+    path = _settings(home, '{"mcpServers": {}}')
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda number: _install("bake", "--name", f"s{number}"), range(8)))
+    assert statuses == [Exit.DONE] * 8
+    assert sorted(json.loads(path.read_text())["mcpServers"]) == [f"s{number}" for number in range(8)]
+    assert {each.name for each in path.parent.iterdir()} == {"mcp.json", "mcp.json.mcpio-backup"}
+
+
+def test_file_that_another_process_changes_for_long_is_left_alone(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "LOCK_TIMEOUT", 0.1)
+    path = _settings(home, "{}")
+    path.with_name("mcp.json.mcpio-new").touch()
+    assert _install("bake") == Exit.UNWRITABLE
+    assert "mcpio-new exists: wait for the other mcpio install, or remove it" in capsys.readouterr().err
+    assert path.read_text() == "{}"
+
+
+def test_text_that_utf_8_cannot_write_is_refused(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _settings(home, "{}")
+    assert _install("bake", "-e", "A=\udc80") == Exit.USAGE
+    assert "text that UTF-8 cannot write" in capsys.readouterr().err
+    assert path.read_text() == "{}"
+    assert {each.name for each in path.parent.iterdir()} == {"mcp.json"}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('{"mcpServers": {},\n"mcpServers": {}}', 'mcp.json, line 2: "mcpServers" is there twice: remove one of them'),
         ('{"mcpServers": {}, } // mine', "has comments, which mcpio would lose: change it yourself"),
         (
             "{oops",
@@ -274,7 +346,7 @@ def test_byte_order_mark_and_line_ends_of_windows_are_taken(home: Home) -> None:
     path.write_bytes(b'\xef\xbb\xbf{\r\n  "theme": "dark"\r\n}\r\n')
     assert _install("bake", "--name", "b") == Exit.DONE
     written = path.read_bytes()
-    assert written.startswith(b'{\r\n  "theme": "dark",\r\n')
+    assert written.startswith(b"\xef\xbb\xbf" + b'{\r\n  "theme": "dark",\r\n')
     assert written.count(b"\n") == written.count(b"\r\n")
 
 

@@ -125,6 +125,17 @@ def test_recorded_conversation_is_redacted(tmp_path: Path) -> None:
         assert nothing is None
 
 
+def test_record_file_is_no_link_but_to_a_device(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(Failure, match="cannot write"), recorder(str(tmp_path / "link")):
+        pass
+    assert (tmp_path / "secret").read_text() == "mine"
+    (tmp_path / "null").symlink_to("/dev/null")
+    with recorder(str(tmp_path / "null")) as tap:
+        assert tap is not None
+
+
 def test_unwritable_record_file_fails(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="cannot write"), recorder(str(tmp_path)):
         pass

@@ -20,6 +20,7 @@ from mcpio.cli.hosts import HOSTS, Place, known_servers, read_config
 
 __all__ = ["SCRIPTS", "add_arguments", "candidates", "run"]
 
+_FOR_CACHE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
 CACHED: Final = 60.0
 """Seconds for which the list of a server is kept."""
 
@@ -198,7 +199,7 @@ def _listing(target: str) -> dict[str, Any]:
         )
         found = json.loads(done.stdout)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as cache:
+        with open(os.open(path, _FOR_CACHE, 0o600), "wb") as cache:
             cache.write(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}

@@ -12,15 +12,15 @@ import contextlib
 import difflib
 import json
 import os
-import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import attrs
 
@@ -29,6 +29,7 @@ from mcpio.cli import hosts
 from mcpio.cli.config import add_entry_options, named_entry
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
 from mcpio.cli.hosts import Host, Place, Scope
+from mcpio.cli.json_text import MemberTwice, with_member, without_member
 from mcpio.cli.output import Console, is_terminal
 from mcpio.errors import McpError
 from mcpio.trio import open_stdio, run_until_signalled
@@ -40,6 +41,12 @@ START_TIMEOUT = 60.0
 
 BACKUP = ".mcpio-backup"
 """The ending of the copy of a changed file, as it was before."""
+NEW = ".mcpio-new"
+"""The ending of the file that is about to replace another: as long as it exists, other processes wait."""
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another process that changes the same file."""
+LOCK_PAUSE = 0.05
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     path = host.file(scope, place)
     if path is None:
         raise Failure(Exit.USAGE, f"{host.title} has no file for a {scope}: leave out --scope {scope}")
+    if scope == "project":
+        _check_unlinked(path, place.project)
     if options.uninstall:
         name = options.name or (named_entry(options)[0] if options.server else "")
         if not name:
@@ -83,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         raise Failure(Exit.USAGE, change.reason)
     if not options.yes:
         _confirm()
-    change.make()
+    change.make(was_asked=not options.yes)
     console.note(f"done: {host.after}" if host.after else "done")
     return Exit.DONE
 
@@ -98,34 +107,41 @@ class _FileChange:
     path: str
     before: str | None
     """``None`` if the file does not exist."""
-    after: str
+    edit: Callable[[str | None], str]
+    """Returns the other text for the present one. Raises Failure."""
+
+    @property
+    def after(self) -> str:
+        return self.edit(self.before)
 
     def shown(self) -> str:
         before = (self.before or "").splitlines(keepends=True)
         lines = difflib.unified_diff(before, self.after.splitlines(keepends=True), self.path, self.path)
         return "".join(lines) or f"{self.path} says so already"
 
-    def make(self) -> None:
-        """Write the file: a copy of the old text first, then all of the new text at once."""
-        # The link stays, where a file of settings is one.
+    def make(self, *, was_asked: bool) -> None:
+        """Write the file: a copy of the old text first, then all of the new text at once.
+
+        Raises Failure if the text is another one than the user ``was_asked`` about.
+        """
+        # The link stays, where a user's file of settings is one. No other name is followed: each is created anew.
         path = os.path.realpath(self.path)
-        if _text_of(path) != self.before:
-            # Hosts write their files too, while the user reads the question.
-            raise Failure(Exit.UNWRITABLE, f"nothing done: {self.path} was changed meanwhile; run the command again")
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            if self.before is not None:
-                shutil.copy2(path, path + BACKUP)
-            handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mcpio-")
-            try:
-                with open(handle, "w", encoding="utf-8", newline="") as file:
-                    file.write(self.after)
-                if self.before is not None:
+            with _locked(path) as (handle, new):
+                text = _text_of(path)
+                if was_asked and text != self.before:
+                    # Hosts write their files too, while the user reads the question.
+                    reason = f"nothing done: {self.path} was changed meanwhile; run the command again"
+                    raise Failure(Exit.UNWRITABLE, reason)
+                handle.write(self.edit(text).encode())
+                handle.close()
+                if text is not None:
                     shutil.copymode(path, new)
+                    _keep(path, text.encode())
                 os.replace(new, path)
-            except BaseException:
-                os.unlink(new)
-                raise
+        except UnicodeEncodeError as error:
+            raise Failure(Exit.USAGE, f"nothing done: the server has text that UTF-8 cannot write: {error}") from error
         except OSError as error:
             raise Failure(Exit.UNWRITABLE, f"cannot write {self.path}: {error.strerror or error}") from error
 
@@ -139,7 +155,7 @@ class _HostCommand:
     def shown(self) -> str:
         return shlex.join(self.words)
 
-    def make(self) -> None:
+    def make(self, *, was_asked: bool) -> None:
         """Run the command."""
         try:
             done = subprocess.run(self.words, stdin=subprocess.DEVNULL, check=False)  # noqa: S603  the host's own, by the table
@@ -159,7 +175,7 @@ class _ByHand:
     def shown(self) -> str:
         return self.text
 
-    def make(self) -> None:
+    def make(self, *, was_asked: bool) -> None:
         """Do nothing, because the user does it."""
 
 
@@ -214,42 +230,97 @@ def _words(
 
 
 def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_hand: partial[_ByHand]) -> _Change:
-    """Return the change of a JSON file that sets or removes one entry; all else stays, in its order.
+    """Return the change of a JSON file that sets or removes one entry; all else stays, byte for byte.
 
     Raises Failure if the file is not what its host reads, or has no such entry to remove.
     """
     text = _text_of(path)
     plain = (text or "").removeprefix("\ufeff")
     try:
-        data = json.loads(plain) if plain.strip() else {}
+        data = json.loads(plain, parse_int=str) if plain.strip() else {}
     except (ValueError, RecursionError):
         _loaded(path, text or "")  # raises if it is malformed even with comments
         return by_hand(f"{path} has comments, which mcpio would lose: change it yourself")
     if not isinstance(data, dict) or not isinstance(data.get(host.key, {}), dict):
         raise Failure(Exit.USAGE, f"{path} is not what {host.title} reads: {host.key} is to be an object in an object")
     servers = data.get(host.key, {})
-    if entry is None:
-        if name not in servers:
-            has = f"it has {', '.join(servers)}" if servers else "it has none"
-            raise Failure(Exit.NOT_FOUND, f"no server {name!r} in {path}: {has}.{did_you_mean(name, servers)}")
-        servers = {key: value for key, value in servers.items() if key != name}
-    else:
-        servers = {**servers, name: entry}
-    indent = re.search(r"^([ \t]+)\"", text or "", re.MULTILINE)
-    new = json.dumps({**data, host.key: servers}, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
-    if "\r\n" in plain:
-        new = new.replace("\n", "\r\n")
-    return _FileChange(path, text, new)
+    if entry is None and name not in servers:
+        has = f"it has {', '.join(servers)}" if servers else "it has none"
+        raise Failure(Exit.NOT_FOUND, f"no server {name!r} in {path}: {has}.{did_you_mean(name, servers)}")
+
+    def edit(text: str | None) -> str:
+        try:
+            if entry is None:
+                return without_member(text or "", host.key, name)
+            return with_member(text or "", host.key, name, entry)
+        except MemberTwice as error:
+            raise Failure(Exit.USAGE, f"nothing done: {path}, {error}: remove one of them first") from None
+        except (ValueError, AttributeError, RecursionError) as error:
+            # Another program has written it since it was read above.
+            raise Failure(Exit.UNWRITABLE, f"nothing done: {path} was changed meanwhile: {error}") from None
+
+    edit(text)  # raises now if it cannot be done
+    return _FileChange(path, text, edit)
 
 
 def _text_of(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
+        # A pipe in the place of the file would have this wait for ever.
+        with open(os.open(path, os.O_RDONLY | _NO_WAIT), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Failure(Exit.USAGE, f"{path} is not a regular file")
+            return file.read().decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(Exit.USAGE, f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _check_unlinked(path: str, project: str) -> None:
+    """Raise Failure if a project's path leads through a link: whoever wrote the project chose where to."""
+    real = os.path.realpath(path)
+    if real != os.path.join(os.path.realpath(project), os.path.relpath(path, project)):
+        raise Failure(Exit.USAGE, f"nothing done: {path} is a link of the project to {real}, and mcpio follows none")
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[tuple[IO[bytes], str]]:
+    """Create the file that is to replace ``path``, and yield it with its name, which exists for one process at a time.
+
+    The block moves it to ``path`` at its end, or raises.
+    Raises Failure if it is there for longer than ``LOCK_TIMEOUT``.
+    """
+    new = path + NEW
+    for _ in range(int(LOCK_TIMEOUT / LOCK_PAUSE)):
+        try:
+            file = _created(new)
+            break
+        except FileExistsError:
+            time.sleep(LOCK_PAUSE)
+    else:
+        raise Failure(Exit.UNWRITABLE, f"nothing done: {new} exists: wait for the other mcpio install, or remove it")
+    try:
+        with file:
+            yield file, new
+    except BaseException:
+        # Only here: once it has become the file, the name is free, and another process may have it.
+        os.unlink(new)
+        raise
+
+
+def _created(path: str) -> IO[bytes]:
+    """Create a file, for its user only. Raises FileExistsError for any name that exists, a link included."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_WAIT, 0o600), "wb")
+
+
+def _keep(path: str, data: bytes) -> None:
+    """Write the old text beside a file, in place of what has the name. The lock on ``path`` is held."""
+    backup = path + BACKUP
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(backup)
+    with _created(backup) as file:
+        file.write(data)
+    shutil.copystat(path, backup)
 
 
 def _loaded(path: str, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -32,7 +33,7 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
 
     try:
         # Line buffering: after a crash the file holds everything up to it.
-        file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  closed below
+        file = open(path, "w", encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
     try:
@@ -40,3 +41,9 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
     finally:
         with suppress(OSError):  # a failed write was reported when it failed; closing fails for the same reason
             file.close()
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file to write. A link, which a project may contain, is not followed, except to a device."""
+    is_device = os.path.realpath(path).startswith(("/dev/", "/proc/"))
+    return os.open(path, flags if is_device else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -240,7 +240,7 @@ def _check_owner(status: os.stat_result, file: Path) -> None:
 
 
 def _open_lock(file: Path) -> IO[bytes]:
-    return open(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    return open(os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600), "r+b")
 
 
 if sys.platform == "win32":  # pragma: no cover - tests run on Linux
