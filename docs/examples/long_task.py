@@ -46,8 +46,8 @@ async def main() -> None:
             task = await client.start_task(CallToolRequest("print", {"pages": 10}))
             async for state in task:
                 if state.status_message is not None:
+                    print(f"killed while {state.status}")
                     break
-            print(f"killed while {state.status}")
             os.kill(client.child.pid, signal.SIGKILL)
 
         async with open_stdio(command) as client:

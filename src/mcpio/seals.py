@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
 
 from mcpio._extras import extra
 from mcpio.app.request_state import StateRejected, check_keys, decode64, encode64, key_id
@@ -30,7 +29,7 @@ class AeadSealer:
 
     __slots__ = ("_first", "_keys")
 
-    conceals: Final = True
+    conceals: bool = True
     """True: the client cannot read the content."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:

@@ -53,6 +53,7 @@ class App(Protocol):
     @property
     def conn(self) -> ClientConnection | ServerConnection:
         """The connection."""
+        ...
 
     def on_event(self, event: Event) -> None:
         """Handle an event. It may use ``conn``: the loop calls ``touch`` afterwards."""

@@ -68,7 +68,7 @@ def main() -> None:
     """Run a client and a server."""
     server = StreamServer(("127.0.0.1", 0), serve)
     server.start()
-    with socket.create_connection(server.address) as sock:
+    with socket.create_connection(("127.0.0.1", server.server_port)) as sock:
         drive(Caller(), sock, Event())
     server.stop()
 

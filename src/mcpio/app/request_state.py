@@ -52,7 +52,7 @@ class HmacSealer:
 
     __slots__ = ("_first", "_keys")
 
-    conceals: Final = False
+    conceals: bool = False
     """False: the client can read the content."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:

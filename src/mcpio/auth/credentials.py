@@ -86,7 +86,7 @@ class Credentials:
 class MemoryCredentials:
     """Keeps credentials as long as the process lives. A store for drivers: every call returns at once."""
 
-    blocking: Final = False
+    blocking: bool = False
 
     def __init__(self) -> None:
         self._stored: dict[str, Stored] = {}

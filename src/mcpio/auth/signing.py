@@ -27,7 +27,7 @@ class Signer(Protocol):
     def key_id(self) -> str | None:
         """The ``kid`` under which the verifier knows the key; ``None`` to leave it out."""
 
-    def sign(self, data: bytes) -> bytes:
+    def sign(self, data: bytes, /) -> bytes:
         """Return the signature in the form of JWS: for ES256, two numbers of 32 bytes."""
 
 

@@ -78,10 +78,14 @@ class ApiKeys:
 
     principals: Mapping[str, str] = attrs.field(repr=False, converter=_by_digest)
     """Digest -> the subject of the grant; `api_key_digest` makes the digests."""
-    header: str = attrs.field(default="authorization", converter=_header_name)
-    """The header field with the key: ``authorization`` as ``Bearer``, or another field such as ``x-api-key``."""
+    _header: str = attrs.field(default="authorization", converter=_header_name)
     scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_scopes_by_subject)
     """Subject -> the scopes of its keys."""
+
+    @property
+    def header(self) -> str:
+        """The header field with the key: ``authorization`` as ``Bearer``, or another field such as ``x-api-key``."""
+        return self._header  # of a field with a converter, pyright does not believe that it is text
 
     @property
     def challenges_with_metadata(self) -> bool:

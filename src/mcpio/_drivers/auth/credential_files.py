@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 from mcpio._extras import extra
@@ -65,7 +65,7 @@ class FileCredentials:
     can read a file or own it, and OSError as files do.
     """
 
-    blocking: Final = True
+    blocking: bool = True
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path: Path = Path(path) if path is not None else state_directory() / "credentials"
