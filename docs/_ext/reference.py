@@ -21,7 +21,7 @@ import sys
 import textwrap
 import typing
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -34,6 +34,7 @@ from sphinx import addnodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -146,8 +147,38 @@ def plain_defaults(
 ) -> tuple[str | None, str | None]:
     """Write a default in a signature as one would write it: ``{}`` for a read-only mapping."""
     plain = signature and re.sub(r"<(Absent|Revision)[. ]([\w-]+)(: '\w+')?>", r"\2", signature)
+    written = defaults_as_written(value)
+    plain = plain and re.sub(r"<function [\w.<>]*<lambda>>|<object object>", lambda _: next(written), plain)
     plain = plain and re.sub(r"<function (\w+)[^>]*>", r"\1", plain)
     return plain and plain.replace("mappingproxy({})", "{}"), returns
+
+
+def defaults_as_written(value: Any) -> Iterator[str]:
+    """Yield the lambdas, and the names of bare objects, among the defaults of a function's or a class's parameters."""
+    for parameter in inspect.signature(value).parameters.values():
+        default = parameter.default
+        if type(default) is object:
+            yield next(name for name, each in vars(sys.modules[value.__module__]).items() if each is default)
+        elif inspect.isfunction(default) and default.__name__ == "<lambda>":
+            code = default.__code__
+            nodes = ast.walk(ast.parse(Path(code.co_filename).read_text(encoding="utf-8")))
+            (found,) = (node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno)
+            yield ast.unparse(found)
+
+
+def keep_colons(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str], written: dict[str, list[str]]
+) -> None:
+    """Undo what napoleon makes of an attribute's text: it takes the words before a first colon for a type.
+
+    Called before napoleon, and after it, with the same ``written``.
+    """
+    if what not in ("attribute", "data", "property"):
+        return
+    if name not in written:
+        written[name] = lines.copy()
+    else:
+        lines[:] = GoogleDocstring(written.pop(name), app.config, app, "method", name, value, options).lines()
 
 
 def add_field_texts(app: Sphinx, doctree: nodes.document) -> None:
@@ -260,6 +291,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("public_modules", [], "env", types=frozenset({list}))
     app.add_directive("public-names", PublicNames)
     app.connect("autodoc-process-signature", plain_defaults)
+    written: dict[str, list[str]] = {}
+    for priority in (400, 600):  # napoleon has 500
+        app.connect("autodoc-process-docstring", partial(keep_colons, written=written), priority)
     app.connect("doctree-read", add_field_texts)
     app.connect("doctree-read", keep_builtins)
     app.connect("missing-reference", link_short_names)
