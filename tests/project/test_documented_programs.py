@@ -11,6 +11,7 @@ from pages import EXAMPLES, PAGES, check_block
 
 BLOCKS = [(page, block) for page, found in PAGES.items() for block in found if "/" in page]
 FOREIGN = {
+    "aiohttp_server.py",
     "balanced_server.py",
     "gevent_sockets.py",
     "memory.py",
