@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def test_jitter_shortens_each_wait() -> None:
     assert delays(Backoff(1), chance=0.5) == [1, 2, 4]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.integers(0, 5000), st.floats(0, 1), st.floats(0, 1, exclude_max=True))
 def test_random_wait_stays_within_bounds(attempt: int, jitter: float, chance: float) -> None:
     policy = Backoff(tries=10_000, jitter=jitter)

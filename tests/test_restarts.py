@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,7 +94,7 @@ def test_policy_of_another_type_raises() -> None:
         RestartPolicy(backoff=wrong)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=30),
     st.integers(0, 5),

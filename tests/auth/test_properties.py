@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from authcalls import Calls
 from authworld import MCP, World
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ def test_a_flow_that_is_cut_at_any_effect_gives_one_outcome_to_each_call(method:
 
 
 @pytest.mark.req("AUTH-41")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), method=st.sampled_from(sorted(METHODS)))
 def test_many_calls_make_one_token_request_at_a_time_and_have_one_outcome(data: st.DataObject, method: str) -> None:
     """T2: calls begin, effects are done and tokens expire in any order."""
@@ -116,7 +117,7 @@ def test_many_calls_make_one_token_request_at_a_time_and_have_one_outcome(data: 
 
 
 @pytest.mark.req("AUTH-41", "AUTH-39")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), locks=st.booleans())
 def test_two_processes_never_present_a_refresh_token_twice(data: st.DataObject, locks: bool) -> None:
     """T3: two machines on one store, scheduled by an adversary, with a lock that works or does nothing."""
@@ -165,7 +166,7 @@ class Lock:
 
 
 @pytest.mark.req("AUTH-41")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(place=st.integers(0, 30), expired=st.booleans())
 def test_a_process_that_is_killed_leaves_a_store_with_which_the_next_one_succeeds(place: int, expired: bool) -> None:
     """T4: it is killed before an effect, or after the effect was done and before its answer."""
@@ -222,7 +223,7 @@ TEXT = st.binary(max_size=100) | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answers=st.lists(st.tuples(st.sampled_from([200, 201, 204, 302, 400, 401, 404, 500]), TEXT), max_size=30),
     places=st.sets(st.integers(0, 15), max_size=8),

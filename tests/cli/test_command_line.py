@@ -116,8 +116,8 @@ def test_broken_pipe_exits_quietly() -> None:
 
 
 def test_output_closed_at_start_is_ignored() -> None:
-    command = f"exec {sys.executable} -m mcpio lst >&-"
-    run = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE)
+    command = ["sh", "-c", 'exec "$0" -m mcpio lst >&-', sys.executable]
+    run = subprocess.run(command, stderr=subprocess.PIPE)
     assert run.returncode == Exit.USAGE
     assert run.stderr.startswith(b"mcpio: no command 'lst'")
 

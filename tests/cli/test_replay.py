@@ -101,12 +101,13 @@ def test_failed_output_is_not_reported_as_a_file_error(
 ) -> None:
     path = tmp_path / "recording"
     path.write_text("".join(recordings()[Role.CLIENT]), encoding="utf-8")
-    command = f"{sys.executable} -m mcpio replay {path}"
-    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True)
+    command = [sys.executable, "-m", "mcpio", "replay", str(path)]
+    with open("/dev/full", "w") as disk:
+        full = subprocess.run(command, stdout=disk, stderr=subprocess.PIPE)
     assert (full.returncode, full.stderr) == (Exit.UNWRITABLE, b"mcpio: cannot write: No space left on device\n")
     reading, writing = os.pipe()
     os.close(reading)
-    unread = subprocess.run(command, shell=True, stdout=writing, stderr=subprocess.PIPE)
+    unread = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert (unread.returncode, unread.stderr) == (Exit.OUTPUT_CLOSED, b"")
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -130,4 +131,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = pytest.mark.req("TASK-14", "TASK-20")(Life.TestCase)
-TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLife.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -263,7 +264,7 @@ def test_invalid_piece_of_a_line_fails_alone() -> None:
     assert second == jsonrpc.parse(PING)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.lists(st.text())), min_size=2, max_size=4))
 def test_random_objects_on_a_line_are_split(values: list[Any]) -> None:
     text = "".join(json.dumps(value, ensure_ascii=False) for value in values)

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -293,5 +294,5 @@ class Joined(RuleBasedStateMachine):
 
 @pytest.mark.req("RPC-05", "CANC-08", "LIFE-17", "TIME-04")
 def test_random_conversation_gives_each_request_one_outcome() -> None:
-    chosen = settings(max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, database=None)
+    chosen = settings(max_examples=examples(60), stateful_step_count=60, deadline=None, derandomize=True, database=None)
     run_state_machine_as_test(Joined, settings=chosen)

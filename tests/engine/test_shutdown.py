@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +172,7 @@ STEPS = st.lists(st.sampled_from(["close", "exit", "exit leaving others", "group
 
 
 @given(STEPS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_random_events_keep_the_order_of_actions(steps: list[str]) -> None:
     machine, now, seen = machine_with_graces(), 0.0, list[ShutdownAction]()
     for step in steps:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
+from counting import processor_seconds
 from weighing import IDLE, weight
 from wires import INFO, feed
 
@@ -176,13 +177,6 @@ def test_memory_returns_after_a_burst() -> None:
 # Linear
 
 
-def seconds(work: Callable[[int], Any], count: int) -> float:
-    gc.collect()
-    start = time.perf_counter()
-    work(count)
-    return time.perf_counter() - start
-
-
 def ask_and_time_out(count: int) -> None:
     connection = client()
     for number in range(count):
@@ -229,9 +223,10 @@ def close_with_many(count: int) -> None:
 )
 def test_many_requests_take_linear_time(work: Callable[[int], Any]) -> None:
     work(10)
-    small = min(seconds(work, 250) for _ in range(3))
+    gc.collect()
+    small, large = (processor_seconds([partial(work, count)] * 3) for count in (250, 4000))
     # Sixteen times as many; the square would be 256 times as much.
-    assert min(seconds(work, 4000) for _ in range(2)) < 80 * small
+    assert large < 80 * small
 
 
 def test_weight_counts_contents() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ TOKENS = [
 
 @pytest.mark.req("RPC-22")
 @given(st.lists(st.sampled_from(TOKENS), max_size=14).map(b"".join))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_the_backends_agree_on_anything_made_of_tokens(text: bytes) -> None:
     assert_agreement(text)
     assert_agreement(b"[" + text + b"]")
@@ -51,7 +52,7 @@ def test_the_backends_agree_on_any_bytes(text: bytes) -> None:
 
 
 @given(st.from_regex(rb"-?[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_backends_agree_on_any_number(text: bytes) -> None:
     assert_agreement(text)
     assert_agreement(b"[0." + text.lstrip(b"-") + b"," + text + b"]")
@@ -94,7 +95,7 @@ def depth(value: object) -> int:
 
 
 @given(BRACKETED, st.integers(0, 5))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nesting_is_counted_outside_strings_only(value: Any, limit: int) -> None:
     text = BACKENDS[0].dumps(value)
     assert (outcome(lambda text: check_nesting(text, limit), text)[0] == "value") == (depth(value) <= limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import BuiltinMethodType
 from typing import Any
 
 import pytest
+from counting import processor_seconds
 
 import mcpio
 from mcpio.observe.redaction import SECRET_PATTERNS
@@ -70,16 +72,6 @@ def hostile_texts(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
         yield word + (tail or "a") * length + "!"
 
 
-def seconds(call: Callable[[Any], object], text: Any) -> float:
-    """Return the processor time that a call takes: the least of three, since other work can only add to it."""
-    found = []
-    for _ in range(3):
-        began = time.process_time()
-        call(text)
-        found.append(time.process_time() - began)
-    return min(found)
-
-
 def slow_text(pattern: re.Pattern[Any], method: str) -> str | None:
     """Return the beginning of a text for which a pattern takes more than linear time, None without one."""
     functions: dict[str, Callable[[Any], object]] = {
@@ -95,7 +87,8 @@ def slow_text(pattern: re.Pattern[Any], method: str) -> str | None:
         call(texts[1])
         if time.process_time() - began < QUICK:
             continue
-        if seconds(call, texts[1]) > max(QUICK, 24 * seconds(call, texts[0])):
+        short_time, long_time = (processor_seconds([partial(call, text)] * 3) for text in texts)
+        if long_time > max(QUICK, 24 * short_time):
             return long[:40]
     return None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ streams = st.lists(st.tuples(lines, endings).map(b"".join), max_size=12).map(b""
 
 
 @pytest.mark.parametrize("role", [ServerConnection, ClientConnection], ids=["server", "client"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), stream=streams, resync=st.booleans(), ended=st.booleans())
 @pytest.mark.req("STDIO-03")
 def test_any_split_gives_same_events_and_output(

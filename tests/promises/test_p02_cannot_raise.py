@@ -153,7 +153,7 @@ def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[
     return link, {}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(times=st.lists(st.floats(allow_nan=False, min_value=-1e300, max_value=1e300), max_size=20))
 def test_any_sequence_of_times_never_raises(times: list[float]) -> None:
     link = pair()

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -249,7 +250,9 @@ class Outcomes(RuleBasedStateMachine):
 
 
 TestOutcomes = Outcomes.TestCase
-TestOutcomes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestOutcomes.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 # One conversation, broken at each byte

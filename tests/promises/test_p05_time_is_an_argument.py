@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(steps=steps, origin=st.integers(-(2**30), 2**30))
 def test_same_calls_give_same_bytes_on_any_clock(steps: list[tuple[str, Any, Any]], origin: int) -> None:
     first = _walk(steps, 0.0)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ WIRE_IDS: list[int | str] = [1, "1", 0, "0", "", -1, 2**64, str(2**64), "1.0", "
 """Ids that compare equal in Python but differ in JSON."""
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(order=st.permutations(WIRE_IDS), answers=st.permutations(range(len(WIRE_IDS))))
 @pytest.mark.req("RPC-07", "RPC-08", "RPC-21")
 def test_each_response_on_one_channel_has_the_id_of_its_request(order: list[int | str], answers: list[int]) -> None:
@@ -32,7 +33,7 @@ def test_each_response_on_one_channel_has_the_id_of_its_request(order: list[int 
     assert all(message["result"]["content"][0]["text"] == repr(message["id"]) for message in sent)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(second=st.sampled_from(WIRE_IDS), first=st.sampled_from(WIRE_IDS))
 @pytest.mark.req("RPC-07")
 def test_duplicate_id_in_flight_is_refused_and_first_request_continues(first: int | str, second: int | str) -> None:
@@ -49,7 +50,7 @@ def test_duplicate_id_in_flight_is_refused_and_first_request_continues(first: in
     assert [json.loads(chunk or b"")["id"] for chunk in server.data_to_send()] == [first]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     calls=st.lists(st.tuples(st.sampled_from(["a", "b", 3]), st.sampled_from([1, "1", 2])), unique=True, max_size=9),
     data=st.data(),

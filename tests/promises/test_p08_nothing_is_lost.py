@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,7 +83,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(inside)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(with_call=more, with_result=more)
 @pytest.mark.req("RPC-17", "META-01")
 def test_gateway_passes_call_and_result_unchanged(with_call: Any, with_result: Any) -> None:
@@ -118,7 +119,7 @@ def test_unknown_content_type_is_a_value() -> None:
     assert event.result.content[-1] == UnknownContent("hologram", {"type": "hologram", "depth": 3})
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(params=st.dictionaries(st.text(max_size=4), values, max_size=3) | values, result=values)
 def test_any_json_is_decoded_or_refused(params: Any, result: Any) -> None:
     front, back = _gateway()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ ENDINGS: dict[str, Ending] = {
 }
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     started=st.sampled_from(list(Phase)[:3]),
     is_client=st.booleans(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linked import Link
@@ -33,7 +34,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=steps, moves=st.sets(st.integers(0, 20)))
 def test_restored_server_session_continues_as_before(steps: list[Any], moves: set[int]) -> None:
     stayed, moved = _Walk(steps, set()), _Walk(steps, moves)
@@ -43,7 +44,7 @@ def test_restored_server_session_continues_as_before(steps: list[Any], moves: se
     assert moved.link.session.subscriptions == stayed.link.session.subscriptions
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(steps=steps, moves=st.sets(st.integers(0, 20)))
 def test_restored_client_continues_as_before(steps: list[Any], moves: set[int]) -> None:
     quiet = [step for step in steps if step not in (("call", "wait"), ("open", None))]

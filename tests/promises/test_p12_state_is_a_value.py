@@ -8,6 +8,7 @@ import sys
 from typing import Any, TypeVar
 
 import attrs
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +49,7 @@ steps = st.lists(
 moves = st.sets(st.tuples(st.integers(0, 25), st.booleans()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=steps, moves=moves)
 def test_session_restored_at_any_point_continues_byte_for_byte(steps: list[Any], moves: set[tuple[int, bool]]) -> None:
     stayed, moved = _walk(steps, set()), _walk(steps, moves)
@@ -58,7 +59,7 @@ def test_session_restored_at_any_point_continues_byte_for_byte(steps: list[Any],
     assert moved.next_deadline() == stayed.next_deadline()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(steps=steps, data=st.data(), origin=st.integers(-1000, 1000))
 def test_session_restored_mid_line_on_another_clock_continues(
     steps: list[Any], data: st.DataObject, origin: int

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ speech = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(speech=speech)
 @pytest.mark.req("PROG-03", "PROG-04")
 def test_slow_reader_keeps_order_within_each_request(speech: list[tuple[int, str]]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=steps, seed=st.integers(0, 99))
 def test_replayed_recording_gives_same_events_and_bytes(steps: list[Any], seed: int) -> None:
     link, recordings = _recorded(steps, seed)
@@ -73,7 +74,7 @@ def test_replayed_recording_gives_same_events_and_bytes(steps: list[Any], seed: 
         )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps=steps, seed=st.integers(0, 99))
 def test_replayed_redacted_recording_gives_same_events_elsewhere(steps: list[Any], seed: int) -> None:
     link, recordings = _recorded(steps, seed, Redactor())
@@ -83,7 +84,7 @@ def test_replayed_redacted_recording_gives_same_events_elsewhere(steps: list[Any
         assert names == [type(event).__name__ for event in events]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps=steps, seed=st.integers(0, 99), failing=st.integers(0, 200))
 def test_failing_observer_changes_nothing(steps: list[Any], seed: int, failing: int) -> None:
     alone, _ = _recorded(steps, seed, taps=False)

@@ -8,6 +8,6 @@ __all__ = ["examples"]
 
 
 def examples(count: int) -> int:
-    """Return ``count``, times twenty with ``--hypothesis-profile=explore``: a count of its own hides the profile's."""
+    """Return ``count`` in the profile "steady", and in proportion in the others: a count of its own hides theirs."""
     most = settings.default.max_examples if settings.default is not None else 100
-    return count * most // 100
+    return max(1, count * most // 100)

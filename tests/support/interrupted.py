@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import trio
 from carriers import CARRIERS
+from counting import PACKAGE
 
-import mcpio
 from mcpio import Client, Context, Server
 from mcpio.revisions import Era
 from mcpio.trio import (
@@ -39,7 +39,6 @@ __all__ = ["KINDS", "Interruption", "Open", "asking_server", "converse", "round_
 
 KINDS = ("memory", "stdio", "tcp", "unix", "http", "websocket")
 
-PACKAGE = os.path.dirname(inspect.getfile(mcpio))
 
 CHILD = """
 import json, sys

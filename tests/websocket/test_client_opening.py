@@ -6,6 +6,7 @@ from typing import Any
 
 import h11
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,7 +178,7 @@ def test_incomplete_answer_has_no_outcome() -> None:
     assert outcome(b"", b"HTTP/1.1 101 X\r\n") is None
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([answer()[:50], answer()[50:], b"\r\n\r\n"]))))
 def test_connection_end_during_the_opening_has_an_outcome(data: list[bytes]) -> None:
     assert outcome(*data, None) is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections.abc import Iterable
-from time import perf_counter
+from functools import partial
 from typing import Any
 
 import pytest
+from counting import processor_seconds
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wsproto.frame_protocol import Opcode
@@ -134,7 +136,7 @@ ACTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(role=st.sampled_from(list(Role)), acts=ACTS, cuts=st.lists(st.integers(0, 400), max_size=6), data=st.data())
 def test_any_cut_gives_the_same_events_and_the_same_output(role: Role, acts: Any, cuts: list[int], data: Any) -> None:
     stream = b"".join(payload if opcode is None else said(role, opcode, payload) for opcode, payload in acts)
@@ -273,17 +275,15 @@ def test_empty_fragments_keep_nothing() -> None:
 
 
 def test_memory_of_small_fragments_is_counted() -> None:
-    def cost(count: int) -> float:
+    def work(count: int) -> None:
         socket = made(max_bytes=10**6)
         data = said(Role.SERVER, Opcode.CONTINUATION, b"x", more=True) * 500
         heard(socket, said(Role.SERVER, Opcode.TEXT, b"", more=True))
-        began = perf_counter()
         for _ in range(count):
             heard(socket, data)
-        return perf_counter() - began
 
-    least = min(cost(4) for _ in range(3))
-    assert cost(32) < 8 * least * 5
+    few, many = (processor_seconds([partial(work, count)] * 3) for count in (4, 32))
+    assert many < 8 * few * 5
 
 
 # Time

@@ -9,6 +9,7 @@ from decimal import Decimal
 from types import GenericAlias
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -77,7 +78,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_converter_accepts_exactly_what_the_schema_allows(data: st.DataObject) -> None:
     annotation, fitting = data.draw(TYPES)

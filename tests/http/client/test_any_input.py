@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -192,5 +193,5 @@ class AnyServer(RuleBasedStateMachine):
 
 TestAnyServer = AnyServer.TestCase
 TestAnyServer.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

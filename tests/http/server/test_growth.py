@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 import pytest
+from counting import lines_passed
 from httpsite import Site
 
 from mcpio.http.options import HttpOptions
@@ -18,26 +17,14 @@ MOST = 1.2
 
 def lines_of_a_call(site: Site, session: str) -> int:
     """Return how many lines of mcpio one warm call passes."""
-    count = 0
 
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        nonlocal count
-        if "mcpio" not in frame.f_code.co_filename:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()  # that of a measurement of coverage
-    for id in ("warm", "counted"):
-        if id == "counted":
-            sys.settrace(trace)
-        try:
-            exchange, event = site.call(session, id)
-            site.answer(event)
-        finally:
-            sys.settrace(before)
+    def call(id: str) -> None:
+        exchange, event = site.call(session, id)
+        site.answer(event)
         assert exchange.is_over
-    return count
+
+    call("warm")
+    return lines_passed(lambda: call("counted"))
 
 
 def stall_streams(site: Site, session: str, number: int) -> None:

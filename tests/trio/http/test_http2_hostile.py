@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import trio
 import trio.testing
+from examples import examples
 from h2.settings import SettingCodes
 from http2frames import (
     ACK,
@@ -398,7 +399,7 @@ class Reports(logging.Handler):
         self.records.append(record)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(said=st.lists(st.one_of(frames, st.binary(max_size=20)), max_size=12))
 def test_random_bytes_never_raise(said: list[bytes]) -> None:
     async def main() -> None:

@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -264,12 +263,12 @@ def test_client_that_leaves_behind_further_input_gives_back_its_place(
 
 @each_parser
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_sigterm_ends_a_hundred_streams_within_a_second(parser: str, method: str) -> None:
+def test_sigterm_ends_a_hundred_streams_whole(parser: str, method: str) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, parser], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
 
-        async def main() -> float:
+        async def main() -> None:
             clients = []
             for _ in range(100):
                 client = RawHttp(await trio.open_tcp_stream("127.0.0.1", port))
@@ -280,15 +279,12 @@ def test_sigterm_ends_a_hundred_streams_within_a_second(parser: str, method: str
                 await client.until(b"\n\n")
                 clients.append(client)
             process.terminate()
-            began = time.monotonic()
             for client in clients:
                 assert (await client.rest()).endswith(b"0\r\n\r\n")
                 await client.stream.aclose()
-            return began
 
-        began = trio.run(main)
+        trio.run(main)
         assert process.wait() == 143
-        assert time.monotonic() - began < 1
 
 
 @each_parser
