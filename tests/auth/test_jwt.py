@@ -15,6 +15,7 @@ from mcpio.auth import (
     Fetch,
     FlowContext,
     Grant,
+    InvalidToken,
     JwtVerifier,
     NeedKeys,
     Response,
@@ -39,7 +40,8 @@ def verifier(**options: Any) -> JwtVerifier:
 
 
 def verify(token: str, by: JwtVerifier | None = None, at: float = NOW) -> Any:
-    return (by or verifier()).verify(Secret(token), MCP, at)
+    found = (by or verifier()).verify(Secret(token), MCP, at)
+    return None if isinstance(found, InvalidToken) else found
 
 
 def token(kind: str = "at+jwt", **changed: Any) -> str:
@@ -199,6 +201,49 @@ def test_keys_that_the_sender_names_are_ignored() -> None:
     assert verify(f"{signed}.{signature}") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("opaque", "the token is something else, expected a signed JWT in compact form"),
+        (token(iss=ISSUER + "/"), f"iss is '{ISSUER}/', expected '{ISSUER}'"),
+        (token(iss=None), f"iss is missing, expected '{ISSUER}'"),
+        (token(aud=MCP + "/"), f"aud is '{MCP}/', expected '{MCP}'"),
+        (token(aud=[MCP + "/", 5]), f"aud is ['{MCP}/', 5], expected '{MCP}'"),
+        (token(aud=None), f"aud is missing, expected '{MCP}'"),
+        (token(exp=None), "exp is missing, expected a number of seconds"),
+        (token(exp=NOW - 60), "exp is 999940.0, expected a time after now, which is 1000000"),
+        (token(nbf=NOW + 60), "nbf is 1000060.0, expected a time before now, which is 1000000"),
+        (token(sub=None), "sub is missing, expected a text"),
+        (token(nonce="n"), "nonce is present, as in an id token, expected an access token"),
+        (token(cnf={"kid": "x"}), "cnf is {'kid': 'x'}, expected x5t#S256 or jkt"),
+        (token("id"), "typ is 'id', expected one of types=, at+jwt, jwt"),
+        (by_hand({"alg": "HS256", "typ": "JWT"}), "alg is 'HS256', expected one of algorithms=, ES256, EdDSA, PS256, "),
+        (by_hand({"alg": "EdDSA", "typ": "JWT", "crit": []}), "crit is [], expected none"),
+        (
+            by_hand({"alg": "EdDSA", "typ": "JWT", "kid": "k2"}),
+            "kid is 'k2', expected a key of the issuer, one of 'k1",
+        ),
+        (by_hand({"alg": "EdDSA", "typ": "JWT", "kid": "k1"}), "the signature is wrong, expected one by the key that"),
+        (token(aud="\x1b[2J" + "x" * 500), f"aud is '\\\\x1b[2J{'x' * 196}', expected '{MCP}'"),
+    ],
+)
+def test_refused_token_names_the_claim_and_what_was_expected(text: str, said: str) -> None:
+    found = verifier().verify(Secret(text), MCP, NOW)
+    assert isinstance(found, InvalidToken)
+    assert str(found).startswith(said)
+
+
+def test_unknown_kid_of_keys_without_names_says_so() -> None:
+    by = verifier(jwks={"keys": []})
+    found = by.verify(Secret(by_hand({"alg": "EdDSA", "typ": "JWT", "kid": "k2"})), MCP, NOW)
+    assert "kid is 'k2', expected a key of the issuer, of which none has a name" in str(found)
+
+
+def test_refused_issuer_of_a_tenant_names_the_option() -> None:
+    found = verifier(tenants=lambda issuer: False).verify(Secret(token()), MCP, NOW)
+    assert str(found) == f"iss is '{ISSUER}', expected an issuer that tenants= accepts"
+
+
 @given(st.text(alphabet="abc.=_-é", max_size=30) | st.binary(max_size=30).map(by_hand))
 def test_any_token_has_a_verdict(text: str) -> None:
     assert verify(text) is None
@@ -216,7 +261,7 @@ def test_options_of_the_verifier() -> None:
     assert verify(token(iss="https://login.example/t1"), verifier(tenants=tenants)) is not None
     assert verify(token(), verifier(tenants=tenants)) is None
     assert verify(token("x"), verifier(types=["x"])) is not None
-    assert verifier().verify(Secret(token()), None, NOW) is None
+    assert isinstance(verifier().verify(Secret(token()), None, NOW), InvalidToken)
     for algorithm in ("HS256", "none", "XX"):
         with pytest.raises(ValueError, match="not supported"):
             verifier(algorithms=[algorithm])
@@ -247,7 +292,7 @@ def test_a_remembered_verdict_is_for_its_audience_and_ends() -> None:
     text = token()
     first = verify(text, by)
     assert verify(text, by) is first
-    assert by.verify(Secret(text), "https://other.example", NOW) is None
+    assert isinstance(by.verify(Secret(text), "https://other.example", NOW), InvalidToken)
     assert verify(text, by, NOW + 59) is first
     assert verify(text, by, NOW + 61) is not first
     assert verify(text, by, NOW + 90) is None
@@ -294,9 +339,32 @@ def test_keys_are_found_through_the_metadata_of_the_issuer() -> None:
         "openid-configuration",
         "keys",
     ]
-    for answers in ({}, {"openid-configuration": {"issuer": "https://x.example", "jwks_uri": ISSUER + "/keys"}}):
-        with pytest.raises(AuthorizationError, match="names no jwks_uri"):
-            run(verifier(jwks=None).load_keys(context(), Secret("token")), Web(**answers).perform)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (None, "oauth-authorization-server' answers with status 404; .*openid-configuration' answers with status 404"),
+        ({"issuer": "https://x.example", "jwks_uri": ISSUER + "/keys"}, "configuration' is of 'https://x.example'"),
+        ({"jwks_uri": ISSUER + "/keys"}, "openid-configuration' is of no issuer"),
+        ({"issuer": ISSUER}, "openid-configuration' names no jwks_uri"),
+        ({"issuer": ISSUER, "jwks_uri": 5}, "jwks_uri"),
+    ],
+)
+def test_issuer_without_keys_is_reported_with_the_cause(document: Any, said: str) -> None:
+    web = Web() if document is None else Web(**{"openid-configuration": document})
+    with pytest.raises(AuthorizationError, match=said):
+        run(verifier(jwks=None).load_keys(context(), Secret("token")), web.perform)
+
+
+def test_issuer_that_cannot_be_reached_is_reported_as_that() -> None:
+    def perform(effect: Any) -> Response:
+        raise EffectFailed("no answer: connection refused")
+
+    with pytest.raises(AuthorizationError, match="no answer: connection refused") as caught:
+        run(verifier(jwks=None).load_keys(context(), Secret("token")), perform)
+    assert caught.value.temporary
+    assert "jwks_uri" not in str(caught.value)
 
 
 @pytest.mark.req("AUTH-58")

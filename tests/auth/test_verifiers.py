@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from mcpio.auth import ApiKeys, FlowContext, Grant, Guard, ResourceServer, Secret, api_key_digest, new_api_key, run
+from mcpio.auth import (
+    ApiKeys,
+    FlowContext,
+    Grant,
+    Guard,
+    InvalidToken,
+    ResourceServer,
+    Secret,
+    api_key_digest,
+    new_api_key,
+    run,
+)
 
 DIGEST = api_key_digest("mcp_key")
 
@@ -14,10 +25,10 @@ def test_a_key_is_known_by_its_digest() -> None:
     keys = ApiKeys({DIGEST: "ada"}, scopes={"ada": frozenset({"a"})})
     assert keys.verify(Secret("mcp_key"), None, 0.0) == Grant(None, "ada")
     found = keys.verify(Secret("mcp_key"), None, 0.0)
-    assert found is not None
+    assert isinstance(found, Grant)
     assert found.scopes == {"a"}
     for other in ("mcp_kez", "", "\ud800", DIGEST):
-        assert keys.verify(Secret(other), None, 0.0) is None
+        assert isinstance(keys.verify(Secret(other), None, 0.0), InvalidToken)
     assert DIGEST not in repr(keys)
 
 

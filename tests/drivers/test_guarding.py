@@ -106,6 +106,54 @@ async def test_one_request_fetches_the_keys_for_all(site: Site) -> None:
 
 
 @on_each_loop
+async def test_refused_token_leaves_one_line_with_its_claim(site: Site) -> None:
+    assert isinstance(site.admit(aud=MCP + "/"), Denied)
+    [line] = site.caplog.messages
+    assert line == f"a token is refused with status 401: aud is '{MCP}/', expected '{MCP}'"
+    site.caplog.clear()
+    site.answer = Response(200, (), dumps({"keys": []}))
+    site.may_answer.set()
+    site.start()
+    await site.loop.settle()
+    assert isinstance(site.verdicts[0], Denied)
+    assert "kid is 'k1', expected a key of the issuer" in site.caplog.text
+    site.caplog.clear()
+    # Each claim is limited on its own, so that a flood of one fault does not hide the others.
+    for _ in range(100):
+        site.admit(exp=5)
+    assert isinstance(site.admit(iss=AS + "/"), Denied)
+    assert sum("exp is 5, expected" in line for line in site.caplog.messages) == 11
+    assert sum(f"iss is '{AS}/', expected '{AS}'" in line for line in site.caplog.messages) == 1
+
+
+@on_each_loop
+async def test_lines_about_refused_tokens_never_have_the_token(site: Site) -> None:
+    site.may_answer.set()
+    said = {"iss": AS, "sub": "ada", "aud": MCP, "exp": 5}
+    signed = signed_jwt(SIGNER, said, "at+jwt").encode()
+    secrets = [signed, b"sesame", b"sesame!" + b"x" * 20000, b"s\xe9same"]
+    for secret in secrets:
+        for field in (b"Bearer " + secret, secret, b"Basic " + secret, b"DPoP " + secret):
+            verdict = site.guard.admit("POST", "/mcp", [(b"authorization", field)])
+            if not isinstance(verdict, Denied):
+                await verdict  # type: ignore[misc]  # it is no grant
+    site.guard.admit("POST", "/mcp?access_token=sesame", [])
+    site.guard.admit("POST", "/mcp", [(b"authorization", b"Bearer sesame")] * 2)
+    text = "\n".join(site.caplog.messages)
+    assert "same" not in text
+    assert signed.decode() not in text
+    for part in signed.decode().split("."):
+        assert part not in text
+    assert text.count("a token is refused") >= 5
+
+
+@on_each_loop
+async def test_request_without_a_token_leaves_no_line(site: Site) -> None:
+    assert isinstance(site.guard.admit("POST", "/mcp", []), Denied)
+    assert site.caplog.messages == []
+
+
+@on_each_loop
 async def test_cancelled_request_leaves_the_fetch_to_the_next(site: Site) -> None:
     first = site.start()
     await site.loop.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -23,9 +23,9 @@ class FaultLog:
         self._log = _Log(clock)
         self._reports = FaultReports()
 
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Report a fault."""
-        self._reports.report(self._log, message, error)
+    def report(self, message: str, error: BaseException | None, kind: Hashable | None = None) -> None:
+        """Report a fault. ``kind`` replaces the message as a key if the message quotes the peer."""
+        self._reports.report(self._log, message, error, kind)
 
     @contextmanager
     def contained(self, message: str, cancellation: type[BaseException]) -> Iterator[None]:

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from mcpio.auth.urls import issuer_metadata_urls as issuer_metadata_urls
     from mcpio.auth.urls import resource_metadata_urls as resource_metadata_urls
     from mcpio.auth.verifiers import ApiKeys as ApiKeys
+    from mcpio.auth.verifiers import InvalidToken as InvalidToken
     from mcpio.auth.verifiers import NeedKeys as NeedKeys
     from mcpio.auth.verifiers import Verifier as Verifier
     from mcpio.auth.verifiers import api_key_digest as api_key_digest
@@ -126,6 +127,6 @@ else:
             "token_requests": "refresh revoke",
             "tokens": "TokenSet",
             "urls": "canonical_resource check_authorization_url issuer_metadata_urls resource_metadata_urls",
-            "verifiers": "ApiKeys NeedKeys Verifier api_key_digest new_api_key",
+            "verifiers": "ApiKeys InvalidToken NeedKeys Verifier api_key_digest new_api_key",
         },
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
 from mcpio.auth.scopes import parse_scopes
+from mcpio.auth.verifiers import InvalidToken
 
-__all__ = ["DPOP_ALGORITHMS", "confirmation_in", "is_for", "is_number", "scopes_in"]
+__all__ = ["DPOP_ALGORITHMS", "confirmation_in", "fault_of_times", "is_for", "is_number", "scopes_in"]
 
 DPOP_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")
 """The algorithms of proofs: never an HMAC, whose key the proof itself would publish."""
@@ -16,6 +17,16 @@ DPOP_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")
 def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a claim is a number that a time can be."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+def fault_of_times(claims: Mapping[str, Any], at: float, leeway: float) -> InvalidToken | None:
+    """Return why a token is not valid at a time by ``exp`` and ``nbf``, if they are there, or ``None``."""
+    expires, begins = claims.get("exp"), claims.get("nbf", at)
+    if expires is not None and not (is_number(expires) and at < expires + leeway):
+        return InvalidToken.of("exp", expires, f"a time after now, which is {at:.0f}")
+    if not is_number(begins) or at < begins - leeway:
+        return InvalidToken.of("nbf", begins, f"a time before now, which is {at:.0f}")
+    return None
 
 
 def is_for(audience: Any, wanted: str | None, *, alone: bool = False) -> bool:

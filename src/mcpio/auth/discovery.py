@@ -108,13 +108,14 @@ def _resource_metadata(
     named = challenge.params.get("resource_metadata") if challenge is not None else None
     urls = [*([named] if named is not None else []), *resource_metadata_urls(context.server_url)]
     fault: AuthorizationError | None = None
-    all_missing = named is None
+    all_missing, missing = named is None, list[str]()
     is_step_up = challenge is not None and challenge.params.get("error") == "insufficient_scope"
     for url in dict.fromkeys(urls):
         check_endpoint(url, context.server_url, "resource_metadata")
         response = yield from _get(context, url, may_be_cached=is_step_up)
         if response.status != 200:
             all_missing = all_missing and response.status in (404, 410)
+            missing.append(f"{quoted(url)} answers with status {response.status}")
             continue
         try:
             metadata = ProtectedResourceMetadata.parse(read_document(response.body, f"the document at {quoted(url)}"))
@@ -132,7 +133,8 @@ def _resource_metadata(
         return metadata
     if options.issuer is not None or (all_missing and options.legacy):
         return None
-    raise fault or AuthorizationError("the server has no protected resource metadata", option="issuer=")
+    message = f"the server has no protected resource metadata: {'; '.join(missing)}"
+    raise fault or AuthorizationError(message, option="issuer=")
 
 
 def _server_without_resource_metadata(
@@ -154,9 +156,11 @@ def _server_without_resource_metadata(
 def _server_metadata(context: FlowContext, issuer: str) -> Flow[AuthorizationServerMetadata]:
     check_endpoint(issuer, context.server_url, "the issuer")
     fault: AuthorizationError | None = None
+    missing = list[str]()
     for url in issuer_metadata_urls(issuer):
         response = yield from _get(context, url, may_be_cached=True)
         if response.status != 200:
+            missing.append(f"{quoted(url)} answers with status {response.status}")
             continue
         try:
             document = read_document(response.body, f"the document at {quoted(url)}")
@@ -165,7 +169,8 @@ def _server_metadata(context: FlowContext, issuer: str) -> Flow[AuthorizationSer
             continue
         # A document of another issuer ends the search: it must not be used, and is a sign of an attack (AUTH-16).
         return AuthorizationServerMetadata.parse(document, issuer, context.server_url)
-    raise fault or AuthorizationError(f"the issuer {quoted(issuer)} has no metadata", option="metadata=")
+    message = f"the issuer {quoted(issuer)} has no metadata: {'; '.join(missing)}"
+    raise fault or AuthorizationError(message, option="metadata=")
 
 
 def _get(context: FlowContext, url: str, *, may_be_cached: bool = False) -> Flow[Response]:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from mcpio._checks import checked, is_amount, required
-from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
+from mcpio.auth.claims import confirmation_in, fault_of_times, is_for, scopes_in
 from mcpio.auth.clients import authenticated
 from mcpio.auth.discovery import post_form
 from mcpio.auth.documents import read_document
@@ -19,7 +19,7 @@ from mcpio.auth.registration import Registration
 from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.signing import Signer
 from mcpio.auth.urls import check_endpoint
-from mcpio.auth.verifiers import NeedKeys
+from mcpio.auth.verifiers import InvalidToken, NeedKeys
 
 __all__ = ["Introspection"]
 
@@ -93,13 +93,13 @@ class Introspection:
         """Return the digest of the token: one request asks for all that present it."""
         return sha256(token.reveal().encode()).digest()
 
-    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
-        """Return the grant of a token, `NeedKeys` to ask for it, or ``None`` for an invalid token."""
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken:
+        """Return the grant of a token, `NeedKeys` to ask for it, or why it is not valid."""
         key = self.load_key(token)
         known = self._active.get(key) or self._rejected.get(key)
         if known is None or at >= known[1]:
             return NeedKeys.NEED_KEYS
-        return None if known[0] is None else self._granted(known[0], resource, at)
+        return _INACTIVE if known[0] is None else self._granted(known[0], resource, at)
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Ask for a token. Raises AuthorizationError where the authorization server gives no answer."""
@@ -120,26 +120,28 @@ class Introspection:
         else:
             _keep(self._rejected, key, (None, context.now + _REJECTED_SECONDS))
 
-    def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | None:
-        issuer, expires = claims.get("iss", self._client.issuer), claims.get("exp")
+    def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | InvalidToken:
+        issuer, expires, audience = claims.get("iss", self._client.issuer), claims.get("exp"), claims.get("aud")
         if issuer != self._client.issuer:
-            return None
-        if expires is not None and not (is_number(expires) and at < expires + self._leeway):
-            return None
-        begins = claims.get("nbf", at)
-        if not is_number(begins) or at < begins - self._leeway:
-            return None
-        if not self._any_audience and not is_for(claims.get("aud"), self._audience or resource):
-            return None
+            return InvalidToken.of("iss", issuer, quoted(self._client.issuer))
+        if (fault := fault_of_times(claims, at, self._leeway)) is not None:
+            return fault
+        wanted = self._audience or resource
+        if not self._any_audience and not is_for(audience, wanted):
+            return InvalidToken.of("aud", audience, quoted(wanted or ""))
         subject, client = claims.get("sub", claims.get("username")), claims.get("client_id")
         confirmation = confirmation_in(claims)
-        if confirmation is None or not isinstance(subject, str | None) or not isinstance(client, str | None):
-            return None
-        if subject is None and client is None:
-            # A session belongs to an identity, and all such tokens would share one.
-            return None
+        if confirmation is None:
+            return InvalidToken.of("cnf", claims.get("cnf"), "x5t#S256 or jkt")
+        # A session belongs to an identity, and all tokens without one would share it.
+        for name, value in (("sub", subject), ("client_id", client)):
+            if not isinstance(value, str | None) or (subject is None and client is None):
+                return InvalidToken.of(name, value, "a text, here or in the other of sub and client_id")
         expires_at = None if expires is None else float(expires)
         return Grant(issuer, subject, client, scopes_in(claims, ("scope",)), expires_at, claims, confirmation)
+
+
+_INACTIVE: Final = InvalidToken("the token", "not active", "one that the authorization server knows")
 
 
 def _keep(verdicts: OrderedDict[bytes, T], key: bytes, verdict: T) -> None:

@@ -13,14 +13,14 @@ import attrs
 
 from mcpio._checks import checked, is_amount, required
 from mcpio._extras import extra
-from mcpio.auth.claims import confirmation_in, is_for, is_number, scopes_in
+from mcpio.auth.claims import confirmation_in, fault_of_times, is_for, is_number, scopes_in
 from mcpio.auth.documents import max_age, read_document, text
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.grant import Grant
 from mcpio.auth.secret import Secret
 from mcpio.auth.urls import check_endpoint, issuer_metadata_urls
-from mcpio.auth.verifiers import NeedKeys
+from mcpio.auth.verifiers import InvalidToken, NeedKeys
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -102,25 +102,29 @@ class JwtVerifier:
             self._keys = _usable_keys(jwks)
             self._fetched_at = self._fresh_until = float("inf")
 
-    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
-        """Return the grant of a token, `NeedKeys`, or ``None`` for an invalid token."""
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken:
+        """Return the grant of a token, `NeedKeys`, or why it is not valid."""
         # With the resource, in case several servers share the verifier: a verdict is for one audience.
         digest = sha256(f"{resource} {token.reveal()}".encode("utf-8", "surrogatepass")).digest()
         known = self._verdicts.get(digest)
         if known is not None and at < known[1]:
             return known[0]
         found = parse_jwt(token.reveal())
-        if found is None or not self._accepts_header(found.header):
-            return None
+        if found is None:
+            return InvalidToken("the token", "something else", "a signed JWT in compact form")
+        if (fault := self._fault_of_header(found.header)) is not None:
+            return fault
         # The claims first: a token that could not be valid anyway must not make this server fetch keys.
         grant = self._granted(found.claims, resource, at)
-        if grant is None:
-            return None
+        if isinstance(grant, InvalidToken):
+            return grant
         keys = self._keys_for(found.header, at)
         if isinstance(keys, NeedKeys):
             return keys
+        if not keys:
+            return InvalidToken.of("kid", found.header.get("kid"), f"a key of the issuer, {self._key_names()}")
         if not any(is_signed(found, key) for key in keys):
-            return None
+            return InvalidToken("the signature", "wrong", "one by the key that kid names")
         assert grant.expires_at is not None
         self._verdicts[digest] = (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway))
         if len(self._verdicts) > _VERDICTS:
@@ -157,16 +161,26 @@ class JwtVerifier:
         return (yield from _get(context, url))
 
     def _key_set_url(self, context: FlowContext) -> Flow[str]:
-        what = "the metadata of the authorization server"
+        what, reasons = "the metadata of the authorization server", list[str]()
+        is_temporary = False
         for url in issuer_metadata_urls(check_endpoint(self.issuer, context.server_url, "the issuer")):
             try:
                 document = read_document((yield from _get(context, url)).body, what)
-            except AuthorizationError:
+                found = text(document, "jwks_uri", what)
+            except AuthorizationError as error:
+                is_temporary = is_temporary or error.temporary
+                reasons.append(str(error))
                 continue
-            found = text(document, "jwks_uri", what)
-            if found is not None and (document.get("issuer") == self.issuer or self._tenants is not None):
+            if self._tenants is None and document.get("issuer") != self.issuer:
+                said = document.get("issuer")
+                reasons.append(f"{quoted(url)} is of {quoted(said) if isinstance(said, str) else 'no issuer'}")
+            elif found is None:
+                reasons.append(f"{quoted(url)} names no jwks_uri")
+            else:
                 return found
-        raise AuthorizationError(f"the issuer {quoted(self.issuer)} names no jwks_uri", option="jwks=")
+        # Each URL has its own reason: at most of them there is nothing.
+        message = f"no keys of the issuer {quoted(self.issuer)}: {'; '.join(reasons)}"
+        raise AuthorizationError(message, option="jwks=", temporary=is_temporary)
 
     def _keys_for(self, header: Mapping[str, Any], at: float) -> list[Key] | NeedKeys:
         name = header.get("kid")
@@ -179,32 +193,47 @@ class JwtVerifier:
             return NeedKeys.NEED_KEYS
         return found if at < self._fresh_until + _STALE_SECONDS else []
 
-    def _accepts_header(self, header: Mapping[str, Any]) -> bool:
-        kind = header.get("typ")
-        kind = kind.lower().removeprefix("application/") if isinstance(kind, str) else None
+    def _key_names(self) -> str:
+        names = [quoted(name, 60) for name, _ in self._keys[:10] if name is not None]
+        return f"one of {', '.join(names)}" if names else "of which none has a name"
+
+    def _fault_of_header(self, header: Mapping[str, Any]) -> InvalidToken | None:
+        kind, name = header.get("typ"), header.get("alg")
         # crit names extensions that must be understood, and none is. jku, x5u and jwk would let the sender choose the
         # key: they are ignored.
-        name = header.get("alg")
-        is_listed = isinstance(name, str) and name in self._algorithms
-        return is_listed and kind in self._types and "crit" not in header
+        if not isinstance(name, str) or name not in self._algorithms:
+            return InvalidToken.of("alg", name, f"one of algorithms=, {', '.join(sorted(self._algorithms))}")
+        if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in self._types:
+            return InvalidToken.of("typ", kind, f"one of types=, {', '.join(sorted(self._types))}")
+        if "crit" in header:
+            return InvalidToken.of("crit", header["crit"], "none")
+        return None
 
-    def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | None:
+    def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | InvalidToken:
         issuer, expires, subject = claims.get("iss"), claims.get("exp"), claims.get("sub")
-        if not isinstance(issuer, str) or not is_number(expires) or not isinstance(subject, str):
-            return None
-        if not (self._tenants(issuer) if self._tenants is not None else issuer == self.issuer):
-            return None
-        begins = claims.get("nbf", at)
-        if at >= expires + self._leeway or not is_number(begins) or at < begins - self._leeway:
-            return None
+        is_issuer = isinstance(issuer, str) and (
+            self._tenants(issuer) if self._tenants is not None else issuer == self.issuer
+        )
+        if not isinstance(issuer, str) or not is_issuer:
+            wanted = quoted(self.issuer) if self._tenants is None else "an issuer that tenants= accepts"
+            return InvalidToken.of("iss", issuer, wanted)
+        if not is_number(expires):
+            return InvalidToken.of("exp", expires, "a number of seconds")
+        if (fault := fault_of_times(claims, at, self._leeway)) is not None:
+            return fault
+        if not isinstance(subject, str):
+            return InvalidToken.of("sub", subject, "a text")
         # An id token is for the client that logged the user in, and no token for an API.
-        if {"nonce", "at_hash", "c_hash"} & claims.keys() or not is_for(
-            claims.get("aud"), self._audience or resource, alone=self._only_audience
-        ):
-            return None
+        for name in ("nonce", "at_hash", "c_hash"):
+            if name in claims:
+                return InvalidToken(name, "present, as in an id token", "an access token")
+        wanted_audience = self._audience or resource
+        if not is_for(claims.get("aud"), wanted_audience, alone=self._only_audience):
+            alone = " alone" if self._only_audience else ""
+            return InvalidToken.of("aud", claims.get("aud"), f"{quoted(wanted_audience or '')}{alone}")
         confirmation = confirmation_in(claims)
         if confirmation is None:
-            return None
+            return InvalidToken.of("cnf", claims.get("cnf"), "x5t#S256 or jkt")
         client = claims.get("client_id", claims.get("azp"))
         client = client if isinstance(client, str) else None
         scopes = scopes_in(claims, self._scope_claims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections import deque
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from mcpio.auth.claims import DPOP_ALGORITHMS, is_number
 from mcpio.auth.jwt import is_signed, parse_jwt
 from mcpio.auth.pkce import base64url
 from mcpio.auth.secret import Secret
+from mcpio.auth.verifiers import InvalidToken
 from mcpio.framing.json import dumps
 
 __all__ = ["ProofChecker", "ProofFault"]
@@ -35,6 +37,8 @@ class ProofFault:
     """``invalid_dpop_proof``, ``use_dpop_nonce``, or ``overloaded`` where no more proofs can be remembered."""
     nonce: str | None = None
     """The nonce that the next proof must have."""
+    why: tuple[InvalidToken, ...] = ()
+    """What is wrong with it, for the log."""
 
 
 class ProofChecker:
@@ -56,10 +60,10 @@ class ProofChecker:
         """
         found = parse_jwt(proof) if len(proof) <= _MAX_PROOF else None
         if found is None or found.header.get("typ") != "dpop+jwt" or "crit" in found.header:
-            return _INVALID
+            return _fault("form", "another one", "a JWT with typ dpop+jwt and no crit")
         thumbprint = _thumbprint(found.header.get("jwk"))
         if thumbprint is None or found.header.get("alg") not in DPOP_ALGORITHMS:
-            return _INVALID
+            return _fault("jwk or alg", "not usable", f"a public key for {', '.join(DPOP_ALGORITHMS)}")
         claims = found.claims
         # RFC 9449 §4.3: htm and htu bind the proof to one request, ath to one token. Without them, a proof that
         # another server saw could be sent here.
@@ -68,12 +72,18 @@ class ProofChecker:
             claims.get("iat"),
             base64url(sha256(token.reveal().encode()).digest()),
         )
-        if claims.get("htm") != method or not _is_url(claims.get("htu"), resource, target):
-            return _INVALID
-        if not isinstance(identity, str) or not 0 < len(identity) <= 256 or claims.get("ath") != digest:
-            return _INVALID
-        if not is_number(made) or abs(at - made) > PROOF_SECONDS or not is_signed(found, _key(found.header["jwk"])):
-            return _INVALID
+        if claims.get("htm") != method:
+            return _wrong("htm", claims, method)
+        if not _is_url(claims.get("htu"), resource, target):
+            return _wrong("htu", claims, resource)
+        if not isinstance(identity, str) or not 0 < len(identity) <= 256:
+            return _wrong("jti", claims, "a text of at most 256 characters")
+        if claims.get("ath") != digest:
+            return _fault("ath", "another digest", "that of the token")
+        if not is_number(made) or abs(at - made) > PROOF_SECONDS:
+            return _wrong("iat", claims, f"at most {PROOF_SECONDS:g} s from now, which is {at:.0f}")
+        if not is_signed(found, _key(found.header["jwk"])):
+            return _fault("signature", "wrong", "one by its jwk")
         if self._nonces is not None and claims.get("nonce") not in (self._nonce(at), self._nonce(at - PROOF_SECONDS)):
             return ProofFault("use_dpop_nonce", self._nonce(at))
         return self._remember(thumbprint, identity, made + PROOF_SECONDS, at)
@@ -83,7 +93,7 @@ class ProofChecker:
             self._used.discard(self._expiries.popleft()[1])
         name = sha256(dumps([thumbprint, identity])).digest()[:16]
         if name in self._used:
-            return _INVALID
+            return _fault("jti", "one that was used before", "another one for each request")
         if len(self._used) >= MOST_PROOFS:
             # To forget one would let it be used again.
             return ProofFault("overloaded")
@@ -129,4 +139,11 @@ def _is_url(said: Any, resource: str, target: str) -> bool:
     return said in (resource, resource + "/", origin + path)
 
 
-_INVALID: Final = ProofFault("invalid_dpop_proof")
+def _wrong(claim: str, claims: Mapping[str, Any], expected: str) -> ProofFault:
+    return ProofFault(
+        "invalid_dpop_proof", why=(InvalidToken.of(f"{claim} of the proof", claims.get(claim), expected),)
+    )
+
+
+def _fault(part: str, found: str, expected: str) -> ProofFault:
+    return ProofFault("invalid_dpop_proof", why=(InvalidToken(f"{part} of the proof", found, expected),))

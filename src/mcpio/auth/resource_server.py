@@ -21,7 +21,7 @@ from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
 from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.urls import canonical_resource, resource_metadata_urls
-from mcpio.auth.verifiers import NeedKeys, Verifier
+from mcpio.auth.verifiers import InvalidToken, NeedKeys, Verifier
 
 if TYPE_CHECKING:
     from mcpio.auth.proof_checks import ProofChecker
@@ -49,6 +49,8 @@ class Refused:
     """For people."""
     headers: Headers = ()
     """``www-authenticate``, where a token would help."""
+    why: tuple[InvalidToken, ...] = attrs.field(default=(), eq=False, repr=False)
+    """Why a token was refused, for the log of the server; empty without a token."""
 
 
 def _resource(url: str | None) -> str | None:
@@ -309,7 +311,7 @@ class Guard:
     def _presented(self, headers: Headers, method: str, target: str, certificate: str | None) -> _Presented | Refused:
         # RFC 6750 §5.3: URLs end up in logs and histories.
         if "?" in target and "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
-            return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
+            return self._refusal(400, "A token must not be in the URL", "invalid_request", _IN_URL)
         found, proofs = [], []
         for name, value in headers:
             name = name.lower()  # noqa: PLW2901  the name is meant in lower case only
@@ -321,7 +323,7 @@ class Guard:
             return self.server.refusal(401, "Authorization is required")
         if len(found) > 1:
             # A proxy in front may have judged the other one.
-            return self.server.refusal(400, "One request has one token", "invalid_request")
+            return self._refusal(400, "One request has one token", "invalid_request", _SEVERAL)
         [(header, token)] = found
         is_proved = False
         if header == "authorization":
@@ -329,16 +331,18 @@ class Guard:
             scheme, token = scheme.lower(), token.lstrip()
             is_proved = scheme == "dpop"
             if scheme not in self._schemes:
-                return self.server.refusal(401, "Authorization is required")
+                # Without its value: what comes without a scheme may be a token.
+                fault = InvalidToken("the scheme of Authorization", "another one", " or ".join(self._schemes))
+                return self._refusal(401, "Authorization is required", None, fault)
             if is_proved and len(proofs) != 1:
-                return self.server.refusal(401, "One request has one proof", "invalid_dpop_proof")
+                return self._refusal(401, "One request has one proof", "invalid_dpop_proof", _NO_PROOF)
         if len(token) > MAX_TOKEN or _B64TOKEN.fullmatch(token) is None:
-            return self._invalid()
+            return self._invalid(_NO_TOKEN)
         proof = proofs[0] if is_proved else None
         return _Presented(Secret(token), header, is_proved, proof, method, target, certificate)
 
     def _judge(self, request: Hashable, shown: _Presented, now: float) -> Grant | Refused | None:
-        at = self.epoch + now
+        at, faults = self.epoch + now, list[InvalidToken]()
         for verifier in self.server.verify:
             if verifier.header != shown.header:
                 continue
@@ -348,13 +352,16 @@ class Guard:
                 if is_bound and (refused := self._unbound(verdict, shown, at)) is not None:
                     return refused
                 if self.server.scopes and missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
-                    return self.server.insufficient(())
+                    fault = InvalidToken.of("scope", sorted(verdict.scopes), format_scopes(self.server.scopes))
+                    return attrs.evolve(self.server.insufficient(()), why=(fault,))
                 if self.server.hierarchy:
                     return attrs.evolve(verdict, scopes=included_scopes(verdict.scopes, self.server.hierarchy))
                 return verdict
-            if isinstance(verdict, NeedKeys) and id(verifier) not in shown.loaded:
+            if isinstance(verdict, InvalidToken):
+                faults.append(verdict)
+            elif isinstance(verdict, NeedKeys) and id(verifier) not in shown.loaded:
                 return self._load(verifier, request, shown, now)
-        return self._invalid()
+        return self._invalid(*faults or [_UNKNOWN])
 
     def _unbound(self, grant: Grant, shown: _Presented, at: float) -> Refused | None:
         """Return the refusal of a request that does not prove the key of its bound token, or ``None``."""
@@ -364,12 +371,13 @@ class Guard:
             or shown.certificate is None
             or thumbprint != base64url(bytes.fromhex(shown.certificate))
         ):
-            return self._invalid()
+            is_off = not self.server.mtls
+            return self._invalid(_CERTIFICATE_OFF if is_off else _CERTIFICATE)
         key = grant.confirmation.get("jkt")
         if key is None and not shown.is_proved:
             return None
         if key is None or shown.proof is None or self.server.resource is None:
-            return self._invalid()
+            return self._invalid(_UNBOUND)
         found = self._proofs().check(
             shown.proof,
             method=shown.method,
@@ -379,12 +387,12 @@ class Guard:
             at=at,
         )
         if isinstance(found, str):
-            return None if found == key else self._invalid()
+            return None if found == key else self._invalid(_OTHER_KEY)
         if found.error == "overloaded":
             return _UNAVAILABLE
         refused = self.server.refusal(401, "The proof is not valid", found.error)
         nonce = () if found.nonce is None else (("dpop-nonce", found.nonce),)
-        return attrs.evolve(refused, headers=(*refused.headers, *nonce))
+        return attrs.evolve(refused, headers=(*refused.headers, *nonce), why=found.why)
 
     def _proofs(self) -> ProofChecker:
         if self._checker is None:
@@ -393,9 +401,12 @@ class Guard:
             self._checker = ProofChecker(self.server.dpop_nonces)
         return self._checker
 
-    def _invalid(self) -> Refused:
+    def _invalid(self, *why: InvalidToken) -> Refused:
         # The same for a token that is unknown, expired or for another server: a difference would tell which.
-        return self.server.refusal(401, "The token is not valid", "invalid_token")
+        return self._refusal(401, "The token is not valid", "invalid_token", *why)
+
+    def _refusal(self, status: int, message: str, error: str | None, *why: InvalidToken) -> Refused:
+        return attrs.evolve(self.server.refusal(status, message, error), why=why)
 
     def _load(self, verifier: Verifier, request: Hashable, shown: _Presented, now: float) -> Refused | None:
         key = (id(verifier), verifier.load_key(shown.token))
@@ -466,5 +477,14 @@ def _broken(error: Exception) -> AuthorizationError:
     return failure
 
 
+_IN_URL: Final = InvalidToken("access_token", "in the URL", "a token in a header field")
+_SEVERAL: Final = InvalidToken("the token", "there several times", "one header field with a token")
+_NO_PROOF: Final = InvalidToken("the proof", "missing, or there several times", "one header field DPoP")
+_NO_TOKEN: Final = InvalidToken("the token", "too long, or has other characters", "the form of a bearer token")
+_UNKNOWN: Final = InvalidToken("the token", "unknown", "one that verify= accepts")
+_CERTIFICATE_OFF: Final = InvalidToken("cnf", "x5t#S256", "none without mtls=True")
+_CERTIFICATE: Final = InvalidToken("the certificate", "missing or another one", "the one that cnf.x5t#S256 names")
+_UNBOUND: Final = InvalidToken("cnf", "without the key of the request, or the request without a proof", "both or none")
+_OTHER_KEY: Final = InvalidToken("the key of the proof", "another one", "the one that cnf.jkt names")
 _UNAVAILABLE: Final = Refused(503, "Tokens cannot be verified now", (("retry-after", "30"),))
 _B64TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

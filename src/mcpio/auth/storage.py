@@ -101,7 +101,7 @@ def _renew_locked(
             raise AuthorizationError("the refresh token was presented already", code="invalid_grant")
         marked, left = to_text(attrs.evolve(current, spent_at=context.now)), to_text(current)
         try:
-            if problem is None:
+            if problem is None:  # pragma: no branch - Python 3.11 traces no branch after an error was thrown in
                 version = yield SaveCredentials(key=key, record=marked, version=version)
                 if version is None:
                     continue

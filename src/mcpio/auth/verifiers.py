@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import enum
 import re
+import reprlib
 from collections.abc import Hashable, Iterable, Mapping
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
 from mcpio._checks import required
+from mcpio._printable import printable
 from mcpio.auth.effects import Flow, FlowContext
+from mcpio.auth.errors import quoted
 from mcpio.auth.grant import Grant
 from mcpio.auth.options import mapping_of, scopes_of
 from mcpio.auth.pkce import Entropy, base64url
 from mcpio.auth.secret import Secret
 
-__all__ = ["ApiKeys", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
+__all__ = ["ApiKeys", "InvalidToken", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
 
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -26,6 +29,28 @@ class NeedKeys(enum.Enum):
     """Verdict of a verifier that must fetch keys first, or ask for the token."""
 
     NEED_KEYS = "need keys"
+
+
+@attrs.frozen
+class InvalidToken:
+    """Why a token is not valid, for the log of the server. Its sender never learns it (AUTH-47)."""
+
+    claim: str
+    """The claim, or the part of the token or request, that is wrong."""
+    found: str
+    """Its value, shortened, with unusual characters escaped."""
+    expected: str
+    """What would be accepted."""
+
+    @classmethod
+    def of(cls, claim: str, value: Any, expected: str) -> InvalidToken:
+        """Return the fault of a claim; ``None`` is a claim that is missing."""
+        if value is None:
+            return cls(claim, "missing", expected)
+        return cls(claim, quoted(value) if isinstance(value, str) else printable(_short.repr(value)), expected)
+
+    def __str__(self) -> str:
+        return f"{self.claim} is {self.found}, expected {self.expected}"
 
 
 class Verifier(Protocol):
@@ -39,10 +64,11 @@ class Verifier(Protocol):
     def header(self) -> str:
         """The header field that has the token, in lower case; ``authorization`` is read as ``Bearer``."""
 
-    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
-        """Return the grant of a token at ``at``, in Unix seconds, or ``None`` if it is not valid for this server.
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken | None:
+        """Return the grant of a token at ``at``, in Unix seconds.
 
-        ``resource`` is this server, which must be among the token's audiences. Never raises for a token.
+        For a token that is not valid for this server, return `InvalidToken` with the reason, or ``None``. ``resource``
+        is this server, which must be among the token's audiences. Never raises for a token.
         """
 
     def load_key(self, token: Secret) -> Hashable:
@@ -97,10 +123,12 @@ class ApiKeys:
             if len(required("principals", digest, str)) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise ValueError("a digest is SHA-256 in 64 hexadecimal digits, in lower case")
 
-    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | None:
-        """Return the grant of a key, or ``None``."""
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | InvalidToken:
+        """Return the grant of a key, or that it is unknown."""
         subject = self.principals.get(api_key_digest(token))
-        return None if subject is None else Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
+        if subject is None:
+            return _UNKNOWN_KEY
+        return Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
 
     def load_key(self, token: Secret) -> None:
         """Return ``None``: nothing is fetched."""
@@ -108,6 +136,11 @@ class ApiKeys:
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Do nothing: API keys need no fetch."""
         yield from ()
+
+
+_UNKNOWN_KEY: Final = InvalidToken("the API key", "unknown", "one whose digest is in ApiKeys")
+_short: Final = reprlib.Repr()
+_short.maxstring = 100
 
 
 def new_api_key(entropy: Entropy) -> Secret:

@@ -57,7 +57,7 @@ class RequestGuard:
         now = self._now()
         self._abandon(now)
         verdict = self.guard.admit(self._requests, fields, target, now, method=method, certificate=certificate)
-        return self._wait(self._requests) if verdict is None else _principal(verdict)
+        return self._wait(self._requests) if verdict is None else self._principal(verdict)
 
     def _now(self) -> float:
         now = self._loop().now()
@@ -71,7 +71,7 @@ class RequestGuard:
             while True:
                 self._advance()
                 if request in self._verdicts:
-                    return _principal(self._verdicts.pop(request))
+                    return self._principal(self._verdicts.pop(request))
                 if self._to_fetch:
                     await self._fetch(*self._to_fetch.popleft())
                 else:
@@ -121,8 +121,12 @@ class RequestGuard:
         for flag in self._waiting.values():
             flag.set()
 
-
-def _principal(verdict: Grant | Refused) -> Grant | Denied:
-    if isinstance(verdict, Refused):
+    def _principal(self, verdict: Grant | Refused) -> Grant | Denied:
+        if not isinstance(verdict, Refused):
+            return verdict
+        if verdict.why:
+            # The client is told the same for each invalid token, so this line is the only trace of the reason.
+            said = ", and ".join(map(str, verdict.why))
+            kind = ("token", *(each.claim for each in verdict.why))
+            self._faults.report(f"a token is refused with status {verdict.status}: {said}", None, kind)
         return Denied(verdict.status, verdict.message, header_fields(verdict.headers))
-    return verdict
