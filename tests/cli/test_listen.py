@@ -89,3 +89,34 @@ def test_address_in_use_reported(module: str, capfd: pytest.CaptureFixture[str])
         port = taken.getsockname()[1]
         assert main(["serve", module, "--http", f"{port}"]) is Exit.NOT_LOADED
     assert capfd.readouterr().err.startswith(f"mcpio: cannot listen at 127.0.0.1 port {port}: ")
+
+
+LIFESPAN = """
+from contextlib import asynccontextmanager
+from mcpio import Server
+
+@asynccontextmanager
+async def lifespan(server):
+    raise {error}
+    yield
+
+server = Server("workshop", lifespan=lifespan)
+"""
+
+
+@pytest.mark.parametrize(
+    "error", ["FileNotFoundError(2, 'No such file', 'notes.db')", "OSError(28, 'full')", "ValueError('odd')"]
+)
+@pytest.mark.parametrize("words", [["--http", "0"], ["--websocket", "0"], ["--tcp", "0"], ["--unix", "s"], []])
+def test_failing_lifespan_is_reported_as_that(
+    words: list[str], error: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "workshop.py"
+    path.write_text(LIFESPAN.format(error=error))
+    assert main(["serve", str(path), *words]) is Exit.NOT_LOADED
+    said = capfd.readouterr().err
+    assert "the lifespan of 'workshop' failed:\n" in said
+    assert said.rstrip().splitlines()[-1].startswith(error.partition("(")[0])
+    assert "cannot listen" not in said
+    assert "cannot write" not in said

@@ -148,7 +148,29 @@ def test_taken_port_is_reported_as_not_listening(path: str, web_server: str) -> 
         words = ["serve", path, "--loop", "asyncio", "--http", str(port)]
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 8
-    assert f"mcpio: cannot listen at 127.0.0.1 port {port}: " in done.stderr
+    verb = "serve" if web_server == "uvicorn" else "listen"
+    assert f"mcpio: cannot {verb} at 127.0.0.1 port {port}: " in done.stderr
+    assert "address already in use" in done.stderr.lower()
+
+
+@pytest.mark.needs("uvicorn")
+def test_failing_lifespan_is_reported_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "workshop.py"
+    path.write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from mcpio import Server\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(server):\n"
+        "    raise OSError(28, 'full')\n"
+        "    yield\n"
+        "server = Server('workshop', lifespan=lifespan)\n"
+    )
+    words = command(str(path), "--loop", "asyncio", "--http", "0")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 8
+    assert "mcpio: cannot serve at 127.0.0.1 port 0: see the log of uvicorn" in done.stderr
+    assert "the lifespan of 'workshop' failed:" in done.stderr
+    assert "full" in done.stderr
 
 
 @pytest.mark.parametrize("error", [RuntimeError("another"), ValueError("no running event loop"), None])

@@ -101,10 +101,9 @@ def _renew_locked(
             raise AuthorizationError("the refresh token was presented already", code="invalid_grant")
         marked, left = to_text(attrs.evolve(current, spent_at=context.now)), to_text(current)
         try:
-            if problem is None:  # pragma: no branch - Python 3.11 traces no branch after an error was thrown in
-                version = yield SaveCredentials(key=key, record=marked, version=version)
-                if version is None:
-                    continue
+            is_marked, version = yield from _mark(key, marked, version, problem)
+            if not is_marked:
+                continue
             renewed = yield from _patiently(context, current, refused, signer)
             if problem is not None:
                 return renewed, problem
@@ -145,6 +144,14 @@ def newest_credentials(stored: Credentials, known: Credentials) -> Credentials:
     if stored.token is None or (known.token is not None and stored.token.obtained_at < known.token.obtained_at):
         return attrs.evolve(known, registrations={**stored.registrations, **known.registrations})
     return stored
+
+
+def _mark(key: str, marked: Secret, version: int | None, problem: EffectFailed | None) -> Flow[tuple[bool, int | None]]:
+    """Mark the record, unless it cannot be used; return whether no other process has changed it, and its version."""
+    if problem is not None:
+        return True, None
+    version = yield SaveCredentials(key=key, record=marked, version=version)
+    return version is not None, version
 
 
 def _is_other(stored: Credentials, known: Credentials, now: float) -> bool:

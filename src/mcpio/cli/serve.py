@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import traceback
+from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -86,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
             f"{options.server} has scopes=, and nothing here would grant them: serve it in the program, by"
             " serve_http(server, auth=...) or serve_stdio(server, principal=Grant(...))",
         )
+    if server.lifespan is not None:
+        server.lifespan = partial(_reported, server.lifespan)
     try:
         return _serve(server, options)
     except ConnectFailed as error:
@@ -118,6 +123,26 @@ def _serve(server: Server, options: argparse.Namespace) -> int:
     with recording.recorder(options.record) as tap:
         trio.run(partial(serve_stdio, server, tap=tap))
     return Exit.DONE
+
+
+@contextlib.asynccontextmanager
+async def _reported(lifespan: Any, server: Server) -> AsyncIterator[Any]:
+    """Enter a lifespan. Raises Failure for its exceptions, which otherwise look like those of listening or options."""
+    of_body: BaseException | None = None
+    try:
+        async with lifespan(server) as state:
+            try:
+                yield state
+            except BaseException as error:
+                of_body = error
+                raise
+    except ConnectFailed:
+        raise  # a server that is loaded again does not start
+    except Exception as error:
+        if error is of_body:
+            raise
+        said = "".join(traceback.format_exception(error)).rstrip()
+        raise Failure(Exit.NOT_LOADED, f"the lifespan of {server.info.name!r} failed:\n{said}") from error
 
 
 def _server(options: argparse.Namespace) -> Server:

@@ -63,8 +63,8 @@ def _run(application: Any, where: Address | str) -> None:
         try:
             uvicorn.run(application, ws="none", lifespan="on", **place)
         except SystemExit as error:
-            # uvicorn has logged the reason. Its statuses mean something else here.
-            raise Failure(Exit.NOT_LOADED, f"cannot listen at {_shown(where)}: see the log of uvicorn") from error
+            # uvicorn has logged the reason: an address that is taken, or a lifespan that failed.
+            raise Failure(Exit.NOT_LOADED, f"cannot serve at {_shown(where)}: see the log of uvicorn") from error
         return
     from hypercorn.asyncio import serve as serve_by_hypercorn
     from hypercorn.config import Config

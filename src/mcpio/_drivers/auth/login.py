@@ -292,7 +292,7 @@ class LoginDriver:
         has_obtained = False
         while (event := self._authorizer.next_event()) is not None:
             if isinstance(event, CredentialsNotSaved):
-                report("tokens were not stored, and are lost with the process", event.error)
+                report("the credential store failed: tokens are lost with the process", event.error)
             has_obtained = has_obtained or (isinstance(event, Authorized) and event.kind == "obtained")
         return has_obtained
 
