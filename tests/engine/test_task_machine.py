@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import tracemalloc
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
-from task_keeper import BAD, EPOCH, GOOD, WRONG, Keeper, refusal, said
+from task_keeper import BAD, EPOCH, GOOD, WRONG, Disk, Keeper, refusal, said
 
-from mcpio.engine.task_machine import ID_BYTES, SAID_LENGTH, TaskMachine
+from mcpio.engine.task_machine import ID_BYTES, RETRY, SAID_LENGTH, TaskMachine
 from mcpio.engine.task_records import (
     StoreDelete,
     StorePut,
@@ -452,7 +453,7 @@ def test_outcome_of_a_task_that_expires_while_loading_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"spoilt", 5, OSError("no disk")])
-def test_lost_outcome_is_an_error(value: Any) -> None:
+def test_outcome_that_is_not_there_is_lost_and_one_that_cannot_be_read_is_not(value: Any) -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.finish(id)
@@ -462,21 +463,91 @@ def test_lost_outcome_is_an_error(value: Any) -> None:
     keeper.machine.store_done(load.token, value, 1)
     *failures, reply = keeper.drain()
     assert isinstance(reply, TaskReplied)
-    assert said(reply) == (-32603, "The result of the task is lost")
+    is_unreadable = isinstance(value, OSError)
+    text = "The tasks cannot be read at the moment" if is_unreadable else "The result of the task is lost"
+    assert said(reply) == (-32603, text)
+    assert reply.error is not None
+    assert reply.error.is_retryable() is is_unreadable
     assert [type(failure) for failure in failures] == ([] if value is None else [TaskStoreFailed])
 
 
-def test_state_that_cannot_be_stored_is_kept_in_memory() -> None:
-    keeper = Keeper()
+class FullDisk(Disk):
+    """A store that can read, and write while there is room."""
+
+    is_full = False
+
+    def answer(self, effect: Any) -> Any:
+        return OSError("disk full") if self.is_full and isinstance(effect, StorePut) else super().answer(effect)
+
+
+@pytest.mark.parametrize("question", [None, ("q", {"method": "m"})])
+def test_end_that_cannot_be_stored_is_shown_when_it_is_stored(question: Any) -> None:
+    disk = FullDisk()
+    keeper = Keeper(disk)
     id = keeper.create()
-    keeper.machine.finish(id, GOOD, now=0)
+    if question:
+        keeper.machine.ask(id, 0, question)
+        keeper.settle()
+    disk.is_full = True
+    assert keeper.finish(id)
+    assert keeper.outcome(id) is None, "it waits"
+    keeper.advance(RETRY)
+    shown = keeper.machine.get(None, id)
+    assert (shown.status, shown.status_message) == ("working", "The work has ended, but that could not be stored yet")
+    assert keeper.machine.inputs(None, id) == {}
+    assert "completed" not in Keeper(disk).changes(), "another start finds what was shown"
+    disk.is_full = False
+    keeper.events.clear()
+    keeper.advance(RETRY)
+    assert keeper.changes() == ["status completed"]
+    assert TaskReplied(ANY, GOOD, None) in keeper.events, "whoever waited has the outcome"
+    assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
+    assert keeper.machine.next_deadline() == 3600, "nothing is left to try"
+
+
+def test_states_that_cannot_be_stored_give_way_to_later_ones() -> None:
+    disk = FullDisk()
+    keeper = Keeper(disk)
+    id = keeper.create()
+    disk.is_full = True
+    keeper.machine.say(id, "one", 0)
+    keeper.settle()
+    disk.is_full = False
+    keeper.machine.say(id, "two", 1)
+    keeper.settle()
+    assert keeper.machine.get(None, id).status_message == "two"
+    keeper.events.clear()
+    keeper.advance(RETRY)
+    assert keeper.events == []
+
+
+def test_cancellation_that_cannot_be_stored_is_an_error_and_holds() -> None:
+    disk = FullDisk()
+    keeper = Keeper(disk)
+    id, short = keeper.create(), keeper.create(ttl=1_000)
+    disk.is_full = True
+    for each in (id, short):
+        keeper.machine.cancel(None, each, now=0, cookie="cancels")
+    keeper.settle()
+    assert said(keeper.events[-1]) == (-32603, "The task is cancelled, but that could not be stored yet")
+    assert keeper.status(id) == "working"
+    keeper.advance(1)
+    disk.is_full = False
+    keeper.machine.store_again()
+    keeper.settle()
+    assert keeper.status(id) == "cancelled"
+    assert refusal(keeper, "get", None, short)[0] == -32602
+
+
+def test_cancelled_task_that_expires_while_it_cannot_be_stored_is_answered() -> None:
+    keeper = Keeper()
+    id = keeper.create(ttl=1_000)
+    keeper.machine.cancel(None, id, now=0, cookie="cancels")
     put = keeper.machine.next_effect()
     assert put is not None
-    keeper.machine.store_done(put.token, OSError("disk full"), 0)
-    failed, changed = keeper.drain()
-    assert isinstance(failed, TaskStoreFailed)
-    assert isinstance(changed, TaskChanged)
-    assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
+    keeper.advance(1)
+    keeper.machine.store_done(put.token, OSError("disk full"), 1)
+    assert said(keeper.drain()[-1]) == (-32603, "The task is cancelled, but that could not be stored yet")
 
 
 def test_failed_deletion_is_reported() -> None:
@@ -547,17 +618,30 @@ def test_loaded_working_task_with_a_request_is_orphaned(asked: bool) -> None:
     assert second.status(id, "ada") == "completed"
 
 
-@pytest.mark.parametrize("value", [OSError("no disk"), [("x", b"spoilt")]])
-def test_unreadable_store_is_reported(value: Any) -> None:
-    keeper = Keeper(load=False)
-    keeper.machine.load()
-    effect = keeper.machine.next_effect()
-    assert effect is not None
-    keeper.machine.store_done(effect.token, value, 0)
-    (failed,) = keeper.drain()
+def test_unreadable_record_is_reported() -> None:
+    disk = Disk()
+    disk.records["x"] = b"spoilt"
+    keeper = Keeper(disk)
+    (failed,) = keeper.events
     assert isinstance(failed, TaskStoreFailed)
     assert keeper.machine.loaded
     keeper.create()
+
+
+def test_store_that_cannot_be_read_is_loaded_later() -> None:
+    first = Keeper()
+    id = first.create()
+    keeper = Keeper(first.disk, load=False)
+    keeper.machine.load(0)
+    effect = keeper.machine.next_effect()
+    assert effect is not None
+    keeper.machine.store_done(effect.token, OSError("no disk"), 0)
+    (failed,) = keeper.drain()
+    assert isinstance(failed, TaskStoreFailed)
+    assert (keeper.machine.loaded, keeper.machine.load_failed) == (False, True)
+    keeper.advance(RETRY)
+    assert (keeper.machine.loaded, keeper.machine.load_failed) == (True, False)
+    assert keeper.status(id) == "failed"
 
 
 def test_second_record_of_a_number_replaces_the_first() -> None:

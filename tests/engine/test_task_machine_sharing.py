@@ -16,8 +16,10 @@ from mcpio.engine.task_records import (
     StorePut,
     StoreRenew,
     TaskAnswered,
+    TaskLeased,
     TaskOrphaned,
     TaskReplied,
+    TasksLapsed,
     TaskStoreFailed,
     TaskTaken,
 )
@@ -91,7 +93,99 @@ def test_renewal_that_fails_is_reported_and_tried_again() -> None:
     disk.renewal = OSError("away")
     keeper.advance(10)
     assert kinds(keeper) == ["TaskStoreFailed"]
-    assert keeper.machine.next_deadline() == 20
+    assert keeper.machine.next_deadline() == 13, "sooner than usual: the lease is running out"
+
+
+def test_leases_that_cannot_be_renewed_are_reported_once_by_the_clock_of_the_machine() -> None:
+    keeper, disk = sharer()
+    first = keeper.create()
+    keeper.advance(10)
+    second = keeper.create()
+    over = keeper.create()
+    disk.renewal = OSError("away")
+    keeper.advance(10)
+    disk.takes = OSError("away")
+    keeper.finish(over)
+    keeper.advance(19)
+    assert "TasksLapsed" not in kinds(keeper)
+    keeper.advance(1)
+    assert keeper.now == 40, "the last renewal was at 10"
+    lapses = [event for event in keeper.events if isinstance(event, TasksLapsed)]
+    assert lapses == [TasksLapsed((first, second))]
+    keeper.advance(60)
+    assert kinds(keeper).count("TasksLapsed") == 1
+    keeper.events.clear()
+    disk.renewal, disk.takes = Renewal([second], ()), True
+    keeper.advance(10)
+    leased = [event for event in keeper.events if isinstance(event, TaskLeased | TaskTaken)]
+    assert [(type(event), event.id) for event in leased] == [(TaskLeased, first), (TaskTaken, second)]
+    assert over not in keeper.machine
+    disk.renewal = OSError("away")
+    keeper.events.clear()
+    keeper.advance(30)
+    assert TasksLapsed((first,)) in keeper.events
+
+
+def test_each_lease_ends_at_its_own_time() -> None:
+    keeper, disk = sharer()
+    disk.renewal = OSError("away")
+    ids = []
+    for _ in range(3):
+        ids.append(keeper.create())
+        keeper.advance(5)
+    for _ in range(6):
+        keeper.advance(5)
+    lapses = [event for event in keeper.events if isinstance(event, TasksLapsed)]
+    assert lapses == [TasksLapsed((id,)) for id in ids]
+
+
+def test_lease_of_a_task_that_is_being_created_is_not_reported() -> None:
+    keeper, disk = sharer()
+    disk.renewal = OSError("away")
+    known = keeper.create()
+    id = keeper.machine.create(None, "dig", now=0, cookie="made")
+    put = keeper.machine.next_effect()
+    keeper.advance(31)
+    assert keeper.events[-2] == TasksLapsed((known,))
+    assert put is not None
+    keeper.machine.store_done(put.token, True, 31)
+    keeper.advance(0)
+    assert TasksLapsed((id,)) in keeper.events
+
+
+def test_renewal_whose_task_is_over_by_then_changes_nothing() -> None:
+    keeper, _ = sharer()
+    id = keeper.create()
+    keeper.machine.handle_timeout(10)
+    renew = keeper.machine.next_effect()
+    assert isinstance(renew, StoreRenew)
+    keeper.finish(id)
+    keeper.machine.store_done(renew.token, Renewal([id], ()), 10)
+    assert keeper.drain() == []
+
+
+def test_slow_renewal_is_asked_again_at_once() -> None:
+    keeper, _ = sharer()
+    keeper.machine.handle_timeout(10)
+    renew = keeper.machine.next_effect()
+    assert renew is not None
+    assert keeper.machine.next_deadline() is None, "one at a time"
+    keeper.machine.store_done(renew.token, Renewal((), ()), 25)
+    assert keeper.machine.next_deadline() == 25
+
+
+def test_adopted_task_is_watched_as_well() -> None:
+    keeper, disk = sharer()
+    other, other_disk = sharer()
+    id = other.create("ada", request={"x": 1})
+    disk.records.update(other_disk.records)
+    disk.renewal = Renewal((), [stored(other, other_disk, id)])
+    keeper.advance(10)
+    disk.renewal = OSError("away")
+    keeper.advance(29)
+    assert "TasksLapsed" not in kinds(keeper)
+    keeper.advance(1)
+    assert TasksLapsed((id,)) in keeper.events
 
 
 def test_lost_task_refers_waiting_calls_to_the_store() -> None:
@@ -100,7 +194,8 @@ def test_lost_task_refers_waiting_calls_to_the_store() -> None:
     keeper.machine.result(None, id, cookie="waiting")
     disk.renewal = Renewal([id, "unknown"], ())
     keeper.advance(10)
-    assert keeper.events[-2:] == [TaskTaken(id), TaskReplied("waiting", None, None)]
+    reason = "another process has taken it over, or it was cancelled or deleted"
+    assert keeper.events[-2:] == [TaskTaken(id, "dig", reason), TaskReplied("waiting", None, None)]
     assert not keeper.finish(id)
 
 
@@ -171,7 +266,7 @@ def test_signal_of_a_task_that_is_gone_or_over_takes_it(is_gone: bool) -> None:
     disk.found = None if is_gone else StoredTask(id, text, None, 2)
     keeper.machine.task_signalled(id)
     assert kinds(keeper)[-1] == "TaskReplied"
-    assert keeper.settle() == [TaskTaken(id)]
+    assert keeper.settle() == [TaskTaken(id, "dig", None)]
 
 
 def test_signal_that_cannot_be_followed_is_reported() -> None:

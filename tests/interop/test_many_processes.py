@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(300)  # on a busy machine a process takes secon
 
 EXAMPLES = ROOT / "docs" / "examples"
 KEYS = ["11" * 32, "22" * 32]
-LEASE = 1.0
+LEASE = 2.0
 COUNTER = "bakery://counter"
 
 NGINX = """

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -20,7 +23,8 @@ from mcpio.app.awaitables import settled
 from mcpio.app.changes import Changed
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.engine.task_records import StoredTask
+from mcpio.engine.task_records import StoredTask, TaskLimits
+from mcpio.errors import ConnectFailed
 from mcpio.stores.redis import RedisStore
 from mcpio.trio import memory_client
 from mcpio.types import CallToolRequest
@@ -277,13 +281,178 @@ def test_redis_forgets_expired_tasks(url: str) -> None:
     in_redis(url, check)
 
 
-def test_redis_that_is_not_there_is_an_error_on_opening() -> None:
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_redis_that_is_not_there_is_an_error_on_opening(backend: str) -> None:
     async def main() -> None:
-        async with RedisStore("redis://127.0.0.1:1"):
-            pass
+        store = RedisStore("redis://user:secret@127.0.0.1:1/2")
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match=r"there is no Redis server at redis://127\.0\.0\.1:1/2: "):
+                async with store:
+                    pass
 
-    with pytest.raises(coredis.exceptions.ConnectionError):
-        trio.run(main)
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_store_waits_for_redis_if_told_to(backend: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def main() -> None:
+        store, opened = RedisStore(f"redis://127.0.0.1:{port}", wait=60.0), anyio.Event()
+
+        async def use() -> None:
+            async with store:
+                await store.put(put("a"))
+                opened.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(use)
+            await anyio.sleep(0.5)
+            assert not opened.is_set()
+            with redis_server(port):
+                with anyio.fail_after(20):
+                    await opened.wait()
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, -30.0, 0.0, 30.0, 7200.0])
+def test_clock_of_redis_decides_about_expiry(
+    url: str, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+
+    async def main() -> None:
+        async with RedisStore(url, prefix=next(_prefixes)) as store:
+            assert abs(store.clock_offset + seconds) < 0.5
+            limits = TaskLimits(max_ttl=60.0)
+            server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.05, limits=limits))
+            server.tool(lambda: "done", name="dig", task_support="required")
+            async with memory_client(server) as client:
+                task = await client.start_task(CallToolRequest("dig"))
+                assert (await task.result()).text == "done"
+                left = await store._client.pttl(f"{store._prefix}task:{task.id}")
+                assert 30_000 < left <= 60_000
+
+    trio.run(main)
+    lines = [record.getMessage() for record in caplog.records if "the clock of Redis" in record.getMessage()]
+    assert len(lines) == (seconds != 0)
+    assert all(f"{abs(seconds):.0f}" in line and "127.0.0.1" in line for line in lines)
+
+
+# Outages
+
+
+class Line:
+    """Passes connections to Redis on, holds their bytes, or lets them die silently. Runs on either event loop."""
+
+    def __init__(self, url: str) -> None:
+        self._to = int(url.rpartition(":")[2])
+        self._connections: list[dict[str, bool]] = []
+        self.is_held = False
+        self.port = 0
+
+    def kill_silently(self) -> None:
+        """Pass nothing on in the connections that there are, without closing them."""
+        for connection in self._connections:
+            connection["dead"] = True
+
+    async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+            self.port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            task_status.started()
+            await listener.serve(self._pass_on)
+
+    async def _pass_on(self, near: anyio.abc.SocketStream) -> None:
+        state = {"dead": False}
+        self._connections.append(state)
+        far = await anyio.connect_tcp("127.0.0.1", self._to)
+        async with near, far, anyio.create_task_group() as group:
+            group.start_soon(self._pump, near, far, state)
+            group.start_soon(self._pump, far, near, state)
+
+    async def _pump(self, source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream, state: dict[str, bool]) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            while True:
+                data = await source.receive()
+                while self.is_held or state["dead"]:  # noqa: ASYNC110  # for longer than most tests last
+                    await anyio.sleep(0.01)
+                await sink.send(data)
+        for stream in (source, sink):
+            await anyio.aclose_forcefully(stream)
+
+
+def over_a_line(url: str, backend: str, check: Callable[[Line, RedisStore, RedisStore], Awaitable[None]]) -> None:
+    """Run a check with a store behind a line, and one that is not."""
+    prefix = next(_prefixes)
+
+    async def main() -> None:
+        line = Line(url)
+        async with anyio.create_task_group() as group:
+            await group.start(line.serve)
+            behind = RedisStore(f"redis://127.0.0.1:{line.port}", prefix=prefix, lease=1.5)
+            async with behind, RedisStore(url, prefix=prefix, lease=1.5) as direct:
+                await check(line, behind, direct)
+            group.cancel_scope.cancel()
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_commands_time_out_and_work_again(url: str, backend: str) -> None:
+    async def check(line: Line, store: RedisStore, other: RedisStore) -> None:
+        await store.put(put("a"))
+        line.is_held = True
+        for _ in range(3):
+            with anyio.fail_after(5), pytest.raises((TimeoutError, coredis.exceptions.RedisError)):
+                await store.fetch("a")
+        line.is_held = False
+        with anyio.fail_after(5):
+            assert await store.fetch("a") is not None
+        line.kill_silently()
+        with pytest.raises((TimeoutError, coredis.exceptions.RedisError)):
+            await store.fetch("a")
+        assert await store.fetch("a") is not None, "over another connection"
+
+    over_a_line(url, backend, check)
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_bus_that_died_silently_is_replaced_and_changes_are_taken_for_missed(url: str, backend: str) -> None:
+    async def check(line: Line, store: RedisStore, other: RedisStore) -> None:
+        heard: list[Changed] = []
+        keys: list[str | None] = []
+        store.changes.subscribe(heard.append)
+        store.subscribe(keys.append)
+        other.changes.publish(CHANGES[0])
+        await _until(lambda: heard == [CHANGES[0]])
+        line.kill_silently()
+        other.changes.publish(CHANGES[1])
+        await _until(lambda: len(heard) > 1)
+        assert (heard[1], keys[-1]) == (Changed("anything"), None)
+        other.changes.publish(CHANGES[1])
+        await _until(lambda: heard[2:] == [CHANGES[1]])
+
+    over_a_line(url, backend, check)
+
+
+def test_leases_that_nobody_could_renew_have_a_grace(url: str) -> None:
+    async def check(line: Line, one: RedisStore, other: RedisStore) -> None:
+        await one.put(put("a", lease=0.3))
+        await one.put(put("given up", lease=0.0))
+        assert await one.renew(["a"], 0.3) == []
+        await anyio.sleep(0.5)  # as Redis sees it, nobody renewed
+        assert [task.key for task in await other.adopt(0.3)] == ["given up"]
+        await other.delete("given up")
+        assert await one.renew(["a"], 0.3) == [], "whoever still runs it has it"
+        for _ in range(4):
+            await anyio.sleep(0.1)
+            await other.renew([], 0.3)
+        assert [task.key for task in await other.adopt(0.3)] == ["a"]
+
+    over_a_line(url, "trio", check)
 
 
 def test_closed_redis_store_says_so(url: str) -> None:
@@ -292,10 +461,14 @@ def test_closed_redis_store_says_so(url: str) -> None:
         trio.run(store.fetch, "a")
 
 
-@pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), "30", True, None])
-def test_invalid_lease_is_refused(lease: Any) -> None:
-    with pytest.raises(ValueError, match="lease= takes a number of seconds"):
-        RedisStore(lease=lease)
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "30", True])
+@pytest.mark.parametrize("name", ["lease", "timeout", "wait"])
+def test_invalid_time_is_refused(name: str, seconds: Any) -> None:
+    if (name, seconds) == ("wait", 0):
+        seconds = None
+    options: dict[str, Any] = {name: seconds}
+    with pytest.raises(ValueError, match=f"{name}= takes a number of seconds"):
+        RedisStore(**options)
 
 
 def test_redis_store_listens_again_after_its_connection_broke(url: str) -> None:

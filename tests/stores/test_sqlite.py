@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasked import Mine
 
 from mcpio.app.tasks.store import MemoryTaskStore
+from mcpio.engine.task_machine import RETRY
 from mcpio.engine.task_records import StoreDelete, StorePut
 from mcpio.stores import SqliteStore
 
@@ -105,3 +107,26 @@ def test_calls_from_any_thread_accepted(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert len(store.records()) == 80
+
+
+def test_task_that_ends_while_the_disk_is_full_is_completed_when_there_is_room(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "tasks.db") as store:
+        mine = Mine(store=store)
+        ended, cancelled = mine.wire.begin(), mine.wire.begin()
+        waiting = mine.wire.send("tasks/result", taskId=ended)
+        (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+        store._database.execute(f"PRAGMA max_page_count = {pages}")
+        mine.dug("gold " * 10_000)
+        answer = mine.wire.ask("tasks/cancel", taskId=cancelled)
+        mine.link.advance(RETRY)
+        assert mine.wire.answer_to(waiting) is None
+        assert mine.wire.status(ended) == "working"
+        assert [b"completed" in record for _, record in store.records()] == [False, False]
+        assert mine.link.reports.count("tasks cannot be stored") == 1
+        store._database.execute("PRAGMA max_page_count = 1000000")
+        mine.link.advance(RETRY)
+        mine.wire.look()
+        assert mine.wire.status(ended) == "completed"
+        assert mine.wire.answer_to(waiting) is not None
+        assert mine.wire.status(cancelled) == "cancelled"
+        assert answer.get("status", "cancelled") == "cancelled"

@@ -29,6 +29,9 @@ class Shelf:
         self.now = 0.0
         self.rows: dict[str, Row] = {}
         self.callbacks: dict[int, Callable[[str | None], None]] = {}
+        self.puts: list[StorePut] = []
+        self.heard = 0.0
+        self.grace = 0.0
         self.is_broken = False
         self.is_mute = False
 
@@ -41,6 +44,7 @@ class SharedShelf:
     """One process's way to a shelf: a ``SharedTaskStore``."""
 
     lease = 30.0
+    clock_offset = 0.0
     _numbers = itertools.count(1)
 
     def __init__(self, shelf: Shelf | None = None) -> None:
@@ -57,6 +61,7 @@ class SharedShelf:
 
     def put(self, change: StorePut) -> bool:
         row = self._rows().get(change.key)
+        self.shelf.puts.append(change)
         if row is None:
             row = self._rows()[change.key] = Row(b"", None, change.owner, 0, self.number)
         elif row.holder != self.number:
@@ -70,7 +75,7 @@ class SharedShelf:
 
     def _lease(self, row: Row, lease: float | None) -> None:
         row.holder = self.number if lease else 0
-        row.until = float("inf") if lease is None else self.shelf.now + lease
+        row.until = float("inf") if lease is None else lease and self.shelf.now + lease
 
     def delete(self, key: str) -> None:
         row = self._rows().get(key)
@@ -97,8 +102,15 @@ class SharedShelf:
             row.answers = {**answers, **row.answers}
             self.shelf.tell(key)
 
+    def _hear(self, lease: float) -> None:
+        shelf = self.shelf
+        if shelf.now - shelf.heard > lease / 2:
+            shelf.grace = shelf.now + lease
+        shelf.heard = shelf.now
+
     async def renew(self, keys: Sequence[str], lease: float) -> list[str]:
         rows = self._rows()
+        self._hear(lease)
         lost = [key for key in keys if key not in rows or rows[key].holder != self.number]
         for key in keys:
             if key not in lost:
@@ -106,9 +118,11 @@ class SharedShelf:
         return lost
 
     async def adopt(self, lease: float) -> list[StoredTask]:
-        found = []
-        for key, row in self._rows().items():
-            if row.until <= self.shelf.now:
+        rows, found = self._rows(), []
+        self._hear(lease)
+        expired = 0.0 if self.shelf.grace > self.shelf.now else self.shelf.now
+        for key, row in rows.items():
+            if row.until <= expired:
                 self._lease(row, lease)
                 found.append(self._stored(key, row))
         return found

@@ -61,7 +61,7 @@ class Keeper:
         self.machine = TaskMachine(entropy=self._entropy, epoch=EPOCH, limits=limits, **options)
         self.events: list[TaskEvent] = []
         if load:
-            self.machine.load()
+            self.machine.load(now)
             self.settle()
 
     def _entropy(self, size: int) -> bytes:

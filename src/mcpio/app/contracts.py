@@ -170,5 +170,9 @@ class RunningTask(Protocol):
     def is_over(self) -> bool:
         """Whether the task has reached its final status or expired; the handler's work no longer matters."""
 
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other process can have taken the task over. See ``TaskOptions.on_lapse``."""
+
     def say(self, message: str) -> None:
         """Set the status message. Does nothing after the task has ended."""

@@ -183,13 +183,16 @@ class Subscription:
     async def _begin_with_tasks(self) -> None:
         """Acknowledge the request with those tasks that the client has (XTASK-14), and report their present states.
 
-        So it misses nothing that a task became between its creation and now.
+        So it misses nothing that a task became between its creation and now. Raises RequestError while the tasks cannot
+        be read.
         """
         found = []
         for id in self._honoured.task_ids or ():
             try:
                 await self._tasks.look(self._scope, id)
-            except RequestError:
+            except RequestError as error:
+                if error.is_retryable():
+                    raise
                 continue
             found.append(id)
         self._honoured = attrs.evolve(self._honoured, task_ids=tuple(found))
@@ -203,8 +206,10 @@ class Subscription:
         del self._changed[id]
         try:
             look = await self._tasks.look(self._scope, id)
-        except RequestError:
-            return  # its time is over: there is no state to report
+        except RequestError as error:
+            if error.is_retryable():  # it cannot be read now
+                self.driver.runtime.call_later(AGAIN, partial(self.note_task, id))
+            return  # otherwise its time is over: there is no state to report
         from mcpio.app.tasks.extension import task_notification
 
         self.hear(task_notification(look))
@@ -272,6 +277,8 @@ def _expiry_of(principal: Any) -> float | None:
     return principal.expires_at if isinstance(principal, Grant) else None
 
 
+AGAIN: Final = 1.0
+"""Seconds until a task that could not be read is read again."""
 SHORTEST: Final = 1.0
 """The least seconds that a subscription lasts, also with a token that has expired."""
 LONGEST: Final = 86400.0

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from mcpio.engine.task_records import StoreRenew as StoreRenew
     from mcpio.engine.task_records import TaskAnswered as TaskAnswered
     from mcpio.engine.task_records import TaskChanged as TaskChanged
+    from mcpio.engine.task_records import TaskLeased as TaskLeased
     from mcpio.engine.task_records import TaskLimits as TaskLimits
     from mcpio.engine.task_records import TaskOrphaned as TaskOrphaned
     from mcpio.engine.task_records import TaskOutcome as TaskOutcome
     from mcpio.engine.task_records import TaskReplied as TaskReplied
+    from mcpio.engine.task_records import TasksLapsed as TasksLapsed
     from mcpio.engine.task_records import TaskStoreFailed as TaskStoreFailed
     from mcpio.engine.task_records import TaskTaken as TaskTaken
 
@@ -60,7 +62,7 @@ else:
             "task_machine": "TaskMachine",
             "task_records": (
                 "Renewal StoreDelete StoredTask StoreFetch StoreLoad StorePut StoreRenew TaskAnswered TaskChanged "
-                "TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed TaskTaken"
+                "TaskLeased TaskLimits TaskOrphaned TaskOutcome TaskReplied TasksLapsed TaskStoreFailed TaskTaken"
             ),
         },
     )

@@ -1,8 +1,9 @@
 """Tasks of a receiver: a pure machine, without clock, randomness or storage.
 
 Time is an argument, ids come from ``entropy``, and storage is reached by effects (``next_effect``), each answered with
-``store_done``. A state of a task is visible only once it is stored. The machine knows no connection: an owner reaches
-its tasks through every connection, and either role may be the receiver (TASK-31).
+``store_done``. A state of a task is visible only once it is stored; one that the store did not take is stored again
+until it does. The machine knows no connection: an owner reaches its tasks through every connection, and either role may
+be the receiver (TASK-31).
 
 The obligation after every call: *carry out the effects, drain the events, re-arm the deadline.*
 """
@@ -33,11 +34,13 @@ from mcpio.engine.task_records import (
     TaskChanged,
     TaskEvent,
     TaskInput,
+    TaskLeased,
     TaskLimits,
     TaskOrphaned,
     TaskOutcome,
     TaskRecord,
     TaskReplied,
+    TasksLapsed,
     TaskState,
     TaskStoreFailed,
     TaskTaken,
@@ -46,6 +49,7 @@ from mcpio.engine.task_records import (
     load_outcome,
     load_record,
     not_found,
+    unreadable,
     was_cancelled,
 )
 from mcpio.engine.timers import Timers
@@ -91,6 +95,9 @@ class _Look:
 class _Renew:
     """Leases that are being renewed."""
 
+    asked: float
+    keys: tuple[str, ...]
+
 
 _Asked: TypeAlias = _Put | _Fetch | _Look | _Renew | str | None
 """The subject of an effect: the key of a deletion, ``None`` for the loading of everything."""
@@ -101,12 +108,15 @@ class TaskMachine:
 
     With a ``lease`` several machines, mostly in as many processes, share a store. Each has the tasks whose work is its
     own: it may write them while its lease lasts, and renews that three times as often as needed. A task whose lease has
-    expired lost its work, and goes to the first machine that finds it. What runs elsewhere, or is over, is not here but
-    in the store. A peer's limits hold for each machine separately.
+    expired lost its work, and goes to the first machine that finds it. A machine that cannot renew its leases reports
+    their end by its own clock, with ``TasksLapsed``. What runs elsewhere, or is over, is not here but in the store. A
+    peer's limits hold for each machine separately.
     """
 
     loaded: bool
     """Whether ``load`` is done. Before that the machine has no tasks."""
+    load_failed: bool
+    """Whether the store could not be read when it was to be loaded. It is tried again."""
 
     def __init__(
         self,
@@ -123,6 +133,7 @@ class TaskMachine:
         long a task stays this machine's after its last sign of life, in seconds; ``None``: nothing else uses the store.
         """
         self.loaded = False
+        self.load_failed = False
         self._entropy = entropy
         self._epoch = epoch
         self._limits = limits or TaskLimits()
@@ -139,6 +150,8 @@ class TaskMachine:
         self._effects: OrderedDict[int, StoreEffect] = OrderedDict()
         self._events: deque[TaskEvent] = deque()
         self._timers = Timers()
+        # Records whose last state the store did not take.
+        self._unstored: dict[str, TaskRecord] = {}
 
     # For requestors. A ``RequestError`` is the answer to their request.
 
@@ -182,6 +195,7 @@ class TaskMachine:
             granted,
             self._poll_interval,
             account=account,
+            leased_until=None if self._lease is None else now + self._lease,
         )
         record.size = RECORD_COST + parsed_size(dump_record(record))
         self._next_number += 1
@@ -215,7 +229,7 @@ class TaskMachine:
         record, shown = self._find(owner, id)
         if TaskState(shown.status) not in ENDED:
             record.waiters.append(cookie)
-        elif record.state is TaskState.CANCELLED or record.outcome is not None:
+        elif record.state is TaskState.CANCELLED:
             self._reply(cookie, record)
         else:
             token = self._ask(_Fetch(id, cookie))
@@ -228,7 +242,7 @@ class TaskMachine:
             record.waiters = [each for each in record.waiters if each is not cookie]
 
     def cancel(self, owner: Owner, id: str, now: float, *, cookie: Any) -> None:
-        """Cancel a task; ``TaskReplied`` brings it (TASK-25).
+        """Cancel a task; ``TaskReplied`` brings it (TASK-25), with an error if that could not be stored yet.
 
         Raises ``RequestError`` as ``get`` does, and for a task that is over (TASK-26).
         """
@@ -384,14 +398,20 @@ class TaskMachine:
 
     # The store
 
-    def load(self) -> None:
+    def load(self, now: float) -> None:
         """Load all tasks from the store, or from a shared one those that lost their work. Call it once, first."""
         if self._lease is not None:
             self.loaded = True
-            self._renew(self._lease)
+            self._renew(self._lease, now)
             return
         token = self._ask(None)
         self._effects[token] = StoreLoad(token, None)
+
+    def store_again(self) -> None:
+        """Store anew what the store did not take. The machine does so from time to time; call it before an end."""
+        unstored, self._unstored = self._unstored, {}
+        for record in unstored.values():
+            self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
 
     def next_effect(self) -> StoreEffect | None:
         """Return the next effect for the store, or ``None``. Effects on one key must be applied in this order.
@@ -410,19 +430,21 @@ class TaskMachine:
             raise LocalProtocolError(f"no effect waits for an answer under {token!r:.100}")
         asked = self._asked.pop(token)
         if isinstance(asked, _Put):
-            self._put_done(asked, value)
+            self._put_done(asked, value, now)
         elif isinstance(asked, _Fetch):
             self._fetch_done(asked, value)
         elif isinstance(asked, _Renew):
-            self._renew_done(value, now)
+            self._renew_done(asked, value, now)
         elif isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
+            if asked is None:
+                self.load_failed = True
+                self._try_again(now)
         elif isinstance(asked, _Look):
             self._look_done(asked.id, value, now)
         elif asked is None:
+            self.loaded, self.load_failed = True, False
             self._load_done(value, now)
-        if asked is None:
-            self.loaded = True
 
     # Pull, and time
 
@@ -435,10 +457,19 @@ class TaskMachine:
         return self._timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Delete expired tasks, in every status (TASK-32), and renew leases. Early or repeated calls do nothing."""
+        """Delete expired tasks, in every status (TASK-32), renew leases, and store again what could not be stored.
+
+        Early or repeated calls do nothing.
+        """
         for number in self._timers.pop_expired(now):
             if number == _RENEWAL and self._lease is not None:
-                self._renew(self._lease)
+                self._renew(self._lease, now)
+            elif number == _LAPSE:
+                self._lapse(now)
+            elif number == _RETRY and self.load_failed:
+                self.load(now)
+            elif number == _RETRY:
+                self.store_again()
             else:
                 self._forget(self._by_number[number])
 
@@ -530,6 +561,7 @@ class TaskMachine:
         if not record.is_over:
             self._count(record, -1)
         self._timers.clear(record.number)
+        self._unstored.pop(record.id, None)
 
     def _step(self, record: TaskRecord, what: TaskInput) -> None:
         record.state = TASK_TABLE[Direction.INCOMING, record.state, what]
@@ -608,13 +640,12 @@ class TaskMachine:
         lease = None if record.is_over else lease
         return StorePut(token, record.id, dump_record(record), payload, record.owner, record.expires, lease)
 
-    def _put_done(self, put: _Put, value: Any) -> None:
-        record, failed = put.record, value is False
-        if isinstance(value, BaseException):
-            failed = True
+    def _put_done(self, put: _Put, value: Any, now: float) -> None:
+        record, failed = put.record, isinstance(value, BaseException)
+        if failed:
             self._events.append(TaskStoreFailed(record.id, value))
         is_there = self._records.get(record.id) is record
-        if put.change == "created" and (failed or not is_there):
+        if put.change == "created" and (failed or value is False or not is_there):
             # Its requestor does not know its id yet, so a task that cannot be stored is not created.
             if is_there:
                 self._drop(record)
@@ -623,59 +654,109 @@ class TaskMachine:
             return
         if value is False:
             self._put_refused(put, is_there=is_there)
-            return
+        elif failed:
+            self._put_failed(put, now, is_there=is_there)
+        else:
+            self._put_stored(put, now, is_there=is_there)
+
+    def _put_stored(self, put: _Put, now: float, *, is_there: bool) -> None:
+        record = put.record
         if is_there:
             record.shown, record.shown_inputs = put.view, put.inputs
+            self._unstored.pop(record.id, None)
             self._events.append(TaskChanged(put.change, put.view, record.owner, record.operation))
+            if put.change == "created" and record.leased_until is not None:
+                self._watch_lease(record.leased_until)
         if put.wants_reply:
             self._events.append(TaskReplied(put.cookie, put.view, None))
         if is_there and TaskState(put.view.status) in ENDED:
-            self._put_last(record, failed=failed)
-
-    def _put_last(self, record: TaskRecord, *, failed: bool) -> None:
-        """Handle a final state that the store has accepted, or failed to accept."""
-        waiters, record.waiters = record.waiters, []
-        for cookie in waiters:
-            self._reply(cookie, record)
-        if not failed:
-            # From here on the store has the outcome. After a failure memory is the only place that does.
+            waiters, record.waiters = record.waiters, []
+            for cookie in waiters:
+                self._reply(cookie, record)
+            # From here on the store has the outcome.
             record.outcome = None
             if self._lease is not None:
                 self._leave(record)
 
+    def _put_failed(self, put: _Put, now: float, *, is_there: bool) -> None:
+        """Handle a state that could not be stored: it is stored again, and not shown before that."""
+        record = put.record
+        if put.wants_reply:
+            text = "The task is cancelled, but that could not be stored yet"
+            error = RequestError(ErrorCode.INTERNAL_ERROR, text, {"taskId": record.id})
+            self._events.append(TaskReplied(put.cookie, None, error))
+        if not is_there:
+            return
+        self._unstored[record.id] = record
+        self._try_again(now)
+        if record.is_over and record.shown is not None:
+            # A final state that is lost with the process would not be final, so the task still counts as running.
+            record.shown = attrs.evolve(record.shown, status=TaskState.WORKING.value, status_message=_UNSTORED)
+            record.shown_inputs = EMPTY
+
     def _put_refused(self, put: _Put, *, is_there: bool) -> None:
         """Handle a state that the store refused, because the task belongs to another machine now."""
         if is_there:
-            self._take(put.record)
+            self._take(put.record, _LOST)
         if put.wants_reply:
             self._events.append(TaskReplied(put.cookie, None, None))
 
+    def _try_again(self, now: float) -> None:
+        if self._timers.get(_RETRY) is None:
+            self._timers.set(_RETRY, now + RETRY)
+
     # Sharing a store
 
-    def _renew(self, lease: float) -> None:
-        waiting = [asked.record.id for asked in self._asked.values() if isinstance(asked, _Put)]
+    def _renew(self, lease: float, now: float) -> None:
         for record in self._records.values():
-            # The end of a task that could not be stored is tried again: otherwise its work would seem to be lost.
-            if record.is_over and record.id not in waiting:
-                self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
-            elif record.inputs:
+            if record.inputs:
                 self.task_signalled(record.id)
-        keys = [record.id for record in self._records.values() if not record.is_over and record.shown]
-        token = self._ask(_Renew())
-        self._effects[token] = StoreRenew(token, tuple(keys), lease)
+        # Also of tasks that are over, but not stored so: otherwise their work would seem to be lost.
+        keys = tuple(record.id for record in self._records.values() if record.shown)
+        token = self._ask(_Renew(now, keys))
+        self._effects[token] = StoreRenew(token, keys, lease)
 
-    def _renew_done(self, renewal: Renewal | BaseException, now: float) -> None:
-        # From the answer, not from the question: a slow store is not asked twice at once.
-        self._timers.set(_RENEWAL, now + (self._lease or 0.0) / 3)
+    def _renew_done(self, asked: _Renew, renewal: Renewal | BaseException, now: float) -> None:
+        lease = self._lease or 0.0
+        # After the answer, since a slow store is not asked twice at once; sooner after a failure: the leases run out.
+        pause = lease / 10 if isinstance(renewal, BaseException) else lease / 3
+        self._timers.set(_RENEWAL, max(now, asked.asked + pause))
         if isinstance(renewal, BaseException):
             self._events.append(TaskStoreFailed(None, renewal))
             return
-        for id in renewal.lost:
+        # By the clock of the store they last longer, as it got the request later.
+        until = asked.asked + lease
+        for id in asked.keys:
             record = self._records.get(id)
-            if record is not None and not record.is_over:
-                self._take(record)
+            if record is None:
+                continue
+            if id in renewal.lost:
+                self._take(record, _LOST)
+                continue
+            if record.leased_until is None and not record.is_over:
+                self._events.append(TaskLeased(id))
+            record.leased_until = until
+            self._watch_lease(until)
         for stored in renewal.adopted:
-            self._adopt(stored, now)
+            self._adopt(stored, until, now)
+
+    def _watch_lease(self, until: float) -> None:
+        first = self._timers.get(_LAPSE)
+        self._timers.set(_LAPSE, until if first is None else min(first, until))
+
+    def _lapse(self, now: float) -> None:
+        """Report the leases that have ended by this machine's clock, and watch the others."""
+        lapsed = []
+        for record in self._records.values():
+            if record.leased_until is None or record.is_over:
+                continue
+            if record.leased_until > now:
+                self._watch_lease(record.leased_until)
+            elif record.shown is not None:
+                record.leased_until = None
+                lapsed.append(record.id)
+        if lapsed:
+            self._events.append(TasksLapsed(tuple(lapsed)))
 
     def _look_done(self, id: str, stored: StoredTask | None, now: float) -> None:
         record = self._records.get(id)
@@ -688,11 +769,11 @@ class TaskMachine:
             self._events.append(TaskStoreFailed(id, error))
         else:
             if is_over:
-                self._take(record)
+                self._take(record)  # most often cancelled, which needs no report
             else:
                 self.answer(id, answers, now)
 
-    def _adopt(self, stored: StoredTask, now: float) -> None:
+    def _adopt(self, stored: StoredTask, until: float, now: float) -> None:
         if stored.key in self._records:  # its lease expired while this machine could not renew it
             return
         try:
@@ -702,36 +783,36 @@ class TaskMachine:
             return
         record.number = self._next_number
         self._next_number += 1
-        record.account = _account(record.owner, None)
+        record.account, record.leased_until = _account(record.owner, None), until
         self._keep(record)
-        self.orphan(record.id, "The process that ran the task has ended", now=now)
+        self._watch_lease(until)
+        # It may be alive, and cut off from the store.
+        self.orphan(record.id, "No sign of life from the process that ran the task", now=now)
 
-    def _take(self, record: TaskRecord) -> None:
+    def _take(self, record: TaskRecord, reason: str | None = None) -> None:
         """Leave a task to the machine that wrote it to the store."""
         self._leave(record)
-        self._events.append(TaskTaken(record.id))
+        self._events.append(TaskTaken(record.id, record.operation, reason))
         for cookie in record.waiters:
             self._events.append(TaskReplied(cookie, None, None))
 
     def _fetch_done(self, fetch: _Fetch, value: Any) -> None:
         outcome: TaskOutcome | None = None
-        if isinstance(value, bytes):
+        error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": fetch.id})
+        if isinstance(value, BaseException):
+            error = unreadable()
+        elif isinstance(value, bytes):
             try:
                 outcome = load_outcome(value)
             except InvalidMessage as fault:
                 value = fault
-        elif value is not None and not isinstance(value, BaseException):
+        elif value is not None:
             value = InvalidMessage("payload", f"expected bytes, got {type(value).__name__}")
         if isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(fetch.id, value))
-        if outcome is not None:
-            reply = TaskReplied(fetch.cookie, outcome, None)
-        elif fetch.id not in self._records:
-            reply = TaskReplied(fetch.cookie, None, not_found(fetch.id))
-        else:
-            error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": fetch.id})
-            reply = TaskReplied(fetch.cookie, None, error)
-        self._events.append(reply)
+        if fetch.id not in self._records:
+            error = not_found(fetch.id)
+        self._events.append(TaskReplied(fetch.cookie, outcome, None if outcome is not None else error))
 
     def _load_done(self, records: Iterable[tuple[str, bytes]], now: float) -> None:
         found: dict[int, TaskRecord] = {}
@@ -755,8 +836,16 @@ RECORD_COST: Final = 1024
 """Bytes that a task takes in addition to its record and outcome: objects, timers, and table entries."""
 SAID_LENGTH: Final = 1000
 """The longest status message of a task that runs, in characters: no limit counts its memory."""
+RETRY: Final = 5.0
+"""Seconds until the store is tried again, after it failed."""
 _RENEWAL: Final = 0
-"""The timer of leases. Those of tasks are their numbers, from 1."""
+"""The timer of the next renewal. The timers of tasks are their numbers, from 1."""
+_RETRY: Final = -1
+"""The timer of what is to be tried again."""
+_LAPSE: Final = -2
+"""The timer of the first lease that ends."""
+_UNSTORED: Final = "The work has ended, but that could not be stored yet"
+_LOST: Final = "another process has taken it over, or it was cancelled or deleted"
 _ALL: Final = "all"
 _STRANGERS: Final = "without an owner"
 

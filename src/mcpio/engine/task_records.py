@@ -34,6 +34,7 @@ __all__ = [
     "TaskChanged",
     "TaskEvent",
     "TaskInput",
+    "TaskLeased",
     "TaskLimits",
     "TaskLook",
     "TaskOrphaned",
@@ -43,11 +44,13 @@ __all__ = [
     "TaskState",
     "TaskStoreFailed",
     "TaskTaken",
+    "TasksLapsed",
     "dump_outcome",
     "dump_record",
     "load_outcome",
     "load_record",
     "not_found",
+    "unreadable",
     "was_cancelled",
 ]
 
@@ -218,6 +221,8 @@ class TaskRecord:
     """The questions in that state."""
     account: Hashable = None
     """The owner, or without one the requestor, whose limits it counts towards."""
+    leased_until: float | None = None
+    """When its lease in a shared store ends, on the machine's clock; ``None`` without one, or if it may have ended."""
 
     @property
     def expires(self) -> float | None:
@@ -419,7 +424,7 @@ class TaskOrphaned:
 
 @attrs.frozen
 class TaskStoreFailed:
-    """The store failed. The task is kept in memory, and is lost with the process."""
+    """The store failed. What it did not take is kept in memory and stored again; it is lost with the process."""
 
     key: str | None
     """The task's id, ``None`` where all were asked for."""
@@ -445,9 +450,35 @@ class TaskTaken:
 
     id: str
     """The task."""
+    operation: str
+    """Its operation."""
+    reason: str | None
+    """What may have happened, if that is worth a report; ``None`` for a task that ended elsewhere, or was deleted."""
 
 
-TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskAnswered | TaskStoreFailed | TaskTaken
+@attrs.frozen
+class TasksLapsed:
+    """The leases of tasks have ended by this machine's clock, since it could not renew them.
+
+    Other machines may take the tasks over. Their work may stop: ``TaskLeased`` or ``TaskTaken`` follows when the store
+    can be reached, and ``orphan`` is for what was stopped and is still leased.
+    """
+
+    ids: tuple[str, ...]
+    """The tasks."""
+
+
+@attrs.frozen
+class TaskLeased:
+    """The lease of a task was renewed after ``TasksLapsed``: no other machine has taken it over."""
+
+    id: str
+    """The task."""
+
+
+TaskEvent: TypeAlias = (
+    TaskReplied | TaskChanged | TaskOrphaned | TaskAnswered | TaskStoreFailed | TaskTaken | TasksLapsed | TaskLeased
+)
 """The events of a task machine."""
 
 
@@ -504,6 +535,11 @@ def load_record(key: str, text: bytes) -> TaskRecord:
 def was_cancelled(id: str) -> RequestError:
     """Return the outcome of a cancelled task: the specification defines no result for it (TASK-23)."""
     return RequestError(ErrorCode.INTERNAL_ERROR, "Task was cancelled", {"taskId": id, "status": "cancelled"})
+
+
+def unreadable() -> RequestError:
+    """Return the answer while the store cannot be read: nothing is known of the task."""
+    return RequestError(ErrorCode.INTERNAL_ERROR, "The tasks cannot be read at the moment", {"retryable": True})
 
 
 def not_found(id: str) -> RequestError:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 
 from mcpio._checks import is_amount
+from mcpio._drivers import report
 from mcpio._extras import extra
 from mcpio.app.changes import Changed
 from mcpio.engine.task_records import Owner, StoredTask, StorePut
-from mcpio.errors import InvalidMessage
+from mcpio.errors import ConnectFailed, InvalidMessage
 from mcpio.framing import json
 
 with extra("redis", "mcpio.stores.redis"):
@@ -29,8 +32,9 @@ __all__ = ["RedisChanges", "RedisStore"]
 #   holder            the process that has it on lease, empty when it is over
 #   version           how often it was written
 #   answer:<key>      the answer to a question
-# ``leases`` orders the ids of those that run by the end of their lease, an owner's index the owner's by their expiry.
-# Times are milliseconds of the server's clock, since those of the processes may differ.
+# ``leases`` orders the ids of those that run by the end of their lease, which is 0 for those that were given up, an
+# owner's index the owner's by their expiry. ``heard`` is when a process renewed its leases last, ``grace`` until when
+# no lease counts as expired. Times are milliseconds of the server's clock, since those of the processes may differ.
 _COMMON: Final = """
 local prefix = ARGV[1]
 local leases = prefix .. 'leases'
@@ -47,8 +51,15 @@ local function hold(id, holder, lease)
     redis.call('ZREM', leases, id)
   else
     redis.call('HSET', task(id), 'holder', holder)
-    redis.call('ZADD', leases, now + lease, id)
+    redis.call('ZADD', leases, lease == '0' and 0 or now + lease, id)
   end
+end
+-- Each process renews three times for each lease. If none did for longer than half a lease, none of them could, or this
+-- clock has jumped: the leases that expired then say nothing about their holders, who have one lease to renew them.
+local function hear(lease)
+  local heard = redis.call('GET', prefix .. 'heard')
+  if heard and now - heard > lease / 2 then redis.call('SET', prefix .. 'grace', now + lease) end
+  redis.call('SET', prefix .. 'heard', now)
 end
 """
 # prefix, id, holder, lease or '', record, 1 with a payload, payload, owner's index or '', expiry or ''
@@ -105,6 +116,7 @@ return 1
 """
 # prefix, holder, lease, id...
 _RENEW: Final = """
+hear(ARGV[3])
 local lost = {}
 for i = 4, #ARGV do
   if redis.call('HGET', task(ARGV[i]), 'holder') == ARGV[2] then hold(ARGV[i], ARGV[2], ARGV[3])
@@ -114,8 +126,10 @@ return lost
 """
 # prefix, holder, lease, how many
 _ADOPT: Final = """
+hear(ARGV[3])
 local adopted = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, ARGV[4])) do
+local expired = tonumber(redis.call('GET', prefix .. 'grace') or 0) > now and 0 or now
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', expired, 'LIMIT', 0, ARGV[4])) do
   if redis.call('EXISTS', task(id)) == 1 then
     hold(id, ARGV[2], ARGV[3])
     table.insert(adopted, stored(id))
@@ -142,6 +156,8 @@ _AT_ONCE: Final = 64
 """How many tasks a process takes over at once, so that others have their share."""
 _RETRY: Final = 1.0
 """Seconds before the way to the server is tried again, where coredis has given up."""
+_SAME: Final = 1.0
+"""How many seconds two clocks may differ without a report."""
 
 
 _MOST_WAITING: Final = 4096
@@ -204,7 +220,8 @@ class RedisStore:
     """Keeps tasks in Redis or Valkey, for any number of processes: a ``SharedTaskStore``, and a bus for changes.
 
     Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
-    with the same server and ``prefix`` share their tasks. Methods raise what coredis raises: ``coredis.exceptions``.
+    with the same server and ``prefix`` share their tasks. Methods raise what coredis raises, ``coredis.exceptions``,
+    and TimeoutError. Opening it raises ConnectFailed if the server cannot be reached.
 
     How much Redis keeps after a power failure is up to its settings (``appendonly``, ``appendfsync``). All keys are
     in one slot only if ``prefix`` has a hash tag, so a cluster needs one, such as ``"{mcpio}:"``.
@@ -212,22 +229,49 @@ class RedisStore:
 
     lease: float
     """For how long a process keeps a task without a sign of life, in seconds."""
+    clock_offset: float
+    """By how many seconds the server's clock is ahead of this process's, measured when the store is opened."""
     changes: RedisChanges
     """The bus, for ``Server(changes=…)``."""
 
     def __init__(
-        self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "mcpio:", lease: float = 30.0, **options: Any
+        self,
+        url: str = "redis://127.0.0.1:6379",
+        *,
+        prefix: str = "mcpio:",
+        lease: float = 30.0,
+        timeout: float | None = None,
+        wait: float = 0.0,
+        **options: Any,
     ) -> None:
         """Prepare a client for ``url`` (``redis://``, ``rediss://`` or ``unix://``).
 
-        All keys begin with ``prefix``. ``options`` go to ``coredis.Redis.from_url``. Raises ValueError for a lease that
-        is not more than 0.
+        Args:
+            url: where the server is.
+            prefix: all keys begin with it.
+            lease: for how long a process keeps a task without a sign of life, in seconds.
+            timeout: how long a command, or a connection attempt, may take, in seconds. By default 5, or a third of the
+                lease if that is less.
+            wait: how long opening waits for a server that cannot be reached, in seconds.
+            options: go to ``coredis.Redis.from_url``.
+
+        Raises:
+            ValueError: ``lease`` or ``timeout`` is not more than 0, or ``wait`` is less.
+
         """
-        if not (is_amount(lease) and lease > 0):
-            raise ValueError(f"lease= takes a number of seconds, more than 0, not {lease!r:.100}")
+        _check_seconds("lease", lease)
+        self._timeout = min(5.0, lease / 3) if timeout is None else timeout
+        _check_seconds("timeout", self._timeout)
+        if not is_amount(wait):
+            raise ValueError(f"wait= takes a number of seconds, 0 or more, not {wait!r:.100}")
         self.lease = lease
+        self.clock_offset = 0.0
+        self._wait = wait
+        self._where = _without_password(url)
         self._prefix = prefix
         self._holder = secrets.token_hex(8)
+        # Also the wait for the answer to a ping, by which coredis finds out that a connection is silently dead.
+        options = {"stream_timeout": self._timeout, "connect_timeout": self._timeout, **options}
         self._client: coredis.Redis[bytes] = coredis.Redis.from_url(url, **options)
         self._callbacks: list[Callable[[str | None], None]] = []
         self.changes = RedisChanges()
@@ -237,7 +281,7 @@ class RedisStore:
         stack = AsyncExitStack()
         try:
             await stack.enter_async_context(self._client)
-            await self._client.ping()
+            await self._connect()
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             await group.start(self._listen)
@@ -255,6 +299,28 @@ class RedisStore:
         if stack is not None:
             # Not told of the body's error, the task groups inside cannot wrap it in groups.
             await stack.aclose()
+
+    async def _connect(self) -> None:
+        """Connect, and compare the clocks. Raises ConnectFailed."""
+        deadline = anyio.current_time() + self._wait
+        ask = self._client.register_script("return redis.call('TIME')")
+        while True:
+            before = time.time()
+            try:
+                # coredis.Redis.time() takes microseconds for milliseconds.
+                seconds, microseconds = await self._bounded(ask(args=[]))
+            except (coredis.exceptions.RedisError, OSError) as error:
+                if anyio.current_time() >= deadline:
+                    cause = f"{type(error).__name__}: {error}"
+                    raise ConnectFailed(f"there is no Redis server at {self._where}: {cause}") from error
+                await anyio.sleep(_RETRY)
+            else:
+                self.clock_offset = int(seconds) + int(microseconds) / 1e6 - (before + time.time()) / 2
+                break
+        if abs(self.clock_offset) > _SAME:
+            side = "ahead of" if self.clock_offset > 0 else "behind"
+            difference = f"{abs(self.clock_offset):.1f} s {side}"
+            report(f"the clock of Redis at {self._where} is {difference} this one; tasks use the clock of Redis", None)
 
     # Tasks
 
@@ -321,10 +387,22 @@ class RedisStore:
     async def _run(self, script: str, *arguments: str | bytes | int) -> Any:
         if self._open is None:
             raise RuntimeError("the store is not open: serve within 'async with store'")
-        return await self._client.register_script(_COMMON + script)(args=[self._prefix, *arguments])
+        return await self._bounded(self._client.register_script(_COMMON + script)(args=[self._prefix, *arguments]))
 
     async def _publish_change(self, text: str) -> None:
-        await self._client.publish(f"{self._prefix}changes", text)
+        await self._bounded(self._client.publish(f"{self._prefix}changes", text))
+
+    async def _bounded(self, command: Awaitable[Any]) -> Any:
+        try:
+            with anyio.fail_after(self._timeout):  # retries included
+                return await command
+        except TimeoutError:
+            self._distrust()
+            raise
+
+    def _distrust(self) -> None:
+        """Use no connection again that there is: coredis keeps those on which nothing is answered."""
+        self._client.connection_pool.disconnect()
 
     def _tell(self, key: str | None) -> None:
         for callback in tuple(self._callbacks):
@@ -338,7 +416,11 @@ class RedisStore:
             try:
                 # Without retries inside of coredis, which would conceal that messages may have been lost.
                 async with self._client.pubsub(
-                    channels=list(channels), ignore_subscribe_messages=True, retry_policy=None
+                    channels=list(channels),
+                    ignore_subscribe_messages=True,
+                    retry_policy=None,
+                    subscription_timeout=self._timeout,
+                    max_idle_seconds=self.lease / 3,
                 ) as messages:
                     if is_first:
                         task_status.started()
@@ -352,6 +434,7 @@ class RedisStore:
             except Exception:
                 if is_first:
                     raise
+                self._distrust()
             await anyio.sleep(_RETRY)
 
 
@@ -364,6 +447,16 @@ def _added(callbacks: list[C], callback: C) -> Callable[[], None]:
             callbacks.remove(callback)
 
     return remove
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if not (is_amount(value) and value > 0):
+        raise ValueError(f"{name}= takes a number of seconds, more than 0, not {value!r:.100}")
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _milliseconds(seconds: float | None) -> str:

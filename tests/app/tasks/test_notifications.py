@@ -253,6 +253,37 @@ def test_end_is_reported_although_its_signal_precedes_the_answer_of_the_store(li
     assert {"deleted": [], "completed": ["completed"]}.get(end, ["cancelled"]) == statuses(listen)[-1:]
 
 
+def test_listen_for_tasks_that_cannot_be_read_fails_and_names_none_as_unknown() -> None:
+    here, there, shelf = processes()
+    id = there.call("ask")["taskId"]
+    shelf.is_broken = True
+    listen = listening(here, id)
+    error = Wait(here.runtime, listen.result()).error
+    assert isinstance(error, RequestError)
+    assert (error.code, error.message) == (-32603, "The tasks cannot be read at the moment")
+    assert (listen.said, listen.connection.held.subscriptions) == ([], 0)
+    shelf.is_broken = False
+    there.about("cancel", id)
+    for world in (here, there):
+        world.pass_time(0.0)
+
+
+def test_state_that_cannot_be_read_is_reported_when_it_can() -> None:
+    here, there, shelf = processes()
+    id = there.call("ask")["taskId"]
+    listen, left = listening(here, id), listening(here, id)
+    told(listen)
+    there.about("cancel", id)
+    there.pass_time(0.0)
+    shelf.is_broken = True
+    here.pass_time(5.0)
+    assert told(listen) == []
+    left.cancel()
+    shelf.is_broken = False
+    here.pass_time(1.0)
+    assert statuses(listen) == ["cancelled"]
+
+
 def test_tasks_are_read_again_after_a_break_of_the_store() -> None:
     here, there, shelf = processes()
     id = there.call("ask")["taskId"]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal, cast
 
 import pytest
 from shared_tasks import SharedShelf, Shelf
 from tasked import Host, Mine
 
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.app.tasks.sharing import LONGEST_WAIT
 from mcpio.engine.task_records import TaskLimits
 
 GONE = {"code": -32602, "message": "Task not found"}
-OLD = "The process that ran the task has ended"
+LEASE = SharedShelf.lease
+OLD = "No sign of life from the process that ran the task"
 
 
 _OPEN: list[Mine] = []
@@ -263,6 +266,140 @@ def test_store_that_fails_is_reported_and_a_result_is_stored_when_it_works_again
     mines.shelf.is_broken = False
     mines.advance(20)
     assert mines.second.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "gold at 1"
+
+
+# Outages
+
+
+def digs_of(mines: Mines) -> int:
+    return sum(len(mine.contexts) for mine in (mines.first, mines.second))
+
+
+@pytest.mark.parametrize("seconds", [20, 40, 120])
+@pytest.mark.parametrize("resumes", [True, False])
+@pytest.mark.parametrize("on_lapse", ["cancel", "continue"])
+def test_live_processes_take_nothing_from_each_other_after_an_outage(
+    seconds: int, resumes: bool, on_lapse: Literal["cancel", "continue"]
+) -> None:
+    mines = Mines(tool={"resume": resumes}, on_lapse=on_lapse)
+    ids = {mine: mine.wire.begin() for mine in mines.both}
+    ended = {mine: mine.wire.begin() for mine in mines.both}
+    mines.shelf.is_broken = True
+    mines.advance(5)
+    for mine in mines.both:
+        mine.digs.pop().set("gold")
+        mine.wire.look()
+        assert mine.wire.status(ended[mine]) == "working", "a state that is not stored is not shown"
+    mines.advance(seconds - 5)
+    is_stopped = seconds > LEASE and on_lapse == "cancel"
+    for mine in mines.both:
+        (task,) = [context.task for context in mine.contexts if context.task and context.task.id == ids[mine]]
+        assert task.is_leased is (seconds < LEASE or is_stopped)
+        assert (mine.ended == ["cancelled"]) is is_stopped
+        lines = [line for line in mine.link.reports if line.startswith("tasks whose leases have ended")]
+        assert len(lines) == (seconds > LEASE)
+    mines.shelf.is_broken = False
+    mines.advance(60)
+    assert digs_of(mines) == 4 + 2 * (is_stopped and resumes)
+    for mine in mines.both:
+        text = mines.first.wire.ask("tasks/result", taskId=ended[mine])["content"][0]["text"]
+        assert text == "gold at 1", "what ended meanwhile is stored"
+        if is_stopped and not resumes:
+            answer = mines.second.wire.ask("tasks/get", taskId=ids[mine])
+            assert answer["statusMessage"] == "Stopped while the store of tasks could not be reached"
+            continue
+        last = mine.contexts[-1].task
+        assert last is not None
+        assert last.is_leased
+        mine.digs.pop().set("silver")
+        mines.look()
+        assert mines.second.wire.ask("tasks/result", taskId=ids[mine])["content"][0]["text"] == "silver at 1"
+        assert not [line for line in mine.link.reports if "was stopped here" in line]
+
+
+def test_process_that_died_in_an_outage_is_replaced_after_a_grace() -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.shelf.is_broken = True
+    mines.advance(40)
+    mines.kill(mines.first)
+    mines.shelf.is_broken = False
+    mines.advance(25)
+    assert mines.second.digs == [], "it may be about to renew"
+    mines.advance(20)
+    assert len(mines.second.digs) == 1
+    mines.second.dug("silver")
+    assert mines.second.wire.ask("tasks/result", taskId=id)["content"][0]["text"] == "silver at 1"
+
+
+def test_process_that_starts_after_an_outage_waits_as_well() -> None:
+    mines = Mines()
+    mines.first.wire.begin()
+    mines.shelf.is_broken = True
+    mines.advance(40)
+    mines.shelf.is_broken = False
+    mines.both.append(mines.mine())
+    mines.advance(60)
+    assert mines.both[2].digs == mines.second.digs == []
+    assert len(mines.first.digs) == 2, "stopped, and begun again where it was"
+
+
+def test_process_that_is_cut_off_stops_its_work_before_another_begins_it() -> None:
+    mines = Mines()
+    mines.first.wire.begin()
+    store: Any = tasks_of(mines.first).options.store
+
+    def cut_off() -> Any:
+        raise OSError("no way to the shelf")
+
+    store._rows = cut_off
+    for _ in range(60):
+        mines.advance(1)
+        assert mines.first.ended == ["cancelled"] or not mines.second.digs
+    assert len(mines.second.digs) == 1
+    del store._rows
+    mines.advance(15)
+    assert [line for line in mines.first.link.reports if "was stopped here: another process" in line]
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"])
+def test_store_that_cannot_be_reached_leaves_nothing_unknown_or_lost(method: str) -> None:
+    mines = Mines()
+    id = mines.first.wire.begin()
+    mines.first.dug()
+    mines.shelf.is_broken = True
+    for mine in mines.both:
+        answer = mine.wire.ask(method, **({} if method == "tasks/list" else {"taskId": id}))
+        assert (answer["code"], answer["message"]) == (-32603, "The tasks cannot be read at the moment")
+        assert "the store of tasks cannot be reached" in mine.link.reports
+    mines.shelf.is_broken = False
+    mines.shelf.rows[id].record = b'{"format": 2}'
+    if method != "tasks/list":
+        assert mines.second.wire.ask(method, taskId=id)["message"] == "The tasks cannot be read at the moment"
+
+
+def test_times_of_tasks_are_those_of_the_store() -> None:
+    mines = Mines()
+    store: Any = tasks_of(mines.second).options.store
+    ahead = Mine(store=SharedShelf(mines.shelf), **mines.options)
+    usual = mines.second.wire.ask("tools/call", name="dig", task={})["task"]
+    slow = SharedShelf(mines.shelf)
+    slow.clock_offset = 7200.0
+    behind = Mine(store=slow, **mines.options)
+    _OPEN.extend([ahead, behind])
+    behind.link.runtime._drawn = 5000
+    task = behind.wire.ask("tools/call", name="dig", task={})["task"]
+    hours = [datetime.fromisoformat(each["createdAt"]).timestamp() / 3600 for each in (usual, task)]
+    assert hours[1] - hours[0] == pytest.approx(2.0, abs=0.01)
+    expires = store.shelf.puts[-1].expires
+    assert expires == pytest.approx(hours[1] * 3600 + task["ttl"] / 1000, abs=1)
+    cancelled = behind.wire.ask("tasks/cancel", taskId=usual["taskId"])
+    assert datetime.fromisoformat(cancelled["lastUpdatedAt"]).timestamp() / 3600 == pytest.approx(hours[1], abs=0.01)
+
+
+def test_unknown_policy_for_lapsed_leases_is_refused() -> None:
+    with pytest.raises(ValueError, match='on_lapse is "cancel" or "continue", not 1'):
+        TaskOptions(on_lapse=cast("Any", 1))
 
 
 @pytest.mark.req("TASK-32")

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from waits import Wait
 
 from mcpio.app.tasks.store import BATCH, LONGEST_SLEEP, MemoryTaskStore, TaskStorage
+from mcpio.engine.task_machine import RETRY
 from mcpio.engine.task_records import (
     StoreDelete,
     StorePut,
@@ -19,7 +21,7 @@ from mcpio.engine.task_records import (
     TaskReplied,
     TaskStoreFailed,
 )
-from mcpio.errors import NoBackChannel
+from mcpio.errors import NoBackChannel, RequestError
 from mcpio.testing import ManualRuntime
 
 _PLACES = itertools.count()
@@ -155,22 +157,34 @@ class Lazy(MemoryTaskStore):
         super().__init__()
         self.blocking = blocking
         self.rows = records
+        self.works = False
 
     def records(self) -> Iterator[tuple[str, bytes]]:
-        yield from self.rows
-        raise OSError("no disk")
+        if not self.works:
+            yield from self.rows
+            raise OSError("no disk")
 
 
 @pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize("records", [[], [("a", "b", "c")]])
-def test_records_that_cannot_be_read_to_the_end_are_reported(blocking: bool, records: list[Any]) -> None:
-    keep, place = Keep(Lazy(blocking=blocking, records=records)), Place()
+def test_records_that_cannot_be_read_to_the_end_are_reported_and_read_again(blocking: bool, records: list[Any]) -> None:
+    store = Lazy(blocking=blocking, records=records)
+    keep, place = Keep(store), Place()
     keep.keeping.attach(place)
     place.runtime.run()
     [failed] = keep.events
     assert isinstance(failed, TaskStoreFailed)
     assert isinstance(failed.error, ValueError if records else OSError)
-    assert keep.keeping.machine.loaded
+    assert not keep.keeping.machine.loaded
+
+    async def ready() -> None:
+        await keep.keeping.ready(place)
+
+    assert isinstance(Wait(place.runtime, ready()).error, RequestError)
+    store.works = True
+    place.runtime.advance_to(place.runtime.now + RETRY)
+    place.runtime.run()
+    assert Wait(place.runtime, ready()).error is None
 
 
 def test_unfinished_write_is_repeated_at_the_next_host() -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -32,11 +32,13 @@ from mcpio.engine.task_records import (
     TaskAnswered,
     TaskChanged,
     TaskEvent,
+    TaskLeased,
     TaskLimits,
     TaskLook,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
+    TasksLapsed,
     TaskTaken,
 )
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
@@ -112,6 +114,10 @@ class TaskOptions:
     owner: Callable[[Any], Owner] | None = attrs.field(default=None)
     """Turns a principal into the owner of a task: a str or an int, ``None`` for no owner. By default the principal
     itself is the owner, and of a grant its ``key``."""
+    on_lapse: Literal["cancel", "continue"] = attrs.field(default="cancel")
+    """What happens to the work of tasks whose leases have ended because a shared store cannot be reached. By default it
+    is cancelled; tasks that no other process has taken over restart afterwards, or fail if they cannot. With
+    ``"continue"`` it runs on, and can ask ``ctx.task.is_leased``."""
     on_change: Callable[[TaskChanged], None] | None = attrs.field(default=None)
     """Called with every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
 
@@ -128,6 +134,11 @@ class TaskOptions:
         other = None if attribute.name == "poll_interval" else math.inf
         if not is_amount(value) and value != other:
             raise ValueError(f"{attribute.name} must be a number of seconds, 0 or more, or {other}, not {value!r:.100}")
+
+    @on_lapse.validator
+    def _check_lapse(self, attribute: object, value: Any) -> None:
+        if value not in ("cancel", "continue"):
+            raise ValueError(f'on_lapse is "cancel" or "continue", not {value!r:.100}')
 
     @owner.validator
     @on_change.validator
@@ -385,7 +396,7 @@ class TaskReceiver:
             task: Task | None = _value(await reply.wait())
             if task is not None:
                 return task
-        change = await elsewhere.cancel(owner, id, host.runtime.wall_clock())
+        change = await elsewhere.cancel(owner, id, self._keeping.wall_time())
         self._changed(change)
         return change.task
 
@@ -514,6 +525,13 @@ class TaskReceiver:
         elif isinstance(event, TaskTaken):
             self._stop(event.id)
             self._tell_watchers(event.id)
+            if event.reason is not None:
+                message = f"the task of {event.operation} was stopped here"
+                self._report(f"{message}: {event.reason} ({event.id})", None, kind=message)
+        elif isinstance(event, TasksLapsed):
+            self._lapsed(event.ids)
+        elif isinstance(event, TaskLeased):
+            self._leased(event.id)
         elif isinstance(event, TaskAnswered):
             self._runs[event.id].have_answer(event.key, event.answer)
         else:
@@ -541,11 +559,30 @@ class TaskReceiver:
         if run is not None:
             run.stop()
 
-    def _report(self, message: str, error: BaseException) -> None:
+    def _lapsed(self, ids: tuple[str, ...]) -> None:
+        """Act on leases that may have ended: other processes may take over what runs here."""
+        stops = self.options.on_lapse == "cancel"
+        for id in self._runs.keys() & set(ids):
+            if stops:
+                self._stop(id)
+            else:
+                self._runs[id].is_leased = False
+        left = "are stopped" if stops else "run on"
+        cause = "the store cannot be reached, and other processes may take them over"
+        self._report(f"tasks whose leases have ended {left}: {len(ids)}; {cause}", None, kind="lapsed")
+
+    def _leased(self, id: str) -> None:
+        """Go on with a task whose lease had ended, and that no other process has taken over."""
+        if id in self._runs:
+            self._runs[id].is_leased = True
+        else:
+            self._machine.orphan(id, "Stopped while the store of tasks could not be reached", self._keeping.now())
+
+    def _report(self, message: str, error: BaseException | None, kind: str | None = None) -> None:
         host = self._keeping.host
         if host is not None:
             # A store that is away fails for each effect, and each renewal.
-            self.fault_reports.report(host, message, error)
+            self.fault_reports.report(host, message, error, kind)
 
     # Places
 

@@ -92,6 +92,7 @@ class TaskRun:
         "host",
         "id",
         "is_asking",
+        "is_leased",
         "is_over",
         "is_resumed",
         "owner",
@@ -110,6 +111,9 @@ class TaskRun:
     """Whether the work was interrupted before, by the end of its process or host, and runs again."""
     is_over: bool
     """Whether the task has reached its final status or expired; its work no longer matters."""
+    is_leased: bool
+    """Whether no other process can have taken the task over. False only while a shared store cannot be reached, with
+    ``TaskOptions(on_lapse="continue")``."""
 
     def __init__(
         self,
@@ -128,6 +132,7 @@ class TaskRun:
         self.owner = owner
         self.is_resumed = is_resumed
         self.is_over = False
+        self.is_leased = True
         self.account: Hashable = account
         self.host: TaskHost = host
         self.session: PeerSession | None = session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mcpio.app.awaitables import settled
 from mcpio.engine.task_records import (
@@ -17,6 +17,7 @@ from mcpio.engine.task_records import (
     load_outcome,
     load_record,
     not_found,
+    unreadable,
     was_cancelled,
 )
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -24,18 +25,24 @@ from mcpio.framing import json
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import OneShot, Runtime
-    from mcpio.app.tasks.store import SharedTaskStore
+    from mcpio.app.tasks.store import Settled, SharedTaskStore
     from mcpio.engine.task_records import Owner, StoredTask
     from mcpio.types.tasks import Task
 
 __all__ = ["SharedTasks"]
+
+T = TypeVar("T")
 
 LONGEST_WAIT: Final = 5.0
 """Seconds after which a task is read again even if no process said that it changed: such calls may get lost."""
 
 
 class SharedTasks:
-    """The tasks in a shared store. Each call raises RequestError (-32602) for a task that its owner does not have."""
+    """The tasks in a shared store.
+
+    Each call raises RequestError: -32602 for a task that its owner does not have, and -32603 while the store cannot be
+    reached.
+    """
 
     def __init__(self, store: SharedTaskStore, report: Callable[[str, BaseException], None]) -> None:
         """``report`` tells the operator of what cannot be read."""
@@ -65,12 +72,12 @@ class SharedTasks:
         record, _ = await self._find(owner, id)
         found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
         if found:
-            await settled(self._store.answer(id, found))
+            await self._asked(self._store.answer, id, found)
 
     async def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
         """Return an owner's tasks, the oldest first, each with a number that it keeps; without unreadable ones."""
         records = []
-        for stored in await settled(self._store.owned(owner)):
+        for stored in await self._asked(self._store.owned, owner):
             try:
                 records.append(load_record(stored.key, stored.record))
             except InvalidMessage as error:
@@ -83,7 +90,7 @@ class SharedTasks:
         while True:
             record, stored = await self._find(owner, id)
             record.cancel(moment)
-            if await settled(self._store.end(id, stored.version, dump_record(record))):
+            if await self._asked(self._store.end, id, stored.version, dump_record(record)):
                 return TaskChanged("status", record.view(), owner, record.operation)
 
     async def outcome(self, owner: Owner, id: str, runtime: Runtime) -> TaskOutcome:
@@ -105,11 +112,24 @@ class SharedTasks:
                     del self._waiting[id]
 
     async def _find(self, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
-        stored = await settled(self._store.fetch(id))
-        record = None if stored is None else load_record(id, stored.record)
-        if stored is None or record is None or record.owner != owner:
+        stored = await self._asked(self._store.fetch, id)
+        if stored is None:
+            raise not_found(id)
+        try:
+            record = load_record(id, stored.record)
+        except InvalidMessage as error:
+            self._report("a stored task cannot be read", error)
+            raise unreadable() from None
+        if record.owner != owner:
             raise not_found(id)
         return record, stored
+
+    async def _asked(self, method: Callable[..., Settled[T]], *arguments: Any) -> T:
+        try:
+            return await settled(method(*arguments))
+        except Exception as error:
+            self._report("the store of tasks cannot be reached", error)
+            raise unreadable() from error
 
     def _outcome(self, record: TaskRecord, stored: StoredTask) -> TaskOutcome:
         if record.state is TaskState.CANCELLED:

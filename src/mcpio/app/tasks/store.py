@@ -19,6 +19,7 @@ from mcpio.engine.task_records import (
     StorePut,
     StoreRenew,
     TaskEvent,
+    unreadable,
 )
 from mcpio.errors import NoBackChannel
 
@@ -66,17 +67,23 @@ class SharedTaskStore(Protocol):
     """A store of tasks that several processes use at once, each through its own object. Methods are plain or async.
 
     Each task that still runs is *leased* by the object through which it was stored last, until the lease expires by
-    the store's clock. Methods that change a task do so atomically.
+    the store's clock. Methods that change a task do so atomically. An exception means that the store cannot be reached
+    now: what was to be stored is stored again later.
     """
 
     @property
     def lease(self) -> float:
         """For how long a process keeps a task without a sign of life, in seconds."""
 
+    @property
+    def clock_offset(self) -> float:
+        """By how many seconds the store's clock is ahead of this process's. The times of tasks are the store's."""
+
     def put(self, change: StorePut) -> Settled[bool]:
         """Store a task if its key is new or leased by this object, and return whether it was.
 
-        The lease lasts ``change.lease`` seconds from now; ``None`` ends it. Without an error the change is durable.
+        The lease lasts ``change.lease`` seconds from now; with 0 any process may take the task over at once, and
+        ``None`` ends the lease. Without an error the change is durable.
         """
 
     def delete(self, key: str) -> Settled[None]:
@@ -95,7 +102,11 @@ class SharedTaskStore(Protocol):
         """Renew the leases of this object's tasks, for seconds from now; return the keys that it no longer leases."""
 
     def adopt(self, lease: float) -> Settled[Sequence[StoredTask]]:
-        """Lease tasks with expired leases, for a number of seconds, and return them; only some, if there are many."""
+        """Lease tasks with expired leases, for a number of seconds, and return them; only some, if there are many.
+
+        If no process renewed anything for more than half of that time, none of them could: then for that time only
+        tasks are returned that were given up, with a lease of 0.
+        """
 
     def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
         """Return the tasks of an owner, in any order; none for ``None``, which identifies no owner."""
@@ -201,11 +212,11 @@ class TaskStorage:
         """Add a host. The first one loads the store."""
         if not self._hosts:
             # Another event loop may have another clock, but the machine's time must never go back.
-            wall = host.runtime.wall_clock()
+            wall = host.runtime.wall_clock() + (0.0 if self.shared is None else self.shared.clock_offset)
             if self._machine is None:
                 self._epoch = wall - host.now()
                 self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
-                self._machine.load()
+                self._machine.load(host.now())
             self._offset = wall - host.now() - self._epoch
             if self.shared is not None:
                 self._unsubscribe = self.shared.subscribe(self._signalled)
@@ -235,12 +246,18 @@ class TaskStorage:
             self._now = self._hosts[0].now() + self._offset
         return self._now
 
+    def wall_time(self) -> float:
+        """Return the time on the machine's clock as Unix time, by the clock of a shared store."""
+        return self._epoch + self.now()
+
     async def ready(self, host: TaskHost) -> None:
-        """Wait until the store was loaded, and let due deadlines expire."""
-        if not self.machine.loaded:
+        """Wait until the store was loaded, and let due deadlines expire. Raises RequestError if it cannot be read."""
+        if not (self.machine.loaded or self.machine.load_failed):
             loaded = host.runtime.one_shot()
             self._loading.append(loaded)
             await loaded.wait()
+        if not self.machine.loaded:
+            raise unreadable()
         self.machine.handle_timeout(self.now())
         self.pump()
 
@@ -253,6 +270,7 @@ class TaskStorage:
             if self._writer is not None:
                 self._writer.cancel()
             self._writer = _Writer(host)
+            self.machine.store_again()
             await self._write(self._writer)
 
     def pump(self) -> None:
@@ -283,7 +301,7 @@ class TaskStorage:
         event = self.machine.next_event()
         if event is not None:
             self._act(event)
-        elif self.machine.loaded and self._loading:
+        elif self._loading and (self.machine.loaded or self.machine.load_failed):
             self._loading = _set(self._loading)
         return event is not None
 
