@@ -147,7 +147,10 @@ def test_linked_file_stays_a_link(home: Home) -> None:
 
 @pytest.mark.parametrize("link", ["mcp.json", "mcp.json.mcpio-backup", "mcp.json.mcpio-new", "."])
 @pytest.mark.parametrize("is_dangling", [False, True])
-def test_no_link_of_a_project_is_followed(home: Home, link: str, is_dangling: bool) -> None:
+def test_no_link_of_a_project_is_followed(
+    home: Home, link: str, is_dangling: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "LOCK_TIMEOUT", 0.1)
     folder, target = Path.cwd() / ".cursor", home / "secret"
     if link == ".":
         target.mkdir()

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mcpio._checks import required
@@ -50,17 +51,29 @@ class ClientContext:
 def report(message: str, error: BaseException | None) -> None:
     """Log a warning, or an error with its traceback, under the name ``mcpio``.
 
-    For failures that no caller waits for. The message may quote a peer, so unprintable characters are escaped.
+    For failures that no caller waits for. The message and the exception may quote a peer: unprintable characters are
+    escaped, and no line but the first begins at the margin, where a forged entry would.
     """
+    logger = logging.getLogger("mcpio")
     if error is None:
-        logging.getLogger("mcpio").warning("%s", printable(message))
+        logger.warning("%s", _in_one_entry(message))
         return
     from mcpio.app.reporting import loop_hint  # imported late: it loads the engine
 
     hint = loop_hint(error)
     if hint is not None and hint not in message:  # the session may have added it
         message = f"{message}: {hint}"
-    logging.getLogger("mcpio").error("%s", printable(message), exc_info=error)
+    if logger.isEnabledFor(logging.ERROR):
+        info = (type(error), error, error.__traceback__)
+        place = logger.findCaller()[:2]
+        record = logger.makeRecord("mcpio", logging.ERROR, *place, "%s", (_in_one_entry(message),), info)
+        # Formatters print this in place of what they would make of ``exc_info``.
+        record.exc_text = _in_one_entry("    " + "".join(format_exception(*info)).rstrip("\n"))
+        logger.handle(record)
+
+
+def _in_one_entry(text: str) -> str:
+    return printable(text).replace("\n", "\n    ")
 
 
 def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> None:

@@ -41,7 +41,7 @@ _PER_SECOND: Final = 0.1
 _MOST_SHOWN: Final = 3
 """How many exceptions of a group are described."""
 _MOST_KINDS: Final = 1000
-"""How many kinds are remembered. Beyond, all are forgotten, and each is reported in full once more."""
+"""How many kinds are remembered. All beyond are one kind. None is forgotten: a peer may cause new ones at will."""
 
 
 class Operator(Protocol):
@@ -70,11 +70,12 @@ class FaultReports:
         self, operator: Operator, message: str, error: BaseException | None, kind: Hashable | None = None
     ) -> None:
         """Report a failure. ``kind`` replaces the message as a key if the message quotes the peer."""
-        key = (message if kind is None else kind, type(error), _origin(error))
+        key: Hashable = (message if kind is None else kind, type(error), _origin(error))
         throttle = self._kinds.get(key)
+        if throttle is None and len(self._kinds) >= _MOST_KINDS:
+            key = None
+            throttle = self._kinds.get(key)
         if throttle is None:
-            if len(self._kinds) >= _MOST_KINDS:
-                self._kinds.clear()
             self._kinds[key] = Throttle(_PER_SECOND, _BURST)
             hint = None if error is None else loop_hint(error)
             operator.report(message if hint is None else f"{message}: {hint}", error)
@@ -119,6 +120,10 @@ class Throttle:
             return True
         self.held_back += 1
         return False
+
+    def seconds_to_full(self, now: float) -> float:
+        """Seconds from ``now`` until it admits a whole burst, as a new one does."""
+        return (self._burst - self._left) / self._rate - (0 if self._at is None else now - self._at)
 
     @property
     def seconds_to_next(self) -> float:

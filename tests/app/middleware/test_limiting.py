@@ -236,14 +236,39 @@ def test_rate_limit_of_a_client_limits_sampling_requests() -> None:
     assert "Per-minute rate limit hit" in link.text("ask")
 
 
-def test_p6_least_recently_used_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_full_table_refuses_new_keys_and_forgets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiting, "MOST_KEYS", 2)
     limit = RateLimit(1, 1000, per=per_name, methods="tools/call")
     link = Link(serving(limit))
-    assert outcomes(link, "a", "b", "a", "x" * 1000, "a") == [0, 0, 1056, -32602, 1056]
+    assert outcomes(link, "a", "b", "a", "x", "a", "b") == [0, 0, 1056, 1056, 1056, 1056]
     assert len(limit._throttles) == 2
-    assert all(len(str(key)) < 300 for key in limit._throttles)
-    assert outcomes(link, "b") == [0]
+    link.advance(1001)
+    assert outcomes(link, "x", "y") == [-32602, 1056], "what has its whole burst again is forgotten"
+    assert len(limit._throttles) == 2
+
+
+def test_unknown_names_count_as_one() -> None:
+    limit = RateLimit(2, 1000, per=(per_session, per_name))
+    link = Link(serving(limit))
+    assert outcomes(link, *(f"x{number}" for number in range(6))) == [-32602, -32602, *[1056] * 4]
+    assert outcomes(link, "a", "b", "a") == [0, 0, 0]
+    uris = [outcome(link, link.client.read_resource(f"x:{number}")) for number in range(4)]
+    assert uris[:2] != uris[2:] == [1056] * 2
+
+
+def test_uris_of_a_template_count_as_one() -> None:
+    server = serving(RateLimit(2, 1000, per=per_name, methods="resources/read"))
+    server.resource("t:{name}", name="t")(lambda name: name)
+    link = Link(server)
+    reads = [outcome(link, link.client.read_resource(f"t:{number}")) for number in range(4)]
+    assert reads == [0, 0, 1056, 1056]
+    assert outcome(link, link.client.read_resource("r:a")) == 0
+
+
+def test_names_count_each_where_no_registry_knows_them() -> None:
+    ctx = SimpleNamespace(session=SimpleNamespace(server=SimpleNamespace(tools=())), method="tools/call")
+    keys = [per_name(ctx, SimpleNamespace(name=name)) for name in ("a", "b", "x" * 1000)]
+    assert keys == [("tools/call", "a"), ("tools/call", "b"), ("tools/call", "x" * 200)]
 
 
 def test_limiter_drops_a_closed_session() -> None:

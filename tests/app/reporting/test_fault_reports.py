@@ -78,7 +78,11 @@ def test_the_memory_for_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     log, reports = Log(), FaultReports()
     for number in range(10):
         reports.report(log, str(number), ValueError())
-        assert len(reports._kinds) <= 3
+        assert len(reports._kinds) <= 4
+    assert [is_whole for _, is_whole in log.told] == [True] * 4 + [False] * 6
+    for number in range(100):
+        reports.report(log, str(number), ValueError())
+    assert [is_whole for _, is_whole in log.told].count(True) == 4, "none was forgotten"
 
 
 def failing() -> Server:

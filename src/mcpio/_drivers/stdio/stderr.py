@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mcpio._drivers import report
+
 __all__ = ["MAX_LINE", "TAIL_SIZE", "StderrLines"]
 
 TAIL_SIZE: Final = 8192
@@ -65,7 +67,5 @@ class StderrLines:
         try:
             sink(line.removesuffix(b"\r").decode("utf-8", "replace"))
             self._sink = sink
-        except Exception:
-            import logging
-
-            logging.getLogger("mcpio").exception("the function for a server's standard error failed")
+        except Exception as error:
+            report("the function for a server's standard error failed", error)

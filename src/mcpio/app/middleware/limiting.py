@@ -39,7 +39,7 @@ LimitKey: TypeAlias = Callable[[Any, Any], Hashable]
 """Takes ``ctx`` and the request, and returns the key that is counted."""
 
 MOST_KEYS: Final = 4096
-"""How many keys a rate limit remembers. Beyond, the least recently used is forgotten (P6)."""
+"""How many keys a rate limit remembers. Beyond, further ones are refused until one has its whole burst again (P6)."""
 _LONGEST_NAME: Final = 200
 
 
@@ -75,9 +75,20 @@ def per_method(ctx: Any, request: Any) -> Hashable:
 
 
 def per_name(ctx: Any, request: Any) -> Hashable:
-    """Count each tool, prompt and resource separately, and each method without names."""
+    """Count each tool, prompt, resource and template separately, and each method without names.
+
+    Names that the server does not have count as one: a client that invents names must not get a new count for each.
+    """
     name = getattr(request, "name", None) or getattr(request, "uri", None)
-    return ctx.method, name[:_LONGEST_NAME] if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return ctx.method, None
+    server = getattr(ctx.session, "server", None)  # of a client's own requests it is a description
+    registry = getattr(server, _REGISTRIES.get(ctx.method.partition("/")[0], ""), None)
+    if not registry:
+        return ctx.method, name[:_LONGEST_NAME]  # a proxy's, which knows no names
+    found = registry.find(name)
+    # Whatever URIs a template matches, it is one.
+    return ctx.method, id(found[0] if isinstance(found, tuple) else found)
 
 
 class _Counted:
@@ -138,17 +149,22 @@ class RateLimit(_Counted):
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
         """Refuse the request, or pass it on."""
         if self.counts(ctx) and not _is_work(ctx):
-            throttle = self._throttle(self.key(ctx, request))
+            throttle = self._throttle(self.key(ctx, request), ctx.now())
             if not throttle.admits(ctx.now()):
                 raise Refusal(self._code, retry_after=_rounded_up(throttle.seconds_to_next))
         return await call_next(request)
 
-    def _throttle(self, key: Hashable) -> Throttle:
+    def _throttle(self, key: Hashable, now: float) -> Throttle:
+        """Return the count of a key. Raises Refusal for a new key where no other can be forgotten without loss."""
         throttle = self._throttles.get(key)
         if throttle is None:
+            if len(self._throttles) >= MOST_KEYS:
+                oldest = next(iter(self._throttles))
+                wait = self._throttles[oldest].seconds_to_full(now)
+                if wait > 0:
+                    raise Refusal(self._code, retry_after=_rounded_up(wait))
+                del self._throttles[oldest]
             throttle = self._throttles[key] = Throttle(self._rate, self._burst)
-            if len(self._throttles) > MOST_KEYS:
-                self._throttles.popitem(last=False)
         self._throttles.move_to_end(key)
         return throttle
 
@@ -251,5 +267,8 @@ def _rounded_up(seconds: float) -> float:
     """Round up to milliseconds, so that a retry after exactly that time passes."""
     return math.floor(seconds * 1000 + 1) / 1000
 
+
+_REGISTRIES: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
+"""The registry of a server that has the names of a method, by the first part of the method."""
 
 _RATES: Final[dict[float, int]] = {1: RefusalCode.RATE_LIMIT_PER_SECOND, 60: RefusalCode.RATE_LIMIT_PER_MINUTE}
