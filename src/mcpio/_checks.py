@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-__all__ = ["check_options", "checked", "chosen", "is_amount", "is_count", "of_kind", "required"]
+__all__ = ["check_options", "checked", "chosen", "is_amount", "is_count", "is_scope", "of_kind", "required"]
 
 T = TypeVar("T")
+
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
 
 
 def chosen(name: str, value: Any, kind: type[T]) -> T:
@@ -42,6 +45,11 @@ def is_count(value: Any, least: int = 0) -> bool:
 def is_amount(value: Any, least: float = 0) -> bool:
     """Return whether a value is a finite number of at least ``least``."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+
+
+def is_scope(value: str) -> bool:
+    """Return whether a text has only the characters of a scope (RFC 6749 §3.3)."""
+    return _SCOPE.fullmatch(value) is not None
 
 
 def check_options(options: Iterable[str], known: Iterable[str]) -> None:

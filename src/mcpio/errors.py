@@ -433,16 +433,19 @@ class InsufficientScope(Refusal):
 
     Raised for tools, resources and prompts with ``scopes=``, and by ``Context.require_scopes``. The answer is a
     JSON-RPC error of code 1014, with the scopes in ``data.scope``; over HTTP also status 403 and a challenge, as long
-    as nothing of it was sent. ``scopes`` are all that the request needs.
+    as nothing of it was sent. ``scopes`` are all that the request needs. A text that cannot be a scope, such as one
+    with a space, is granted to nobody: the message shows it escaped, and there is no challenge.
     """
 
     def __init__(self, scopes: Iterable[str]) -> None:
+        from mcpio._checks import is_scope
         from mcpio.refusals import RefusalCode
 
         self.scopes: frozenset[str] = frozenset(scopes)
         """All scopes that the request needs."""
-        text = " ".join(sorted(self.scopes))
-        message = f"The token has too few scopes: this needs {text}"
+        shown = " ".join(scope if is_scope(scope) else ascii(scope[:200]) for scope in sorted(self.scopes))
+        text = " ".join(filter(is_scope, sorted(self.scopes)))
+        message = f"The token has too few scopes: this needs {shown}"
         super().__init__(RefusalCode.AUTHZ_FORBIDDEN, message, data={"scope": text})
 
 

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, header_fields
 from mcpio.http.options import HostPolicy
 
@@ -23,3 +27,24 @@ def test_representation_of_a_request_has_the_names_of_its_fields_and_no_value() 
     head = RequestHead(1, "GET", "/mcp", header_fields([("authorization", "Bearer canary")]))
     assert "<authorization>" in repr(head)
     assert "canary" not in repr(head)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"status": 200}, ValueError, "a status from 400 to 599, not 200"),
+        ({"status": 0}, ValueError, "not 0"),
+        ({"status": 600}, ValueError, "not 600"),
+        ({"status": True}, ValueError, "not True"),
+        ({"message": 5}, TypeError, "message= takes str"),
+        ({"message": "\ud800"}, ValueError, "surrogates not allowed"),
+        ({"headers": (("a", "b"),)}, TypeError, "both bytes"),
+        ({"headers": (b"ab",)}, TypeError, "both bytes"),
+        ({"headers": ((b"a b", b"x"),)}, ValueError, "b'a b' has characters that are not allowed"),
+        ({"headers": ((b"x-a", b"secret\r\nb: c"),)}, ValueError, "b'x-a' has characters that are not allowed"),
+    ],
+)
+def test_denial_that_no_response_could_have_is_rejected(given: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        Denied(**given)
+    assert "secret" not in str(caught.value)

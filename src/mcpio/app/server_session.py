@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio._checks import is_scope
 from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
 from mcpio.app.session import Handler, Session, SessionDriving
@@ -352,7 +353,8 @@ class ServerSession(Session):
         found = unwrap_group(error)
         if isinstance(found, InsufficientScope):
             refuse = getattr(self.driver, "refuse", None)
-            if refuse is not None:
+            # No token could have a text that is no scope, so no challenge asks for it.
+            if refuse is not None and all(map(is_scope, found.scopes)):
                 refuse(event.context.via, event.id, found.scopes)
         super()._fail(event, scope, error)
 

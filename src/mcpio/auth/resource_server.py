@@ -117,6 +117,8 @@ class ResourceServer:
             raise ValueError("mtls= needs a resource with https: the certificate comes with the connection")
         if needs_metadata and (self.resource is None or not self.authorization_servers):
             raise ValueError("tokens need resource= for their audience, and authorization_servers= for the metadata")
+        if self.metadata_url is not None and not (self.metadata_url.isascii() and self.metadata_url.isprintable()):
+            raise ValueError(f"metadata_url= must be printable ASCII, not {self.metadata_url!r:.200}")
 
     def document(self) -> dict[str, Any]:
         """Return the protected resource metadata (RFC 9728 §2). Raises ValueError without a resource."""

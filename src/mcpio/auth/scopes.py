@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from mcpio._checks import is_scope
 
 __all__ = ["OFFLINE_ACCESS", "format_scopes", "included_scopes", "missing_scopes", "parse_scopes", "select_scopes"]
 
@@ -14,7 +15,7 @@ OFFLINE_ACCESS: Final = "offline_access"
 
 def parse_scopes(text: str) -> frozenset[str]:
     """Parse a list of scopes that is separated by spaces, leaving out malformed ones."""
-    return frozenset(scope for scope in text.split(" ") if _SCOPE.fullmatch(scope))
+    return frozenset(scope for scope in text.split(" ") if is_scope(scope))
 
 
 def format_scopes(scopes: Iterable[str]) -> str:
@@ -24,7 +25,7 @@ def format_scopes(scopes: Iterable[str]) -> str:
     """
     ordered = sorted(scopes)
     for scope in ordered:
-        if _SCOPE.fullmatch(scope) is None:
+        if not is_scope(scope):
             raise ValueError(f"a scope has printable ASCII without spaces, quotation marks and backslashes: {scope!r}")
     return " ".join(ordered)
 
@@ -69,6 +70,3 @@ def included_scopes(granted: Iterable[str], hierarchy: Mapping[str, Iterable[str
             included.add(scope)
             unseen.extend((hierarchy or {}).get(scope, ()))
     return frozenset(included)
-
-
-_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")

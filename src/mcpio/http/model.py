@@ -6,11 +6,13 @@ HTTP/1.1, the stream for HTTP/2, anything that is unique for one call under ASGI
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
+from mcpio._checks import is_count, required
 from mcpio.http.options import HostPolicy
 
 __all__ = [
@@ -29,6 +31,9 @@ __all__ = [
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Names in lower case, values without surrounding space."""
+
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_END: Final = re.compile(rb"[\r\n\x00]")
 
 
 def header_fields(fields: Sequence[tuple[str, str]]) -> Headers:
@@ -61,15 +66,37 @@ class RequestHead:
     """For clients: whether to send it again, on another connection, if it is unknown whether it arrived."""
 
 
+def _check_status(_: Any, attribute: Any, value: Any) -> None:
+    if not is_count(value, 400) or value > 599:
+        raise ValueError(f"Denied takes a status from 400 to 599, not {value!r:.60}")
+
+
+def _check_message(_: Any, attribute: Any, value: Any) -> None:
+    required("message", value, str).encode()  # a lone surrogate has no form in JSON
+
+
+def _check_fields(_: Any, attribute: Any, value: Any) -> None:
+    for field in value:
+        name, text = field if isinstance(field, tuple) and len(field) == 2 else (None, None)
+        if not isinstance(name, bytes) or not isinstance(text, bytes):
+            raise TypeError("Denied takes header fields as (name, value), both bytes")
+        if _NAME.fullmatch(name) is None or _LINE_END.search(text) is not None:
+            # Without the value, which may be a credential.
+            raise ValueError(f"Denied: the header field {name!r:.60} has characters that are not allowed")
+
+
 @attrs.frozen
 class Denied:
-    """The principal of a request that authentication refused."""
+    """The principal of a request that authentication refused.
 
-    status: int = 401
+    Raises ValueError and TypeError for what no response can have, so that the function which makes it is to blame.
+    """
+
+    status: int = attrs.field(default=401, validator=_check_status)
     """The status: 401 for an unknown caller, 403 for one without permission."""
-    message: str = "Unauthorized"
+    message: str = attrs.field(default="Unauthorized", validator=_check_message)
     """The message of the JSON-RPC error in the body."""
-    headers: Headers = ()
+    headers: Headers = attrs.field(default=(), validator=_check_fields)
     """More header fields of the response: ``www-authenticate``, for instance."""
 
 

@@ -342,7 +342,9 @@ def test_silent_client_that_disconnects_is_forgotten() -> None:
 
 def test_unwritable_response_ends_the_connection_and_is_reported(caplog: Any) -> None:
     def principal(head: RequestHead, _: SocketPeer) -> Denied:
-        return Denied(401, "Who?", ((b"www-authenticate", b"Bearer\r\nx: y"),))
+        denied = Denied(401, "Who?")
+        object.__setattr__(denied, "headers", ((b"www-authenticate", b"Bearer\r\nx: y"),))  # past its own check
+        return denied
 
     async def main() -> None:
         async with http2_site(Shop().server, principal=principal) as (site, nursery):
