@@ -11,12 +11,14 @@ from waits import Wait
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.engine.options import Options
 from mcpio.errors import (
+    ConnectionLost,
     InvalidMessage,
     LocalProtocolError,
     RequestCancelled,
     RequestError,
     RequestTimeout,
     SamplingRejected,
+    UnexpectedResponse,
 )
 from mcpio.revisions import REVISIONS
 from mcpio.types import CallToolRequest, CallToolResult, ElicitResult, Task
@@ -366,3 +368,101 @@ def test_lists_of_tasks_do_not_exist() -> None:
 def test_every_client_of_all_revisions_declares_the_extension() -> None:
     assert client_connection(options=Options(revisions=REVISIONS)).capabilities.extensions == {TASKS_EXTENSION: {}}
     assert client_connection(era="handshake").capabilities.extensions is None
+
+
+# Failures of polls
+
+
+def begun(played: Played[Client]) -> Any:
+    """Return a handle on a task that has just begun."""
+    start = played.start(played.session.start_task(CALL))
+    played.answer(played.asked("tools/call"), **CREATED)
+    return start.result
+
+
+def failing(played: Played[Client], method: str, *errors: Exception) -> list[Exception]:
+    """Have the next requests of a method fail, one by one, as over HTTP. Returns what is left."""
+    session: Any = played.session
+    send, left = session.request, list(errors)
+
+    async def request(message: Any, **options: Any) -> Any:
+        if left and message.method == method:
+            raise left.pop(0)
+        return await send(message, **options)
+
+    session.request = request
+    return left
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnexpectedResponse(502, "Bad Gateway"),
+        UnexpectedResponse(429, "Too Many Requests"),
+        ConnectionLost("broken"),
+        RequestError(-32603, "The tasks cannot be read at the moment", {"retryable": True}),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("iterates", [True, False])
+def test_poll_that_fails_for_a_while_does_not_end_the_wait(error: Exception, iterates: bool) -> None:
+    played = opened()
+    handle = begun(played)
+    waiting = played.start(anext(aiter(handle)) if iterates else handle.result())
+    if iterates:
+        assert waiting.result.status == "working"
+        states = aiter(handle)
+        played.start(anext(states))
+        waiting = played.start(anext(states))
+    failing(played, "tasks/get", error, error, error)
+    played.advance(0.5)
+    for pause in (0.5, 1.0, 2.0):
+        assert played.got() == []
+        played.advance(pause)
+    tell(played, "completed", result=DONE)
+    assert waiting.state == "returned"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnexpectedResponse(404, "Not Found"), RequestError(-32602, "Task not found"), LocalProtocolError("no")],
+    ids=repr,
+)
+def test_poll_that_is_refused_ends_the_wait(error: Exception) -> None:
+    played = opened()
+    waiting = played.start(begun(played).result())
+    failing(played, "tasks/get", error)
+    played.advance(0.5)
+    assert waiting.error is error
+
+
+def test_poll_that_fails_on_and_on_ends_the_wait_with_its_error() -> None:
+    played = opened()
+    waiting = played.start(begun(played).result())
+    error = UnexpectedResponse(502, "Bad Gateway")
+    left = failing(played, "tasks/get", *[error] * 9)
+    played.advance(23.9)
+    assert waiting.state == "waits"
+    played.advance(0.2)
+    assert (waiting.error, len(left)) == (error, 2)
+
+
+def test_repeated_polls_end_with_the_time_of_the_wait() -> None:
+    played = opened()
+    waiting = played.start(begun(played).result(timeout=2.0))
+    failing(played, "tasks/get", *[UnexpectedResponse(502, "Bad Gateway")] * 9)
+    played.advance(1.9)
+    assert waiting.state == "waits"
+    played.advance(0.1)
+    assert isinstance(waiting.error, RequestTimeout)
+
+
+def test_answer_to_a_question_is_sent_again() -> None:
+    played = opened(elicitation=accept)
+    waiting = played.start(begun(played).result())
+    failing(played, "tasks/update", UnexpectedResponse(503, "Service Unavailable"))
+    polled(played, "input_required", inputRequests={"q": question("?")})
+    played.advance(0.5)
+    complete(played, played.asked("tasks/update"))
+    tell(played, "completed", result=DONE)
+    assert waiting.state == "returned"

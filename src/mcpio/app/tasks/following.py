@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mcpio.app.client_inputs import answers_to
@@ -155,7 +156,7 @@ class StatelessTaskHandle(TaskHandle[R]):
             if await self._changed.wait(pause):
                 return
         self._is_doubted = False
-        await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
+        await self._repeatedly(self.status, clock)
 
     # The subscription
 
@@ -205,7 +206,8 @@ class StatelessTaskHandle(TaskHandle[R]):
                 check_question(question, client.connection.capabilities, _CODEC)
             answers = {key: _CODEC.encode(answer) for key, answer in (await answers_to(client, questions)).items()}
             self._answered |= answers.keys()
-            await self._send("tasks/update", DEFAULT if clock is None else clock.for_a_look(), inputResponses=answers)
+            # The first answer to a question counts, so this is safe to repeat too.
+            await self._repeatedly(partial(self._send, "tasks/update", inputResponses=answers), clock)
         except Exception:
             self._give_up()
             raise

@@ -19,12 +19,23 @@ from mcpio.app.awaitables import checked_callback
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.contracts import ProgressCallback, Requester
 from mcpio.app.reporting import describe_request
+from mcpio.backoff import Backoff
 from mcpio.codec import codec
 from mcpio.engine.gates import why_no_task
 from mcpio.engine.limits import DEFAULT, Default, Timeout, checked_timeout
-from mcpio.engine.table import Role
+from mcpio.engine.table import Phase, Role
 from mcpio.engine.task_records import LONGEST
-from mcpio.errors import LocalProtocolError, McpError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    McpError,
+    NoBackChannel,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+    UnexpectedResponse,
+)
 from mcpio.methods import METHODS, Method, method_of
 from mcpio.revisions import REV_2025_11_25, Era
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE
@@ -117,6 +128,10 @@ _INTERVAL: Final = 1.0
 _SHORTEST: Final = 0.05
 """The least time between two polls, in seconds, even if the peer asks for less."""
 _OVER: Final = ("completed", "failed", "cancelled")
+_REPEATING: Final = Backoff(
+    base=0.5, tries=6, cap=8.0, also=(ConnectionLost, ConnectFailed, RequestTimeout, UnexpectedResponse)
+)
+"""For how long failures that may pass are waited out: 23.5 seconds."""
 
 
 class TaskHandle(Generic[R]):
@@ -253,7 +268,7 @@ class TaskHandle(Generic[R]):
         while poll and not is_over(self.last) and not _wants_input(self.last):
             await self._next_state(self.last, clock)
         try:
-            await self._fetch(clock.left())
+            await self._fetch(clock)
         except RequestError as error:
             if not is_over(self.last):
                 # The end was not reported. Only the state says whether the task failed or was cancelled (TASK-23).
@@ -269,18 +284,42 @@ class TaskHandle(Generic[R]):
             pauses = not self._watch.has_ended
             if pauses and self.last is not None and await self._changed.wait(poll_interval(self.last, clock)):
                 continue
-            await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
+            await self._repeatedly(self.status, clock)
         return self.last
 
-    async def _fetch(self, timeout: float | None) -> None:
-        self._payload = await self._ask(GetTaskPayloadRequest(self.id), timeout)
+    async def _repeatedly(self, ask: Callable[..., Awaitable[Any]], clock: Clock | None) -> Any:
+        """Call ``ask(timeout=…)``, and again after a failure that may pass: use it for requests that change nothing.
+
+        The task goes on meanwhile, and one bad answer of a balancer must not end the wait for it.
+        """
+        attempt = 0
+        while True:
+            timeout = DEFAULT if clock is None else clock.for_a_look()
+            try:
+                return await ask(timeout=timeout)
+            except McpError as error:
+                delay = _REPEATING.next_delay(attempt, error)
+                is_ending = self._watch.session.connection.phase in (Phase.CLOSING, Phase.CLOSED)
+                if is_ending or delay is None or not _may_pass(error):
+                    raise
+            left = None if clock is None else clock.left()
+            await self._watch.session.driver.runtime.sleep(delay if left is None else min(delay, left))
+            attempt += 1
+
+    async def _fetch(self, clock: Clock) -> None:
+        async def ask(timeout: object) -> GetTaskPayloadResult:
+            del timeout  # of one poll: the answer comes at the end of the task
+            result: GetTaskPayloadResult = await self._ask(GetTaskPayloadRequest(self.id), clock.left())
+            return result
+
+        self._payload = await self._repeatedly(ask, clock)
         self._changed.notify_all()
 
     async def _fetch_alone(self) -> None:
         """Keep the request for the result open during an iteration. Its outcome shows in the state."""
         try:
             with suppress(Exception):
-                await self._fetch(Clock(self, self._watch.session, DEFAULT).left())
+                await self._fetch(Clock(self, self._watch.session, DEFAULT))
                 await self.status()
         finally:
             self._is_fetching = False
@@ -366,6 +405,13 @@ class Clock:
         """Return the timeout of one poll: that of any request, or the remaining time."""
         left, usual = self.left(), self._session.connection.options.request_timeout.total
         return DEFAULT if left is None or (usual is not None and usual <= left) else left
+
+
+def _may_pass(error: McpError) -> bool:
+    """Whether the same request may have another answer: all failures but those that the peer or a proxy means."""
+    if isinstance(error, UnexpectedResponse):
+        return error.status >= 500 or error.status == 429
+    return not isinstance(error, RequestError) or error.is_retryable()
 
 
 def poll_interval(state: Task, clock: Clock | None, least: float = _SHORTEST) -> float:
