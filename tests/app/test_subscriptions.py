@@ -314,3 +314,24 @@ def test_stateless_request_leaves_a_session_on_its_connection_its_broadcasts() -
     exchange.session.driving.process()
     exchange.write()
     assert [said["method"] for said in exchange.said if "method" in said] == ["notifications/tools/list_changed"]
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize(
+    ("limits", "uris"),
+    [
+        (Limits(subscriptions=2), ["other://a", "other://b", "other://c"]),
+        (Limits(subscription_bytes=500), ["other://" + "a" * 600]),
+    ],
+)
+def test_unknown_resources_count_before_they_are_looked_up(limits: Limits, uris: list[str]) -> None:
+    server = notes(options=Options(limits=limits))
+    looked_up: list[str] = []
+    server.resources.find = lambda uri, scope=None: looked_up.append(uri)  # type: ignore[method-assign]
+    runtime = ManualRuntime()
+    listen = StatelessClient(server, runtime).begin(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+    )
+    wait = Wait(runtime, listen.result())
+    assert isinstance(wait.error, RequestError)
+    assert looked_up == []

@@ -102,10 +102,10 @@ def test_nesting_is_counted_outside_strings_only(value: Any, limit: int) -> None
 
 
 def values_in(value: object) -> int:
-    """Return how many values there are; an empty object or array counts as two."""
-    if not isinstance(value, dict | list):
-        return 1
-    return max(2, 1 + sum(map(values_in, value.values() if isinstance(value, dict) else value)))
+    """Return how many values and names there are; an empty object or array counts as two."""
+    if isinstance(value, dict):
+        return max(2, 1 + sum(1 + values_in(member) for member in value.values()))
+    return max(2, 1 + sum(map(values_in, value))) if isinstance(value, list) else 1
 
 
 @given(BRACKETED | JSON_VALUES.filter(lambda value: outcome(BACKENDS[0].dumps, value)[0] == "value"))

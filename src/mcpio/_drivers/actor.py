@@ -27,7 +27,16 @@ from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Timed", "TransportAdapter", "close_forcefully", "handle_events"]
+__all__ = [
+    "EVENTS_PER_TURN",
+    "WORK_PER_TURN",
+    "Actor",
+    "Deadlines",
+    "Timed",
+    "TransportAdapter",
+    "close_forcefully",
+    "handle_events",
+]
 
 EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""

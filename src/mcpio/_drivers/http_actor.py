@@ -12,7 +12,7 @@ import attrs
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
-from mcpio._drivers.actor import Deadlines
+from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, Deadlines
 from mcpio._drivers.auth.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.http.pool import HttpClientTimeouts, HttpPool
@@ -150,7 +150,7 @@ class HttpActor(ABC):
             start=self._start,
             receive=self._receive,
             on_input=self._turn,
-            wants_read=self._machine.wants_read,
+            wants_read=self._wants_read,
             ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
             timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
             proxy=setup.proxy,
@@ -158,6 +158,8 @@ class HttpActor(ABC):
         self._loop = loop
         self._deadlines = deadlines
         self._work = loop.signal()
+        self._left = EVENTS_PER_TURN
+        self._has_more = False
         self._failure: BaseException | None = None
         self._scope = loop.scope()
         self._over = loop.event()
@@ -236,7 +238,7 @@ class HttpActor(ABC):
             steps.callback(self._over.set)
             if self._login is not None:
                 steps.push_async_callback(self._login.aclose)
-            steps.callback(self._turn)
+            steps.callback(self._finish_events)
             steps.callback(self._machine.connection.abort)
             async with self._loop.last_moment(LAST_WORDS):
                 # The callers of requests are cancelled in this turn of the loop: their cancellations go out first.
@@ -267,22 +269,33 @@ class HttpActor(ABC):
     def _receive(self, item: ResponseItem) -> None:
         self._machine.receive(item, self._loop.now())
 
+    def _wants_read(self, exchange: object) -> bool:
+        # What was read is acted on before more is: one read may hold thousands of events.
+        return not self._has_more and self._machine.wants_read(exchange)
+
     def _close(self, grace: float | None) -> None:
         self._machine.connection.close(self._loop.now(), grace=grace)
         self.wake()
 
     def _turn(self) -> None:
-        """Handle all events and give all requests to the pool, until nothing is left; then arm the deadline."""
+        """Handle events and give all requests to the pool, until nothing is left; then arm the deadline.
+
+        A turn handles only so many events: ``_has_more`` says that some are left, and another turn is due.
+        """
         has_acted = True
-        while has_acted:
-            self._handle_events()
+        began, self._left = self._loop.now(), EVENTS_PER_TURN
+        while has_acted and self._left:
+            self._handle_events(began)
             items = self._machine.requests_to_send(self._loop.now())
             for item in items:
                 self._send(item)
             if self._login is not None:
                 self._authorize(self._login)
             # To find that nothing is left to send may end the connection, which is an event.
-            has_acted = self._handle_events() or bool(items)
+            has_acted = self._handle_events(began) or bool(items)
+        self._has_more = not self._left
+        if self._has_more:
+            self.wake()
         self._pool.resume()
         self._driving.settle()
         self._deadlines.arm(self, self._machine.next_deadline())
@@ -306,11 +319,20 @@ class HttpActor(ABC):
         else:
             self._pool.cancel(item.exchange)
 
-    def _handle_events(self) -> bool:
-        """Handle all events; return whether there were any."""
+    def _finish_events(self) -> None:
+        """Take turns until the last event was handled, because no task is left to take them."""
+        self._turn()
+        while self._has_more:
+            self._turn()
+
+    def _handle_events(self, began: float) -> bool:
+        """Handle the events that the turn still may; return whether there were any."""
         has_acted = False
-        while (event := self._machine.next_event()) is not None:
+        while self._left and (event := self._machine.next_event()) is not None:
             has_acted = True
+            self._left -= 1
+            if not self._left & 7 and self._loop.now() - began > WORK_PER_TURN:
+                self._left = 0
             try:
                 self._handle(event)
             except Exception as error:

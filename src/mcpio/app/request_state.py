@@ -191,8 +191,11 @@ class RequestStates:
             raise RequestError(ErrorCode.INTERNAL_ERROR, message, {"reason": "request_state_too_large", "hint": advice})
         return text
 
-    def open(self, text: str, call: Mapping[str, Any], now: float) -> dict[str, Any]:
-        """Return the state of this call. Raises StateRejected for a state of another call, or an altered one."""
+    def open(self, text: str, call: Mapping[str, Any] | Callable[[], Mapping[str, Any]], now: float) -> dict[str, Any]:
+        """Return the state of this call. Raises StateRejected for a state of another call, or an altered one.
+
+        A function for ``call`` is called once the seal was found right: a digest of many arguments takes time.
+        """
         if len(text) > 4 * self.most:
             raise StateRejected(f"it has {len(text):,} characters, and at most {self.most:,} are sent")
         if self._sealer is None:
@@ -206,7 +209,7 @@ class RequestStates:
             raise StateRejected(f"it expired {now - expires:.0f} seconds ago")
         if expires > now + self.ttl + _SKEW:
             raise StateRejected("it is from the future: the clocks of two processes differ, or ttl= does")
-        for member, expected in call.items():
+        for member, expected in (call() if callable(call) else call).items():
             if payload.pop(member, None) != expected:
                 raise StateRejected(f"it belongs to another {_FACTS[member]}")
         carried: dict[str, Any] = payload
@@ -247,13 +250,7 @@ _CHANGING: Final = frozenset(["_meta", "inputResponses", "requestState"])
 
 def canonical(value: Any) -> bytes:
     """Return JSON with sorted members, so that equal values have equal bytes."""
-    return json.dumps(_sorted(value))
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list | tuple) else value
+    return json.dumps_sorted(value)
 
 
 def digest(data: bytes) -> str:

@@ -310,7 +310,7 @@ class ServerSession(Session):
             from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
 
             event = driving.event
-            call = call_of(event, self.server.info.name)
+            call = partial(call_of, event, self.server.info.name)
             try:
                 carried = self.server.states.open(request.request_state, call, runtime.wall_clock())
             except StateRejected as error:

@@ -52,8 +52,8 @@ def serve_listen(
     may not see, or for which its token lacks scopes, are not honoured.
     """
     wanted, capabilities = request.notifications, scope.session.connection.capabilities
-    # Before each is looked up: a message may name so many that this would hold up the event loop.
-    _check_count(len(frozenset(wanted.resource_subscriptions or ())), server.options.limits)
+    # All that it names, known or not, and before anything is looked up: that would hold up the event loop.
+    _check_size(wanted, server.options.limits, scope.session.connection.held.subscriptions)
     honoured = honoured_of(wanted, capabilities, partial(_may_watch, server, scope))
     if wanted.task_ids is not None and server.tasks is not None and declares(capabilities, _TASKS):
         from mcpio.app.tasks.extension import check_takes_tasks
@@ -258,9 +258,9 @@ def _topics_of(honoured: SubscriptionFilter) -> list[Hashable]:
 
 def _check_size(honoured: SubscriptionFilter, limits: Limits, held: int) -> int:
     """Return the bytes that a subscription holds. Raises RequestError if they are too many."""
-    names = (*(honoured.resource_subscriptions or ()), *(honoured.task_ids or ()))
-    size = _COST + sum(sys.getsizeof(name) + _COST for name in names)
+    names = {*(honoured.resource_subscriptions or ()), *(honoured.task_ids or ())}
     _check_count(len(names), limits)
+    size = _COST + sum(sys.getsizeof(name) + _COST for name in names)
     if held + size > limits.subscription_bytes:
         data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
         raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)

@@ -23,7 +23,9 @@ class Signal(asyncio.Event):
     """A flag that one task waits for; waiting lowers it."""
 
     async def wait(self) -> Literal[True]:
-        """Wait until the flag is up, and lower it."""
+        """Wait until the flag is up, and lower it. Other tasks have a turn, also where it is up already, as on Trio."""
+        if self.is_set():
+            await asyncio.sleep(0)
         await super().wait()
         self.clear()
         return True

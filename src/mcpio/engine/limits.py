@@ -27,8 +27,8 @@ class Limits:
     content blocks, icons, roots, questions and the like. Beyond: a request is refused with -32602, and a response fails
     the request that it answers."""
     message_values: int = 1_000_000
-    """Values of one message: objects, arrays, and all in them. Beyond: refused with -32600, and not parsed; the
-    connection continues."""
+    """Values of one message: its objects and arrays, and all that is in them. A member of an object counts as two, its
+    name and its value. Beyond: refused with -32600, and not parsed; the connection continues."""
     resync: bool = False
     """Whether to skip an overlong line and continue, instead of closing the connection."""
     sent_message_bytes: int | None = None

@@ -16,7 +16,7 @@ path. A program sees the same values, the same refusals and the same reasons wit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import cache
@@ -32,6 +32,7 @@ __all__ = [
     "backend",
     "check_nesting",
     "dumps",
+    "dumps_sorted",
     "has_more_values",
     "loads",
 ]
@@ -87,6 +88,21 @@ def dumps(value: Any) -> bytes:
     return _dumps(value)
 
 
+def dumps_sorted(value: Any) -> bytes:
+    """Return a value as JSON with sorted members: equal bytes for equal values, with any backend.
+
+    For values to be compared, not sent: as ``dumps``, but NaN and what has no form in JSON need not be refused.
+    """
+    from json import JSONEncoder
+
+    encoder = JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_plain_or_mapping)
+    return encoder.encode(value).encode(errors="surrogatepass")
+
+
+def _plain_or_mapping(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else _plain(value)
+
+
 def check_nesting(data: bytes | bytearray, limit: int = MAX_NESTING) -> None:
     """Raise `JsonError` when arrays and objects nest deeper than ``limit`` in a JSON text; linear time."""
     if _nests_deeper(data, limit):
@@ -94,11 +110,11 @@ def check_nesting(data: bytes | bytearray, limit: int = MAX_NESTING) -> None:
 
 
 def has_more_values(data: bytes | bytearray | str, limit: int) -> bool:
-    """Return whether a JSON text has more than ``limit`` values, the members of objects and arrays included.
+    """Return whether a JSON text has more than ``limit`` values: objects and arrays, and all names and values in them.
 
     Linear time, and none for a text too short for so many. For anything but JSON the answer has no meaning.
     """
-    # Each value but the first follows a comma, or an opening bracket that has to be closed.
+    # Each value but the first follows a comma, a colon, or an opening bracket that has to be closed.
     if len(data) <= 2 * limit:
         return False
     if isinstance(data, str):
@@ -343,7 +359,7 @@ _WITHOUT_FLOATS: Final = frozenset({str, int, bool, type(None)})
 _BLOCK: Final = 64
 _OPENING: Final = ord("[")
 _AS_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
-_BEFORE_VALUES: Final = b",[{"
+_BEFORE_VALUES: Final = b",:[{"
 _PIECE: Final = 1 << 16
 
 

@@ -205,3 +205,19 @@ def test_encryption_without_its_package_names_the_extra_to_install() -> None:
     program = "import sys; sys.modules['cryptography'] = None; import mcpio.seals"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "mcpio.seals needs cryptography: pip install 'mcpio[seal]'" in run.stderr
+
+
+def test_call_is_digested_only_once_the_seal_is_right() -> None:
+    states = RequestStates(keys=[KEY])
+    digested: list[int] = []
+
+    def call() -> dict[str, Any]:
+        digested.append(1)
+        return call_of(event(), "shop")
+
+    text = sealed(states, event())
+    with pytest.raises(StateRejected):
+        states.open(text[:-1] + ("A" if text[-1] != "A" else "B"), call, 1000.0)
+    assert digested == []
+    assert states.open(text, call, 1000.0) == CARRIED
+    assert digested == [1]

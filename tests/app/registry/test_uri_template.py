@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from work import steps_of
 
 from mcpio.app.registry.uri_template import MAX_URI, UriTemplate, UriTemplateError
 
@@ -243,3 +245,53 @@ def test_expanded_uri_matches_its_template(template: str, a: str, b: str) -> Non
 def test_matching_takes_linear_time(uri: str) -> None:
     """A matcher that tries every way to split the longest URI would not come back within the time a test has."""
     assert UriTemplate("{+a}-{+b}-{+c}-{+d}-{e}x").match(uri) is None
+
+
+# Quick ways
+
+PIECES = [
+    *("{%}", "{+%}", "{#%}", "{.%}", "{/%}", "{/%*}", "{;%}", "{?%}", "{&%}", "{%*}", "{?%,%b}", "{%,%b}", "{.%*}"),
+    *("a", "/", "-", ".", "?", "#", "x/", "a-", "&", "=", ";", "%41", "aa"),
+]
+TEMPLATES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(
+    lambda pieces: "".join(piece.replace("%", f"v{n}") if "{" in piece else piece for n, piece in enumerate(pieces))
+)
+URIS = st.lists(st.sampled_from([*"aa-/.?#&;=x%", "a-", "x/"]), max_size=10).map("".join)
+
+
+@given(TEMPLATES, st.lists(URIS, min_size=10, max_size=10), st.lists(st.sampled_from(["a", "a-a", "", "a/b", "."])))
+@settings(max_examples=500)
+def test_quick_ways_find_what_sweeps_find(template: str, uris: list[str], values: list[str]) -> None:
+    made = UriTemplate(template)
+    try:
+        matcher: Any = made._ready()
+    except UriTemplateError:
+        return
+    uris.append(made.expand(dict(zip(made.variables, values, strict=False))))
+    found = {uri: made.match(uri) for uri in uris}
+    matcher._bounds = matcher._bounds_by_sweeps
+    assert {uri: made.match(uri) for uri in uris} == found
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("s://{a}", "s://{+a}", "s://{a}/{b}", "s://{a}-{b}-{c}", "s://{+a}/{b}", "s://{a}/{+b}", "s://{a*}", "{a}"),
+        *("s://{a}{?q,l}", "s://{a}{/b*}", "s://{a}-{b}.{c}{?q}{#f}", "s://{a}{.b}", "s://{a}/x{;b}", "s://x{#a}"),
+    ],
+)
+@pytest.mark.parametrize("unit", ["a", "-", "a/", "a-", "/", "a,", "?", "#", "%41", "a.", ";a", "%"])
+def test_work_for_a_match_does_not_grow_with_the_uri(template: str, unit: str) -> None:
+    made = UriTemplate(template)
+    made.match("s://a")
+    short, long = (steps_of(partial(made.match, "s://" + unit * size)) for size in (10, 20_000))
+    # A value with percent signs is decoded in a few more steps.
+    assert long <= short + 100
+
+
+def test_work_for_a_match_by_sweeps_is_linear() -> None:
+    made = UriTemplate("s://{/a}{/b}-{c}")
+    made.match("s://a")
+    short, long = (steps_of(partial(made.match, "s://" + "/a-" * size)) for size in (50, 400))
+    assert long <= 10 * short

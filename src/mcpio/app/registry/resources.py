@@ -15,7 +15,7 @@ from mcpio.app.input_required import InputRequired
 from mcpio.app.registry.base import Mounted, Registry
 from mcpio.app.registry.content import json_text
 from mcpio.app.registry.function import RegisteredFunction
-from mcpio.app.registry.uri_template import UriTemplate
+from mcpio.app.registry.uri_template import MAX_URI, UriTemplate
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types.content import BlobResourceContents, TextResourceContents
@@ -118,7 +118,7 @@ class Resources:
         resource = self.static.find(uri, scope)
         if resource is not None:
             return resource, {}
-        if _climbs(uri):
+        if len(uri) > MAX_URI or _climbs(uri):
             return None
         for entry in self.templates:
             values = entry.template.match(uri)

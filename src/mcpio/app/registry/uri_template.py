@@ -6,8 +6,10 @@ The RFC does not define matching. Ours takes time in proportion to the URI's len
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 __all__ = ["MAX_URI", "UriTemplate", "UriTemplateError"]
 
@@ -207,6 +209,9 @@ def _variable(template: str, text: str) -> _Variable:
 
 # Matching
 
+_Bounds: TypeAlias = list[tuple[int, int]]
+"""Where the range of each expression begins and ends."""
+
 
 class _Span:
     """The range of a URI that one or more expressions match.
@@ -214,7 +219,7 @@ class _Span:
     ``marks`` are the characters that it may begin with, empty if it has none and is never absent; ``stops`` end it.
     """
 
-    __slots__ = ("marks", "operator", "stops", "variables")
+    __slots__ = ("find_stop", "marks", "operator", "stops", "variables")
 
     def __init__(self, expression: _Expression) -> None:
         self.operator = expression.operator
@@ -222,12 +227,17 @@ class _Span:
         self.marks = expression.mark if expression.mark != "+" else ""
         several = len(expression.variables) > 1 or expression.variables[0].explode
         self.stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
+        self.find_stop = re.compile(f"[{self.stops}]" if self.stops else "(?!)").search
 
     def values(self, text: str) -> dict[str, str | list[str]] | None:
         """Return the decoded values in the matched text, or ``None`` if they do not fit."""
         if not text:
             return {}
         content = text[1:] if self.marks else text
+        if len(self.variables) == 1 and not self.operator.named and "%" not in content:
+            (only,) = self.variables.values()
+            if only.explode:
+                return {only.name: content.split(self.operator.separator)}
         found: dict[str, str] = {}
         lists: dict[str, list[str]] = {}
         for name, value in self._named(content) if self.operator.named else self._in_order(content):
@@ -259,11 +269,12 @@ class _Span:
 
 
 class _Matcher:
-    """Finds the range of each expression."""
+    """Finds the range of each expression: by a quick way where the template has one, and otherwise by sweeps."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_bounds", "_pieces")
 
     def __init__(self, parts: Sequence[str | _Expression]) -> None:
+        self._bounds: Callable[[str], _Bounds | None]
         self._pieces: list[str | _Span] = []
         names: set[str] = set()
         for part in parts:
@@ -275,27 +286,38 @@ class _Matcher:
                     raise UriTemplateError(f"{variable.name!r} stands twice in the template, so it has no one value")
                 names.add(variable.name)
             self._add(part)
+        self._bounds = _quick_way(self._pieces) or self._bounds_by_sweeps
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
         # Rejects most URIs of other templates at once.
         if self._pieces and isinstance(self._pieces[0], str) and not uri.startswith(self._pieces[0]):
             return None
+        bounds = self._bounds(uri)
+        if bounds is None:
+            return None
+        found: dict[str, str | list[str]] = {}
+        spans = (piece for piece in self._pieces if not isinstance(piece, str))
+        for span, (start, end) in zip(spans, bounds, strict=True):
+            values = span.values(uri[start:end])
+            if values is None:
+                return None
+            found |= values
+        return found
+
+    def _bounds_by_sweeps(self, uri: str) -> _Bounds | None:
         fits = self._fits(uri)
         if not fits[0][0]:
             return None
-        found: dict[str, str | list[str]] = {}
+        bounds: _Bounds = []
         position = 0
         for index, piece in enumerate(self._pieces):
             if isinstance(piece, str):
                 position += len(piece)
                 continue
             end = _end_of(piece, uri, position, fits[index + 1])
-            values = piece.values(uri[position:end])
-            if values is None:
-                return None
-            found |= values
+            bounds.append((position, end))
             position = end
-        return found
+        return bounds
 
     def _add(self, expression: _Expression) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -325,6 +347,112 @@ class _Matcher:
             after = _sweep_text(piece, uri, after) if isinstance(piece, str) else _sweep_span(piece, uri, after)
             fits.append(after)
         return fits[::-1]
+
+
+_Way: TypeAlias = Callable[[str], _Bounds | None]
+
+
+def _quick_way(pieces: list[str | _Span]) -> _Way | None:
+    """Return a way to find the ranges in a single pass of compiled code; ``None`` where there is none."""
+    if _is_widest_first(pieces):
+        return partial(_bounds_from_the_end, pieces)
+    pattern = _forward_pattern(pieces)
+    if pattern is not None:
+        return partial(_bounds_by, pattern)
+    # Often a query and a fragment are all that may be absent.
+    found = (index for index, piece in enumerate(pieces) if not isinstance(piece, str) and piece.marks)
+    first = next(found, len(pieces))
+    path, rest = pieces[:first], pieces[first:]
+    ends = all(not _IN_REST.search(piece) if isinstance(piece, str) else piece.stops for piece in path)
+    begins = all(not isinstance(piece, str) and set(piece.marks) <= {"?", "#"} for piece in rest)
+    pattern = _forward_pattern(rest)
+    if ends and begins and pattern is not None and _is_widest_first(path):
+        return partial(_bounds_of_both, path, pattern)
+    return None
+
+
+_IN_REST: Final = re.compile("[?#]")
+
+
+def _bounds_of_both(path: list[str | _Span], rest: re.Pattern[str], uri: str) -> _Bounds | None:
+    found = _IN_REST.search(uri)
+    end = len(uri) if found is None else found.start()
+    before, after = _bounds_from_the_end(path, uri[:end]), rest.fullmatch(uri, end)
+    if before is None or after is None:
+        return None
+    return before + [after.span(group) for group in range(1, rest.groups + 1)]
+
+
+def _is_widest_first(pieces: list[str | _Span]) -> bool:
+    """Whether no expression may be absent, and each takes all that a later one takes."""
+    spans = [piece for piece in pieces if not isinstance(piece, str)]
+    nested = all(set(span.stops) <= set(later.stops) for span, later in pairwise(spans))
+    return nested and not any(span.marks for span in spans)
+
+
+def _bounds_from_the_end(pieces: list[str | _Span], uri: str) -> _Bounds | None:
+    """Return the ranges of expressions that are widest first. Between them are texts.
+
+    From the end, each text is looked for at its last place, which leaves the most to the expressions before it.
+    """
+    bounds: _Bounds = []
+    end = len(uri)
+    for index in range(len(pieces) - 1, -1, -1):
+        piece = pieces[index]
+        if isinstance(piece, str):
+            if index == len(pieces) - 1:
+                if not uri.endswith(piece):
+                    return None
+                end -= len(piece)
+            continue
+        before: Any = pieces[index - 1] if index else ""
+        start = len(before) if index < 2 else uri.rfind(before, 0, end - 1) + len(before)
+        if start < len(before) or start >= end or piece.find_stop(uri, start, end):
+            return None
+        bounds.append((start, end))
+        end = start - len(before)
+    return bounds[::-1] if end == 0 else None
+
+
+def _forward_pattern(pieces: Sequence[str | _Span]) -> re.Pattern[str] | None:
+    """Return a pattern that never goes back, with a group for each range; ``None`` where the next character is no clue.
+
+    It is one where a range can only end at its first stop: nothing that may follow begins with what the range takes.
+    """
+    found = ""
+    for index, piece in enumerate(pieces):
+        if isinstance(piece, str):
+            found += re.escape(piece)
+            continue
+        if not all(_is_told_apart(piece, follower) for follower in _followers(pieces, index)):
+            return None
+        content = f"[^{piece.stops}]" if piece.stops else "."
+        found += f"((?:[{piece.marks}]{content}*+)?+)" if piece.marks else f"({content}++)"
+    return re.compile(found, re.DOTALL)
+
+
+def _followers(pieces: Sequence[str | _Span], index: int) -> Iterator[str | _Span]:
+    """Yield the pieces of which one comes after a range: up to the first that is never absent."""
+    for piece in pieces[index + 1 :]:
+        yield piece
+        if isinstance(piece, str) or not piece.marks:
+            return
+
+
+def _is_told_apart(span: _Span, follower: str | _Span) -> bool:
+    if isinstance(follower, str):
+        return follower[0] in span.stops and follower[0] not in span.marks
+    if not follower.marks:
+        return False
+    if set(follower.marks) & set(span.marks):
+        return False
+    # What may be absent, and takes nothing that the range does not, is left nothing.
+    return set(follower.marks) <= set(span.stops) or set(span.stops) <= set(follower.stops)
+
+
+def _bounds_by(pattern: re.Pattern[str], uri: str) -> _Bounds | None:
+    found = pattern.fullmatch(uri)
+    return None if found is None else [found.span(group) for group in range(1, pattern.groups + 1)]
 
 
 def _sweep_text(text: str, uri: str, after: bytearray) -> bytearray:
@@ -374,10 +502,10 @@ def _decoded(text: str) -> str | None:
     if _BROKEN.search(text):
         return None
     try:
-        return _TRIPLET.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
+        return _TRIPLETS.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), text.encode()).decode()
     except UnicodeError:
         return None
 
 
 _BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_TRIPLET: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_TRIPLETS: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})++")

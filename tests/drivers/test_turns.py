@@ -1,0 +1,115 @@
+"""One read may bring thousands of messages: a driver parses a bounded number of them before other tasks get a turn."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from eachloop import EachLoop, Here
+from rawsite import RawRequest, ServeSite, Site, Wire, result_of
+
+from mcpio._drivers.actor import EVENTS_PER_TURN
+from mcpio.framing import jsonrpc
+
+GARBAGE = b"x\n" * 20_000
+MOST = 4 * EVENTS_PER_TURN
+"""The reader and the marked session may take a turn, and Trio may choose them twice before the watching task."""
+
+
+class Watch:
+    """Counts the texts that are parsed between two turns of another task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parsed = self.most = 0
+        parse = jsonrpc.parse
+
+        def counting(*arguments: Any) -> jsonrpc.Message:
+            self.parsed += 1
+            return parse(*arguments)
+
+        monkeypatch.setattr(jsonrpc, "parse", counting)
+
+    async def run(self, here: Here) -> None:
+        before = self.parsed
+        while True:
+            await here.checkpoint()
+            self.most = max(self.most, self.parsed - before)
+            before = self.parsed
+
+
+@pytest.mark.req("SEC-10")
+def test_lines_of_one_read_take_turns_with_other_tasks(
+    each_virtual_loop: EachLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(monkeypatch)
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+
+    async def main(here: Here) -> None:
+        near, far = await here.joined()
+
+        async def answer() -> None:
+            receive, send, close = _calls(here, far)
+            await send(json.dumps({"jsonrpc": "2.0", "id": (await receive())["id"], "result": hello}).encode() + b"\n")
+            await receive()
+            await send(GARBAGE)
+            await send(json.dumps({"jsonrpc": "2.0", "id": (await receive())["id"], "result": {}}).encode() + b"\n")
+            await close()
+
+        async with here.tasks() as tasks:
+            watching = tasks.spawn(watch.run(here))
+            tasks.spawn(answer())
+            async with here.open_client(near, era="handshake") as client:
+                await client.ping()
+            watching.cancel()
+
+    each_virtual_loop.run(main)
+    assert watch.parsed > 20_000
+    assert watch.most <= MOST, watch.most
+
+
+def _calls(here: Here, end: tuple[Any, ...]) -> Any:
+    """Return functions that receive one message, send bytes, and close this end."""
+    lines: list[bytes] = []
+
+    async def receive() -> Any:
+        while not lines:
+            data = await (end[0].receive_some() if here.is_trio else end[0].read(65536))
+            lines.extend(data.splitlines())
+        return json.loads(lines.pop(0))
+
+    async def send(data: bytes) -> None:
+        end[1].write(data)
+        await end[1].drain()
+
+    async def close() -> None:
+        end[1].close()
+        await end[1].wait_closed()
+
+    return (receive, end[0].send_all, end[0].aclose) if here.is_trio else (receive, send, close)
+
+
+@pytest.mark.parametrize("event", [b"data:x\n\n", b'data:{"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'])
+def test_events_of_one_read_take_turns_with_other_tasks(
+    serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch, event: bytes
+) -> None:
+    watch = Watch(monkeypatch)
+
+    async def flood(site: Site, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method != "tools/call":
+            await site.answer(request, wire)
+            return
+        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        await wire.send(event * (60_000 // len(event)))
+        await wire.send(b"data: %b\n\n" % json.dumps(result_of(request, {"content": []})).encode())
+        await wire.close()
+
+    async def play(site: Site) -> None:
+        async with site.tasks() as tasks, site.open_http("http://example.com/mcp") as client:
+            watching = tasks.spawn(watch.run(site))
+            await client.call_tool("x")
+            watching.cancel()
+
+    serve_site(play, flood)
+    assert watch.parsed > 60_000 // len(event)
+    assert watch.most <= MOST, watch.most
