@@ -23,6 +23,7 @@ import attrs
 from mcpio._extras import extra
 from mcpio.app.client import OutgoingCall
 from mcpio.engine.connection import Connection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Role
 from mcpio.errors import RequestError
 from mcpio.events import ConnectionClosed, Event
@@ -192,11 +193,11 @@ class _SessionTap(Tap):
         self._held = held
         self._counted = 0
         """The bytes of this connection that are part of the counter ``mcpio.held``."""
-        self._connection: Connection | None = None
+        self._connection: Connection | StatelessEngine | None = None
         self._began: float | None = None
         self._role = Role.CLIENT
 
-    def opened(self, connection: Connection, now: float) -> None:
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
         """Start the clock."""
         self._role, self._began, self._connection = connection.role, now, connection
 

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 from httpwire import Exchange, MemoryWire, RawClient
+from stateless import tool_call
 
 from mcpio import Context, Server
 from mcpio.app.http_host import HttpHost
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.server import ServerConnection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.errors import LocalProtocolError
 from mcpio.events import ConnectionClosed, IncomingId
 from mcpio.http.model import Body, End, RequestHead
 from mcpio.http.options import HttpOptions
+from mcpio.observe.tap import Tap, add_tap
 from mcpio.revisions import REV_2025_11_25
 from mcpio.testing import ManualRuntime
 
@@ -114,6 +117,42 @@ def test_on_connection_gets_a_connection_before_its_first_message() -> None:
     fields = ((b"content-type", b"application/json"), (b"accept", b"*/*"))
     host.receive(RequestHead(1, "POST", "/mcp", fields), Body(1, json.dumps(message).encode()), End(1))
     assert [connection.revision for connection in seen] == [REV_2025_11_25]
+
+
+def test_on_connection_gets_the_engine_of_all_stateless_requests_once() -> None:
+    server, seen, heard = Server("s", "1"), list[Any](), list[str]()
+    server.tool(lambda: "ok", name="x")
+
+    class Listening(Tap):
+        def event(self, event: Any, now: float) -> None:
+            heard.append(type(event).__name__)
+
+    def attach(engine: Any) -> None:
+        seen.append(engine)
+        add_tap(engine, Listening())
+
+    host = HttpHost(
+        server,
+        ManualRuntime(),
+        clock=lambda: 0.0,
+        on_ready=lambda exchange: None,
+        on_deadline=lambda when: None,
+        report=lambda message, error: None,
+        on_connection=attach,
+    )
+    body = json.dumps(tool_call()).encode()
+    fields = {
+        "content-type": "application/json",
+        "accept": "*/*",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "x",
+    }
+    head = tuple((name.encode(), value.encode()) for name, value in fields.items())
+    for number in (1, 2):
+        host.receive(RequestHead(number, "POST", "/mcp", head), Body(number, body), End(number))
+    assert [type(engine) for engine in seen] == [StatelessEngine]
+    assert heard == ["RequestReceived"] * 2
 
 
 def test_response_callback_may_write_and_deadline_changes_are_reported() -> None:

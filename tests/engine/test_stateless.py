@@ -12,7 +12,6 @@ from wires import INITIALIZED, feed, note, one, request, result, sent
 
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.engine.stateless import stateless_server
 from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.events import (
@@ -203,14 +202,14 @@ def test_nothing_is_inferred_from_an_earlier_request() -> None:
     assert fourth.context.capabilities.experimental["x"]["n"] is True
 
 
-def test_equal_envelopes_are_decoded_once_for_all_connections_of_a_server() -> None:
-    connection, other = server_of(), server_of()
-    assert connection._stateless is other._stateless
-    assert stateless_server(INFO, EVERYTHING, other.options) is not other._stateless
+def test_equal_envelopes_are_decoded_once() -> None:
+    connection = server_of()
     nested = {"experimental": {"x": {"l": ["a", None]}}}
     first, second = feed(connection, tool_call(1, nested), tool_call(2, {"roots": {}}))
     token = {"progressToken": 5}
-    third, bad = feed(other, tool_call(3, {"roots": {}}, token), tool_call(4, {"roots": {}}, {"progressToken": []}))
+    third, bad = feed(
+        connection, tool_call(3, {"roots": {}}, token), tool_call(4, {"roots": {}}, {"progressToken": []})
+    )
     assert second.context.capabilities is third.context.capabilities is not first.context.capabilities
     assert isinstance(bad, Answered)
 

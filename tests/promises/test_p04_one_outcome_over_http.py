@@ -92,7 +92,7 @@ class Joined:
             for item in items:
                 self._take_request(item)
             while (found := self.server.next_event()) is not None:
-                if isinstance(found[1], RequestReceived):
+                if isinstance(found[0], HttpSession) and isinstance(found[1], RequestReceived):
                     self.tasks.append((found[0], found[1], 1))
             while (name := self.server.next_ready()) is not None:
                 self._ready[name] = None

@@ -17,6 +17,7 @@ from mcpio.http.durable.queue import DurableHooks
 from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.options import HttpOptions
+from mcpio.http.server.calls import Calls
 from mcpio.http.server.server import HttpEvent, HttpServer
 from mcpio.http.server.sessions import HttpSession
 from mcpio.http.session_records import SessionEffect, SessionLoad
@@ -48,7 +49,7 @@ class Site:
         self.is_store_failing = self.is_store_away = False
         self.is_whole = False
         """Whether requests go to the machine in one piece."""
-        self.events: list[tuple[HttpSession, HttpEvent]] = []
+        self.events: list[tuple[HttpSession | Calls, HttpEvent]] = []
         self.stalled: set[int] = set()
         self._responses: dict[int, Exchange] = {}
         self._names = count(1)
@@ -148,7 +149,7 @@ class Site:
         session.connection.send_result(event.id, CallToolResult((TextContent(text),)))
         self.touch(session)
 
-    def touch(self, session: HttpSession) -> None:
+    def touch(self, session: HttpSession | Calls) -> None:
         """Tell the machine that something was done to a connection."""
         self.machine.touch(session, self.now)
         self.settle()

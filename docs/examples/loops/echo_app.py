@@ -24,6 +24,7 @@ from mcpio import (
     Tool,
     ToolsCapability,
 )
+from mcpio.engine import StatelessEngine
 
 ECHO = Tool("echo", {"type": "object", "properties": {"text": {"type": "string"}}})
 
@@ -34,7 +35,7 @@ def new_server() -> ServerConnection:
     return ServerConnection(Implementation("echo", "1.0"), offer)
 
 
-def answer(conn: ServerConnection, event: Event) -> None:
+def answer(conn: ServerConnection | StatelessEngine, event: Event) -> None:
     """Answer a request."""
     match event:
         case RequestReceived(id, ListToolsRequest()):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
@@ -76,6 +76,16 @@ class RequestScope:
         """The session that the request came in."""
         return self._session
 
+    @property
+    def account(self) -> Hashable:
+        """The key that the work of the request is counted under: that of its principal, or of its session or call."""
+        return self._session.account_of(self._event)
+
+    @property
+    def thread_account(self) -> Hashable:
+        """The key that the threads of the request are counted under."""
+        return self._session.thread_account_of(self._event)
+
     def now(self) -> float:
         """Return the time in seconds, on the session's clock."""
         return self._session.driver.now()
@@ -125,7 +135,7 @@ class RequestScope:
         Cancelling the wait abandons the thread, which counts until the function returns.
         """
         session = self._session
-        return await session.thread_pool.run(session.driver.runtime, session.thread_account, function)
+        return await session.thread_pool.run(session.driver.runtime, self.thread_account, function)
 
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the event loop's thread, and return its result.

@@ -88,10 +88,6 @@ class PeerSession(Requester, Protocol):
     def account(self) -> Hashable:
         """The key that the peer's work is counted under."""
 
-    @property
-    def thread_account(self) -> Hashable:
-        """The key that the peer's threads are counted under."""
-
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Send a notification."""
 
@@ -110,6 +106,14 @@ class HandlerScope(Protocol):
     @property
     def session(self) -> PeerSession:
         """The session that the request came in."""
+
+    @property
+    def account(self) -> Hashable:
+        """The key that the work of the request is counted under."""
+
+    @property
+    def thread_account(self) -> Hashable:
+        """The key that the threads of the request are counted under."""
 
     @property
     def cancelled(self) -> bool:

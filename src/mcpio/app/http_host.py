@@ -12,9 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcpio.app.awaitables import failure_of
+from mcpio.app.reporting import internal_error
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
 from mcpio.http.model import End, RequestHead
+from mcpio.http.server.calls import Calls
 from mcpio.http.server.server import HttpServer
 from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
 
@@ -55,7 +58,7 @@ class HttpHost:
         report: Callable[[str, BaseException | None], None],
         options: HttpOptions | None = None,
         state: Any = None,
-        on_connection: Callable[[ServerConnection], None] | None = None,
+        on_connection: Callable[[Any], None] | None = None,
         store: SessionStore | None = None,
         unanswered: UnansweredPolicy = "fail",
         protected: ResourceServer | None = None,
@@ -71,7 +74,8 @@ class HttpHost:
             report: Tells the operator of a fault.
             options: Choices of HTTP.
             state: The result of the server's lifespan.
-            on_connection: Takes the connection of each session before anything passes it, to put a tap on it.
+            on_connection: Takes the connection of each session before anything passes it, to put a tap on it, and the
+                engine of the stateless requests.
             store: Makes sessions outlive the process.
             unanswered: What becomes of requests whose handlers died with an earlier process.
             protected: What clients have to be authorized by: see ``HttpServer``.
@@ -85,6 +89,11 @@ class HttpHost:
         self.clock = clock
         self.report = report
         self.state = state
+        self._on_connection = on_connection
+        self._engine: StatelessEngine | None = None
+        self._offer = server.offer()
+        # The session of the stateless requests, from the first of them on, and its driver.
+        self._stateless: tuple[ServerDriving, HostedCalls] | None = None
         hooks = None if store is None else self._new_hooks(unanswered)
         self.machine: HttpServer = HttpServer(
             self._connect,
@@ -98,6 +107,7 @@ class HttpHost:
             protected=protected,
             revisions=server.options.revisions,
             param_headers=server.tools.param_headers,
+            stateless=self._new_engine,
         )
         self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
         self._unanswered = unanswered
@@ -105,7 +115,6 @@ class HttpHost:
         self._ends_streams = protected is not None and not protected.outlive_token
         self._on_ready = on_ready
         self._on_deadline = on_deadline
-        self._on_connection = on_connection
         self._sessions: dict[int, Hosted] = {}
         self._is_draining = False
         self._deadline: float | None = None
@@ -117,6 +126,10 @@ class HttpHost:
     def receive(self, *items: RequestItem) -> None:
         """Process items of a request (head, body, end), in order."""
         machine, now = self.machine, self.clock()
+        if (offer := self.server.offer()) is not self._offer:
+            self._offer = offer
+            if self._engine is not None:
+                self._engine.offer(*offer)
         if self._ends_streams:
             # Again each time: the clock of an event loop may stand still while the machine sleeps.
             machine.epoch = self.runtime.wall_clock() - now
@@ -157,8 +170,11 @@ class HttpHost:
         for hosted in tuple(self._sessions.values()):
             hosted.driving.fail_abandoned()
             hosted.driver.wake()
+        if self._stateless is not None:
+            self._stateless[0].fail_abandoned()
+            self._drain()
 
-    def touch(self, session: HttpSession) -> None:
+    def touch(self, session: HttpSession | Calls) -> None:
         """Process changes of a session's connection: now, or in the drain that is running."""
         self.machine.touch(session, self.clock())
         self._drain()
@@ -173,6 +189,9 @@ class HttpHost:
             while True:
                 while (found := machine.next_event()) is not None:
                     session, event = found
+                    if isinstance(session, Calls):
+                        self._handle_stateless(session, event)
+                        continue
                     try:
                         if event.__class__ is SessionOpened:
                             self._open(session, event)
@@ -265,13 +284,40 @@ class HttpHost:
             self._on_connection(connection)
         return connection
 
+    def _new_engine(self) -> StatelessEngine:
+        server, (capabilities, options) = self.server, self._offer
+        engine = StatelessEngine(server.info, capabilities, instructions=server.instructions, options=options)
+        if self._on_connection is not None:
+            self._on_connection(engine)
+        self._engine = engine
+        return engine
+
     def _open(self, session: HttpSession, event: Any) -> None:
         hosted = HostedSession(self, session)
         opened = self.server.session(session.connection, hosted, self.state)
-        opened.is_one_request = session.is_stateless or self._is_sessionless
+        opened.is_one_request = self._is_sessionless
         self._sessions[session.key] = Hosted(opened, opened.driving, hosted)
         if event.saved is not None:
             self._resume(session, opened, event.saved)
+
+    def _handle_stateless(self, calls: Calls, event: Any) -> None:
+        driving, driver = self._stateless or self._open_stateless(calls)
+        try:
+            driving.handle(event)
+        except BaseException as error:
+            # A fault of this side ends the one call.
+            self.report("a call failed", failure_of(error))
+            if calls.connection.is_pending(event.id):
+                calls.connection.send_error(event.id, internal_error())
+        if event is calls.connection.end:
+            driver.end()
+
+    def _open_stateless(self, calls: Calls) -> tuple[ServerDriving, HostedCalls]:
+        driver = HostedCalls(self, calls)
+        session = self.server.stateless_session(calls.connection, driver, self.state)
+        self._stateless = session.driving, driver
+        calls.on_room = session.driving.note_room
+        return self._stateless
 
     def _close(self, session: HttpSession) -> None:
         found = self._sessions.pop(session.key, None)
@@ -287,12 +333,12 @@ class Hosted(NamedTuple):
     driver: HostedSession
 
 
-class HostedSession:
-    """The driver of one session, which passes on to the host."""
+class Hosting:
+    """The part of a driver that is the host's."""
 
     __slots__ = ("_host", "_session", "_waiting")
 
-    def __init__(self, host: HttpHost, session: HttpSession) -> None:
+    def __init__(self, host: HttpHost, session: HttpSession | Calls) -> None:
         self._host = host
         self._session = session
         self._waiting: tuple[OneShot, ...] = ()
@@ -310,26 +356,12 @@ class HostedSession:
         """Process changes of the connection."""
         self._host.touch(self._session)
 
-    def close(self, grace: float) -> None:
-        """Close the session gracefully, at the loop's next turn. Then its client gets 404.
-
-        Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
-        """
-        limit = checked_grace(grace)
-        self.runtime.call_soon(lambda: self._close(limit))
-
     async def wait_closed(self) -> None:
         """Wait until the session has ended."""
         if self._session.connection.phase is not Phase.CLOSED:
             ended = self.runtime.one_shot()
             self._waiting += (ended,)
             await ended.wait()
-
-    def interrupt(self, via: Hashable, retry: float | None) -> bool:
-        """End the exchange of a request, whose client fetches the answer later. See ``HttpServer.interrupt``."""
-        done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
-        self.wake()
-        return done
 
     def refuse(self, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
         """Set the status of a response to 403 because its token lacks scopes. See ``HttpServer.refuse``."""
@@ -343,6 +375,37 @@ class HostedSession:
         """Wake the tasks that wait for the end of the session."""
         for ended in self._waiting:
             ended.set(None)
+
+
+class HostedCalls(Hosting):
+    """The driver of all stateless calls."""
+
+    __slots__ = ()
+
+    def close(self, grace: float) -> None:
+        """Do nothing: there is no connection to close."""
+
+
+class HostedSession(Hosting):
+    """The driver of one session, which passes on to the host."""
+
+    __slots__ = ()
+
+    _session: HttpSession
+
+    def close(self, grace: float) -> None:
+        """Close the session gracefully, at the loop's next turn. Then its client gets 404.
+
+        Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
+        """
+        limit = checked_grace(grace)
+        self.runtime.call_soon(lambda: self._close(limit))
+
+    def interrupt(self, via: Hashable, retry: float | None) -> bool:
+        """End the exchange of a request, whose client fetches the answer later. See ``HttpServer.interrupt``."""
+        done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
+        self.wake()
+        return done
 
     def _close(self, grace: float | None) -> None:
         self._session.connection.close(self.now(), grace=grace)

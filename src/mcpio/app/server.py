@@ -39,7 +39,7 @@ from mcpio.app.registry.resources import Resources, not_found
 from mcpio.app.registry.tools import Tools
 from mcpio.app.reporting import FaultReports
 from mcpio.app.runtime import Driver
-from mcpio.app.server_session import NotificationHandler, ServerSession, checked_level
+from mcpio.app.server_session import NotificationHandler, ServerSession, StatelessSession, checked_level
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session_snapshot import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
+    from mcpio.engine.stateless_engine import StatelessEngine
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
@@ -260,6 +261,7 @@ class Server:
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
+        self._offered: tuple[frozenset[str], Options, tuple[ServerCapabilities, Options]] | None = None
         # The capabilities declared last to clients that are told apart, and to others, with what it was made from.
         self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
@@ -548,7 +550,8 @@ class Server:
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
         """The sessions that are open now, the oldest first."""
-        return tuple(self._sessions)
+        # The session of stateless requests counts while any of them runs.
+        return tuple(each for each in self._sessions if each.is_open)
 
     def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
         """Notify the subscribers of a resource that it changed; return their number (RES-07).
@@ -622,10 +625,7 @@ class Server:
         ``alone`` says that no other client can reach this server, as over standard input and output: this one may list
         tasks without being authenticated (TASK-35).
         """
-        options = self.options
-        custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
-        if custom:
-            options = attrs.evolve(options, custom_methods=options.custom_methods | custom)
+        options = self._options_of_handlers()
         if saved is not None:
             return saved.connection(ServerConnection, now, options=options, principal=principal)
         return ServerConnection(
@@ -638,15 +638,36 @@ class Server:
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of a connection, for a driver."""
-        own = own_state(state)
-        session = ServerSession(self, connection, driver, own, new_scope=Context)
-        if own is not state:
+        session = ServerSession(self, connection, driver, own_state(state), new_scope=Context)
+        self.audience.add(session, (LISTS,))
+        return self._add_session(session, state)
+
+    def _add_session(self, session: ServerSession, state: Any) -> ServerSession:
+        if session.state is not state:
             session.mounted_states = state.mounted
         self._sessions[session] = None
-        self.audience.add(session, (LISTS,))
         if self.tasks is not None:
-            self.tasks.attach(driver, state, session)
+            self.tasks.attach(session.driver, state, session)
         return session
+
+    def _options_of_handlers(self) -> Options:
+        """Return the options, with the methods of handlers that are not the protocol's."""
+        options = self.options
+        custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
+        return attrs.evolve(options, custom_methods=options.custom_methods | custom) if custom else options
+
+    def offer(self) -> tuple[ServerCapabilities, Options]:
+        """Return what stateless requests are served by now: the same object until that changes."""
+        capabilities, options, known = self._capabilities(told_apart=False), self.options, self._offered
+        names = self.handlers.keys()
+        if known is None or known[0] != names or known[1] is not options or known[2][0] is not capabilities:
+            made = capabilities, self._options_of_handlers()
+            known = self._offered = frozenset(names), options, made
+        return known[2]
+
+    def stateless_session(self, engine: StatelessEngine, driver: Driver, state: Any = None) -> ServerSession:
+        """Return the session of all stateless requests of an HTTP server, for its driver."""
+        return self._add_session(StatelessSession(self, engine, driver, own_state(state), new_scope=Context), state)
 
     def forget(self, session: ServerSession) -> None:
         """Remove a session that has ended from those that broadcasts go to."""

@@ -13,6 +13,7 @@ from mcpio import types  # what belongs to one feature is loaded when a call nee
 from mcpio._checks import is_scope
 from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
+from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Handler, Session, SessionDriving
 from mcpio.app.thread_pool import STRANGERS
 from mcpio.engine.table import Phase
@@ -144,10 +145,13 @@ class ServerSession(Session):
         self._fault_reports = server.fault_reports
         self._log_outlet: LogOutlet | None = None
 
-    @property
-    def thread_account(self) -> Hashable:
-        """The key that the client's threads are counted under."""
-        return STRANGERS if self.is_one_request and self.connection.principal is None else self.account
+    is_open: bool = True
+    """Whether it serves a client; one that has ended is forgotten by its server."""
+
+    def thread_account_of(self, event: RequestReceived) -> Hashable:
+        """Return the key that the threads of one request are counted under."""
+        is_stranger = self.is_one_request and event.context.principal is None
+        return STRANGERS if is_stranger else self.account_of(event)
 
     @property
     def driving(self) -> ServerDriving:
@@ -210,7 +214,7 @@ class ServerSession(Session):
         wanted: Any = event.context.log_level
         checked_level(level)
         if wanted is not None and at_least(level, wanted) and self.connection.is_pending(event.id):
-            self._outlet().send(self.server.log_filter, level, data, logger, event.id)
+            self._outlet_of(event).send(self.server.log_filter, level, data, logger, event.id)
 
     def _outlet(self) -> LogOutlet:
         if self._log_outlet is None:
@@ -218,6 +222,11 @@ class ServerSession(Session):
 
             self._log_outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
         return self._log_outlet
+
+    def _outlet_of(self, event: RequestReceived) -> LogOutlet:
+        """Return what sends the log messages of a request's client."""
+        del event
+        return self._outlet()
 
     @property
     def dropped_logs(self) -> int:
@@ -383,6 +392,59 @@ class ServerSession(Session):
         self.driver.wake()
 
 
+class StatelessSession(ServerSession):
+    """The session of all stateless requests of one HTTP server. It knows no client: each request describes its own."""
+
+    connection: Any
+    """The ``StatelessEngine``."""
+
+    is_one_request = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Take what ``ServerSession`` does."""
+        super().__init__(*arguments, **options)
+        self._outlets: dict[Hashable, LogOutlet] = {}
+        self._dropped_before = 0
+
+    @property
+    def is_open(self) -> bool:  # type: ignore[override]  # of other sessions always true
+        """Whether any request runs."""
+        serving: bool = self.connection.is_serving
+        return serving
+
+    def account_of(self, event: RequestReceived) -> Hashable:
+        """Return the key that a request is counted under: its principal, or the call itself."""
+        context = event.context
+        return context.via if context.principal is None else ("principal", context.principal)
+
+    def close(self, grace: float = 5.0) -> None:
+        """Do nothing: there is no connection, and a request ends with its answer."""
+        checked_grace(grace)
+
+    async def aclose(self, grace: float = 5.0) -> None:
+        """Do nothing, as ``close``."""
+        checked_grace(grace)
+
+    def _outlet_of(self, event: RequestReceived) -> LogOutlet:
+        """Return what sends the log messages of a client, and limits their rate."""
+        account, outlets = self.account_of(event), self._outlets
+        found = outlets.pop(account, None)
+        if found is None:
+            from mcpio.app.logs import LogOutlet
+
+            found = LogOutlet(self, self.server.options.limits.logs_per_second)
+            if len(outlets) >= _MOST_OUTLETS:
+                self._dropped_before += outlets.pop(next(iter(outlets))).dropped
+        outlets[account] = found  # the last: the first is the one that was not used for longest
+        return found
+
+    @property
+    def dropped_logs(self) -> int:
+        """How many log messages were dropped: beyond the rate, or because a client reads slowly."""
+        unread: int = self.connection.stats.dropped_logs
+        return unread + self._dropped_before + sum(each.dropped for each in self._outlets.values())
+
+
 class ServerDriving(SessionDriving):
     """The side of a server session for its driver, its server and its handlers."""
 
@@ -447,6 +509,9 @@ class ServerDriving(SessionDriving):
             session.server.audience.remove(session, (resource_topic(uri),))
             session.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
+
+_MOST_OUTLETS: Final = 1024
+"""Clients whose rate of log messages is remembered."""
 
 _TOO_MANY_MISSES: Final = 2
 """Rounds whose answers match no question before the operator is warned: one may be due to a new version."""

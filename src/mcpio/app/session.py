@@ -268,10 +268,14 @@ class Session(TaskCalls):
         principal: Hashable = getattr(self.connection, "principal", None)
         return ("session", self._number) if principal is None else ("principal", principal)
 
-    @property
-    def thread_account(self) -> Hashable:
-        """The key that the peer's threads are counted under."""
+    def account_of(self, event: RequestReceived) -> Hashable:
+        """Return the key that the work of one request is counted under."""
+        del event
         return self.account
+
+    def thread_account_of(self, event: RequestReceived) -> Hashable:
+        """Return the key that the threads of one request are counted under."""
+        return self.account_of(event)
 
     def health(self) -> SessionHealth:
         """Return the state of the session now: its phase, its age, what runs, what passed, when the peer last sent."""
@@ -579,11 +583,11 @@ class SessionDriving:
         if self._session._room is not None:
             self.note_room()
 
-    async def wait_until_read(self) -> None:
-        """Wait until no more than ``Limits.high_water`` of the output waits, or the connection has ended."""
+    async def wait_until_read(self, id: IncomingId) -> None:
+        """Wait until no more than ``Limits.high_water`` of the output for a request waits, or it has ended."""
         connection = self._session.connection
-        held, high_water = connection.held, connection.options.limits.high_water
-        while held.output + held.unwritten > high_water and not connection.closed:
+        high_water = connection.options.limits.high_water
+        while (held := connection.held_for(id)).output + held.unwritten > high_water and not connection.closed:
             await self._session._wait_for_room(None)
 
     def note_room(self) -> None:

@@ -82,6 +82,7 @@ class Subscription:
     __slots__ = (
         "_account",
         "_changed",
+        "_held",
         "_honoured",
         "_is_begun",
         "_is_over",
@@ -102,14 +103,15 @@ class Subscription:
         self._scope = scope
         self._server = server
         self._honoured = honoured
-        self._size = _check_size(honoured, limits, session.connection.held.subscriptions)
-        self._account: Hashable = session.account
+        self._held = session.connection.held_for(scope.id)
+        self._size = _check_size(honoured, limits, self._held.subscriptions)
+        self._account: Hashable = scope.account
         self._changed: dict[str, None] = {}
         self._signal: OneShot | None = None
         self._is_begun = False
         self._is_over = False
         server.audience.enter(self._account, limits)
-        session.connection.held.subscriptions += self._size
+        self._held.subscriptions += self._size
 
     def begin(self) -> None:
         """Acknowledge the request: nothing that happens from here on is missed (SUB-02)."""
@@ -176,7 +178,7 @@ class Subscription:
         audience.remove(self, _topics_of(self._honoured))
         if self._honoured.task_ids:
             self._tasks.unwatch(self._honoured.task_ids, self.note_task)
-        self._scope.session.connection.held.subscriptions -= self._size
+        self._held.subscriptions -= self._size
 
     # Inside
 
@@ -201,7 +203,7 @@ class Subscription:
         self._changed.update(dict.fromkeys(found))
 
     async def _tell_next_task(self) -> None:
-        await self._scope.session.driving.wait_until_read()
+        await self._scope.session.driving.wait_until_read(self._scope.id)
         id = next(iter(self._changed))
         del self._changed[id]
         try:

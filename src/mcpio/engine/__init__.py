@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpio.engine.pending import Pending as Pending
     from mcpio.engine.pending import Unanswered as Unanswered
     from mcpio.engine.server import ServerConnection as ServerConnection
+    from mcpio.engine.stateless_engine import StatelessEngine as StatelessEngine
     from mcpio.engine.table import Phase as Phase
     from mcpio.engine.task_machine import TaskMachine as TaskMachine
     from mcpio.engine.task_records import Renewal as Renewal
@@ -58,6 +59,7 @@ else:
             "outbox": "Outgoing",
             "pending": "Pending Unanswered",
             "server": "ServerConnection",
+            "stateless_engine": "StatelessEngine",
             "table": "Phase",
             "task_machine": "TaskMachine",
             "task_records": (

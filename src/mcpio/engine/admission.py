@@ -17,14 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mcpio.engine.envelope import invalid_params, progress_token
 from mcpio.engine.gates import RULES, Capabilities, Rule, addressed_to
 from mcpio.engine.table import Role
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.methods import METHODS, Kind, Method, declares
 from mcpio.revisions import Revision
+from mcpio.types.custom import CustomRequest
 
-__all__ = ["NOT_FOUND", "Admission", "admission", "offered"]
+if TYPE_CHECKING:
+    from mcpio.codec import Codec
+    from mcpio.framing import jsonrpc
+
+__all__ = ["NOT_FOUND", "Admission", "admission", "offered", "read_params"]
 
 NOT_FOUND: Final = "not found"
 """The refusal of a method that this side did not declare. The others are reasons that go into the error's data."""
@@ -73,6 +80,28 @@ def offered(role: Role, revision: Revision, own: Capabilities) -> frozenset[str]
         and (not (path := method.capability_in(revision)) or declares(own, path))
     )
     return _one_of_equals(names)
+
+
+def read_params(
+    message: jsonrpc.Request, row: Admission, codec: Codec, own: Capabilities, odd: list[str]
+) -> tuple[Any, int | str | None]:
+    """Return the typed request of a message, and its progress token.
+
+    Members that the request is read without are added to ``odd``. Raises RequestError with the answer to params that
+    cannot be read, or that need what ``own`` does not declare.
+    """
+    method, params = row.method, message.params
+    try:
+        request: Any = (
+            CustomRequest(message.method, params) if method is None else codec.decode(params, method.params_type, odd)
+        )
+        token = progress_token(params["_meta"]) if "_meta" in params else None
+    except InvalidMessage as error:
+        raise invalid_params(error) from None
+    fault = None if row.rule is None else row.rule(params, codec.revision, own)
+    if fault is not None:
+        raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
+    return request, token
 
 
 @lru_cache(maxsize=256)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import attrs
 
 from mcpio._checks import chosen
 from mcpio.codec import BoundedOddities, codec
-from mcpio.engine.admission import NOT_FOUND, Admission, admission
+from mcpio.engine.admission import NOT_FOUND, Admission, admission, read_params
+from mcpio.engine.answers import LISTEN, LOG, Answers, Observer
 from mcpio.engine.channel import LAST_WRITE, Channel
-from mcpio.engine.envelope import invalid_params, progress_token
 from mcpio.engine.gates import Capabilities, addressed_to
 from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.inbox import KEEP, QUOTE, head
@@ -31,13 +31,10 @@ from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
     coalescing_key,
     encode,
-    encode_error,
     is_notification,
     method_to_send,
-    not_json,
     payload_of,
     related_task_of,
-    to_json,
     with_progress_token,
     with_related_task,
 )
@@ -92,27 +89,23 @@ from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
-from mcpio.types.custom import CustomNotification, CustomRequest, RawRequest
+from mcpio.types.custom import CustomNotification, RawRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
 
 if TYPE_CHECKING:
     from mcpio.engine.batches import Batches, JoinedAnswers
     from mcpio.engine.dialect import DialectDecoder, Step
-    from mcpio.engine.listening import Listening
     from mcpio.engine.outgoing_tasks import OutgoingTasks
     from mcpio.engine.snapshot import IncomingState, SessionState
-    from mcpio.engine.stateless import StatelessServer
 
-__all__ = ["ANY", "Connection", "ConnectionStats", "Observer"]
+__all__ = ["ANY", "Connection", "ConnectionStats"]
 
 ANY: Final = object()
 """Any exchange."""
 
 _GRACE: Final = 5.0
 """Seconds for pending answers when the peer causes the close: the default of ``close``."""
-_LOG: Final = "notifications/message"
-LISTEN: Final = "subscriptions/listen"
 _TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
 _ASK_STATELESSLY: Final = "a client without a session is asked by an InputRequiredResult, as the answer to its request"
 _STATELESS_WAYS: Final = {Input.SEND_REQUEST: _ASK_STATELESSLY, Input.SEND_PING: "only a session has pings"}
@@ -122,13 +115,6 @@ _AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
 _OPEN, _CLOSING, _CLOSED = Life.OPEN, Life.CLOSING, Life.CLOSED
 _OPERATING = Phase.OPERATING
 _RECV_RESULT, _SEND_RESULT = RequestInput.RECV_RESULT, RequestInput.SEND_RESULT
-
-
-class Observer(Protocol):
-    """Observes everything that passes a connection, and changes nothing. See ``mcpio.observe``."""
-
-    def tell(self, what: str, *arguments: Any) -> None:
-        """Handle one observation: the name of a method of ``mcpio.observe.Tap``, and its arguments."""
 
 
 @attrs.frozen
@@ -145,7 +131,7 @@ class ConnectionStats:
     """How many log messages were dropped because the peer did not read."""
 
 
-class Connection:
+class Connection(Answers):
     """One end of a conversation. See ``ClientConnection`` and ``ServerConnection``."""
 
     __slots__ = (
@@ -157,9 +143,6 @@ class Connection:
         "_decoder",
         "_events",
         "_handshake",
-        "_incoming",
-        "_observers",
-        "_options",
         "_outgoing",
         "_ready",
         "_sender",
@@ -169,6 +152,7 @@ class Connection:
         "info",
     )
 
+    _incoming: IncomingRequests
     role: ClassVar[Role]
     _capabilities_type: ClassVar[type[Any]]
     _peer_capabilities_type: ClassVar[type[Any]]
@@ -544,70 +528,6 @@ class Connection:
             self._tell_call("fail_request", id=id, error=error)
         return request is not None
 
-    # Answers
-
-    def send_result(self, id: IncomingId, result: Any, *, kept: dict[Any, bytes] | None = None) -> None:
-        """Answer an incoming request with its typed result, or with a mapping for a ``CustomRequest``.
-
-        One that asked to become a task may be answered with a ``CreateTaskResult`` instead (TASK-09).
-        Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
-        ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
-        remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
-
-        ``kept`` is for a result that is sent again and again, such as a page of a list: it keeps the JSON text of the
-        result for each form that peers get it in. Always give the same mapping with the same result.
-        """
-        running = self._incoming.running
-        # The lookup of ``_to_answer`` comes first and without calls, since nearly every request still runs.
-        request = (None if running is None else running.get(id)) or self._to_answer(id)
-        if request is not None:
-            # The result of a request that belongs to a task carries the task's id, so its text is not shared.
-            form = None if kept is None or request.task is not None else request.dialogue.form
-            if kept is not None and form in kept:
-                self._respond(request, _SEND_RESULT, jsonrpc.encode_kept_result(request.wire_id, kept[form]))
-                return
-            members = request.dialogue.write_result(request, result)
-            try:
-                text = jsonrpc.encode_result(request.wire_id, members)
-            except (TypeError, ValueError) as error:
-                raise not_json(error) from error
-            if kept is not None and form is not None:
-                kept[form] = jsonrpc.result_in(text)
-            self._respond(request, _SEND_RESULT, text)
-
-    def send_raw_result(self, id: IncomingId, result: bytes) -> None:
-        """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
-        request = self._to_answer(id)
-        if request is not None:
-            raw = request.dialogue.write_raw_result(request, result)
-            text = to_json(jsonrpc.encode_raw_result, request.wire_id, raw)
-            self._respond(request, _SEND_RESULT, text)
-
-    def send_error(self, id: IncomingId, error: RequestError) -> None:
-        """Answer an incoming request with an error. Otherwise like ``send_result``.
-
-        Error -32042 needs a peer that declared ``elicitation.url``, and data that names addresses (ELIC-17).
-        """
-        request = self._to_answer(id)
-        if request is not None:
-            request.dialogue.check_error(request, error)
-            self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
-
-    def send_progress(
-        self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Report progress of an incoming request. Does nothing if the peer asked for no reports, or cancelled it.
-
-        ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
-        ``LocalProtocolError`` for arguments of the wrong type, when ``progress`` does not increase (PROG-04), and when
-        the request was answered (PROG-03). Drain the events, write the chunks.
-        """
-        request = self._to_answer(id)
-        if request is not None:
-            self._send_progress(request, progress, total, message)
-        if self._observers:
-            self._tell_call("send_progress", id=id, progress=progress, total=total, message=message)
-
     def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Send a notification; ``related_to`` is the peer's request that it belongs to.
 
@@ -617,25 +537,22 @@ class Connection:
         capabilities forbid it, and ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
         """
         parent = None if related_to is None else self._to_answer(related_to)
-        is_wanted = parent is not None or related_to is None
         if parent is not None and parent.context.era is Era.STATELESS:
-            dialogue: IncomingDialogue = parent.dialogue
-            method, name, params, key, is_wanted = self._checked_stateless(notification, parent)
-        elif not is_wanted and self._options.stateless_revisions:
+            self._notify_within(parent, notification)
+            return
+        if parent is None and related_to is not None and self._options.stateless_revisions:
             return  # the request may have been a stateless one, and then the session has no say
-        else:
-            method, name, params = self._checked_notification(notification)
-            dialogue, key = self._dialogue, coalescing_key(method, params)
+        method, name, params = self._checked_notification(notification)
         marked = params if parent is None or parent.task is None else with_related_task(params, parent.task)
-        text = self._notification_text(dialogue, name, marked)
-        if is_wanted:
+        text = self._notification_text(self._dialogue, name, marked)
+        if parent is not None or related_to is None:
             self._check_route(parent)
             self._channel.outbox.put(
                 text,
-                Queued.LOG if name == _LOG else Queued.NOTIFICATION,
+                Queued.LOG if name == LOG else Queued.NOTIFICATION,
                 via=None if parent is None else parent.via,
                 related=related_to,
-                key=key,
+                key=coalescing_key(method, params),
             )
             self._check_outbox()
         if self._observers:
@@ -769,6 +686,11 @@ class Connection:
         held = channel.held
         held.input, held.output = channel.inbox.size, channel.outbox.size
         return held
+
+    def held_for(self, id: IncomingId) -> Held:
+        """Return the bytes held on behalf of a request: on a connection, those held for its peer."""
+        del id
+        return self.held
 
     @property
     def stats(self) -> ConnectionStats:
@@ -921,22 +843,9 @@ class Connection:
         context: Any = dialogue.context  # a peer whose requests run is known
         return dialogue, context
 
-    # Observers
-
-    def add_observer(self, observer: Observer) -> None:
-        """Add ``observer``, which observes everything from now on. ``mcpio.observe.add_tap`` is the usual way."""
-        self._observers = (*(self._observers or ()), observer)
-
-    def remove_observer(self, observer: Observer) -> None:
-        """Remove ``observer``. Does nothing if it was not added."""
-        self._observers = tuple(each for each in self._observers or () if each is not observer) or None
-
     def _tell(self, what: str, *arguments: Any) -> None:
         for observer in self._observers or ():
             observer.tell(what, *arguments, self._channel.now)
-
-    def _tell_call(self, verb: str, **arguments: Any) -> None:
-        self._tell("called", verb, arguments)
 
     # Life and phase
 
@@ -1291,7 +1200,7 @@ class Connection:
             if sorted_out is None:
                 return
             row, dialogue, context = sorted_out
-        method, refusal, rule = row
+        method, refusal, _ = row
         if refusal is not None or dialogue is None:
             self._refuse(message, self._refusal(refusal, name), via)
             return
@@ -1304,18 +1213,9 @@ class Connection:
             return
         odd = [] if self._bounded is None else self._oddities()
         try:
-            request: Any = (
-                CustomRequest(name, params)
-                if method is None
-                else dialogue.codec.decode(params, method.params_type, odd)
-            )
-            token = None if meta is None else progress_token(meta)
-        except InvalidMessage as error:
-            self._refuse(message, invalid_params(error), via)
-            return
-        fault = None if rule is None else rule(params, dialogue.codec.revision, self._capabilities)
-        if fault is not None:
-            self._refuse(message, RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}"), via)
+            request, token = read_params(message, row, dialogue.codec, self._capabilities, odd)
+        except RequestError as error:
+            self._refuse(message, error, via)
             return
         # All checks are behind.
         if context is None:
@@ -1691,23 +1591,11 @@ class Connection:
         """Return method, name and params of a notification that may be sent now."""
         method = method_to_send(notification, Kind.NOTIFICATION)
         name: str = notification.method if method is None else method.name
-        self._check_phase(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION)
+        self._check_phase(Input.SEND_LOG if name == LOG else Input.SEND_NOTIFICATION)
         dialogue = self._dialogue
         if method is not None:
             dialogue.check_sent(method, self._capabilities)
         return method, name, encode(dialogue.codec, notification)
-
-    def _checked_stateless(
-        self, notification: Any, parent: IncomingRequest
-    ) -> tuple[Method | None, str, dict[str, Any], Hashable, bool]:
-        """Return method, name, params and key of a notification of a stateless request, and whether it is wanted."""
-        dialogue = cast("StatelessServer | Listening", parent.dialogue)
-        method = method_to_send(notification, Kind.NOTIFICATION)
-        name: str = notification.method if method is None else method.name
-        params = encode(dialogue.codec, notification)
-        marked = dialogue.notification(parent, method, params)
-        key = dialogue.coalescing_key(parent, method, params)
-        return method, name, params if marked is None else marked, key, marked is not None
 
     def _check_phase(self, what: Input) -> None:
         if not self._allows(what):
@@ -1771,22 +1659,6 @@ class Connection:
             return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
         except ValueError as error:
             raise LocalProtocolError(f"timeout: {error}") from None
-
-    def _notification_text(self, dialogue: IncomingDialogue, name: str, params: dict[str, Any]) -> bytes:
-        encoder = dialogue.encoder
-        return self._json(jsonrpc.encode_notification, name if encoder is None else encoder.name(name), params or None)
-
-    def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
-        """Return a message to send, as one of the encoders of ``framing.jsonrpc`` writes it."""
-        return self._fitting(to_json(write, *parts))
-
-    def _fitting(self, text: bytes) -> bytes:
-        """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
-        limits = self._channel.limits
-        most = limits.sent_message_bytes  # ``most_sent`` is a property, and this runs for each message
-        if len(text) > (limits.message_bytes if most is None else most):
-            raise MessageTooLarge(len(text), limits.most_sent)
-        return text
 
     def _new_request(
         self,
@@ -1875,23 +1747,8 @@ class Connection:
             self._channel.outbox.put(text, Queued.REQUEST)
             self._check_outbox()
 
-    def _send_progress(
-        self, request: IncomingRequest, progress: float, total: float | None, message: str | None
-    ) -> None:
-        # Arguments of the wrong type are refused for a peer that did not ask too, not only for the first that asks.
-        token = 0 if request.token is None else request.token
-        dialogue = request.dialogue
-        params = encode(dialogue.codec, payload_of(ProgressNotification, token, progress, total, message))
-        if request.token is None or request.name == LISTEN:
-            return  # a subscription carries what was subscribed to only (SUB-06)
-        if request.task is not None:
-            params = with_related_task(params, request.task)
-        text = self._notification_text(dialogue, "notifications/progress", params)
-        if request.progress is not None and not progress > request.progress:
-            raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
-        request.progress = progress
-        key = ("progress", request.id)
-        self._channel.outbox.put(text, Queued.NOTIFICATION, via=request.via, related=request.id, key=key)
+    def _put(self, request: IncomingRequest, text: bytes, kind: int, key: Hashable = None) -> None:
+        self._channel.outbox.put(text, kind, via=request.via, related=request.id, key=key)
         self._check_outbox()
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:

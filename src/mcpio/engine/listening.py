@@ -6,11 +6,12 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.engine.gates import why_not_sent
-from mcpio.engine.payloads import check_meta, coalescing_key, encode
+from mcpio.engine.payloads import check_meta, coalescing_key, encode, encode_error
 from mcpio.engine.pending import IncomingRequest
-from mcpio.engine.table import Role
-from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.engine.table import RequestInput, Role
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.framing.json import dumps, loads
+from mcpio.framing.jsonrpc import encode_result
 from mcpio.methods import Method
 from mcpio.types.meta import META_SUBSCRIPTION_ID
 from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenResult
@@ -119,6 +120,17 @@ class Listening:
         check_meta(members)
         stamped = self._stamped(request, members)
         return result if stamped == members else dumps(stamped)
+
+    def closing_answer(self, request: IncomingRequest) -> tuple[RequestInput, bytes]:
+        """Return the answer that ends the subscription because this side closes (SUB-08)."""
+        if self.honoured is None:
+            data = {"reason": "closing"}
+            text = encode_error(
+                request.wire_id, RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", data)
+            )
+            return RequestInput.SEND_ERROR, text
+        result = self.write_result(request, SubscriptionsListenResult())
+        return RequestInput.SEND_RESULT, encode_result(request.wire_id, result)
 
     def check_error(self, request: IncomingRequest, error: RequestError) -> None:
         """Raise ``LocalProtocolError`` for an error that must not answer the request."""

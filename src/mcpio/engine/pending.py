@@ -30,6 +30,7 @@ __all__ = [
     "OutgoingRequest",
     "OutgoingRequests",
     "Pending",
+    "RunningRequests",
     "Unanswered",
     "outgoing_request",
     "outgoing_state",
@@ -403,26 +404,18 @@ class IncomingRequest:
         self.wants_task: bool = False  # whether it asks to become one, so that a CreateTaskResult may answer it
 
 
-class IncomingRequests:
-    """The incoming requests, under our own keys."""
+class RunningRequests:
+    """The peers' requests that run, under our own keys."""
 
-    __slots__ = ("_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
+    __slots__ = ("_unanswered", "next", "running")
 
     running: dict[int, IncomingRequest] | None
     """The running requests, by this side's keys; ``None`` without any. Read-only: ``add`` and ``finish`` change it."""
     next: int
     """The key of the next request."""
-    finished: list[int | str] | None
-    """The peer's ids of the few that finished last, to report when it uses one again."""
 
-    def __init__(self, held: Held) -> None:
-        """``held`` counts how many bytes the running ones take."""
-        self._held = held
+    def __init__(self) -> None:
         self.running = None
-        # By the peer's id. Several exchanges may have brought the same one (P7); then there is a dict of them by
-        # exchange. A request that is alone with its id needs none, which keeps an HTTP exchange small.
-        self._by_wire_id: dict[int | str, IncomingRequest | dict[Hashable, IncomingRequest]] | None = None
-        self.finished = None
         # The exceptions among the latest, one bit for each remainder of an id: nearly every request is answered, so
         # this is nearly always 0.
         self._unanswered = 0
@@ -442,6 +435,53 @@ class IncomingRequests:
     def get(self, id: int) -> IncomingRequest | None:
         """Return the running request of that key."""
         return None if self.running is None else self.running.get(id)
+
+    def add(self, request: IncomingRequest) -> None:
+        """Record a request under ``next_id``."""
+        if self.running is None:
+            self.running = {}
+        self.running[request.id] = request
+        self.next = request.id + 1
+
+    def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
+        """End a running request."""
+        if self.running is None or self.running.pop(request.id, None) is None:
+            return
+        if not self.running:
+            self.running = None
+        if (self._unanswered or cause in _UNANSWERED) and self._in_reach(request.id):
+            # While a request runs, its bit may be an older one's.
+            bit = 1 << request.id % _REMEMBERED
+            self._unanswered = self._unanswered | bit if cause in _UNANSWERED else self._unanswered & ~bit
+
+    def was_answered(self, id: int) -> bool:
+        """Return whether this side answered that request recently.
+
+        False for older requests too: a second answer to one cannot be told from an answer to a request that the peer
+        cancelled.
+        """
+        return self._in_reach(id) and not self._unanswered >> id % _REMEMBERED & 1 and self.get(id) is None
+
+    def _in_reach(self, id: int) -> bool:
+        return max(1, self.next - _REMEMBERED) <= id < self.next
+
+
+class IncomingRequests(RunningRequests):
+    """The incoming requests of one connection, whose peer knows them by ids of its own."""
+
+    __slots__ = ("_by_wire_id", "_held", "finished")
+
+    finished: list[int | str] | None
+    """The peer's ids of the few that finished last, to report when it uses one again."""
+
+    def __init__(self, held: Held) -> None:
+        """``held`` counts how many bytes the running ones take."""
+        super().__init__()
+        self._held = held
+        # By the peer's id. Several exchanges may have brought the same one (P7); then there is a dict of them by
+        # exchange. A request that is alone with its id needs none, which keeps an HTTP exchange small.
+        self._by_wire_id: dict[int | str, IncomingRequest | dict[Hashable, IncomingRequest]] | None = None
+        self.finished = None
 
     def is_running(self, wire_id: int | str, via: Hashable) -> bool:
         """Return whether a peer's request with that id runs, in its exchange if the transport has any (P7)."""
@@ -467,11 +507,10 @@ class IncomingRequests:
 
     def add(self, request: IncomingRequest) -> None:
         """Record a request under ``next_id``."""
-        if self.running is None or self._by_wire_id is None:
-            self.running, self._by_wire_id = {}, {}
+        super().add(request)
+        if self._by_wire_id is None:
+            self._by_wire_id = {}
         self._held.requests += request.size
-        self.running[request.id] = request
-        self.next = int(request.id) + 1
         found = self._by_wire_id.setdefault(request.wire_id, request)
         if isinstance(found, dict):
             found[request.via] = request
@@ -482,21 +521,17 @@ class IncomingRequests:
         """End a running request."""
         if self.running is None or self._by_wire_id is None:
             return
+        super().finish(request, cause)
         self._held.requests -= request.size
-        del self.running[request.id]
         found = self._by_wire_id[request.wire_id]
         if isinstance(found, dict):
             del found[request.via]
         if found is request or not found:
             del self._by_wire_id[request.wire_id]
-        if not self.running:
-            self.running = self._by_wire_id = None
+        if not len(self):
+            self._by_wire_id = None
         if request.via is None:
             self._remember(request.wire_id)
-        if (self._unanswered or cause in _UNANSWERED) and self._in_reach(request.id):
-            # While a request runs, its bit may be an older one's.
-            bit = 1 << request.id % _REMEMBERED
-            self._unanswered = self._unanswered | bit if cause in _UNANSWERED else self._unanswered & ~bit
 
     def _remember(self, wire_id: int | str) -> None:
         if isinstance(wire_id, int):
@@ -509,17 +544,6 @@ class IncomingRequests:
         elif len(self.finished) >= _FINISHED:
             del self.finished[0]
         self.finished.append(wire_id)
-
-    def was_answered(self, id: int) -> bool:
-        """Return whether this side answered that request recently.
-
-        False for older requests too: a second answer to one cannot be told from an answer to a request that the peer
-        cancelled.
-        """
-        return self._in_reach(id) and not self._unanswered >> id % _REMEMBERED & 1 and self.get(id) is None
-
-    def _in_reach(self, id: int) -> bool:
-        return max(1, self.next - _REMEMBERED) <= id < self.next
 
     def save(self) -> list[IncomingState]:
         """Return the running requests."""

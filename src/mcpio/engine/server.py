@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission
-from mcpio.engine.connection import LISTEN, Connection
+from mcpio.engine.answers import LISTEN
+from mcpio.engine.connection import Connection
 from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
 from mcpio.engine.gates import UNKNOWN_CLIENT, in_handshake
 from mcpio.engine.inbox import KEEP
@@ -16,7 +17,7 @@ from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of, to_json
 from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
-from mcpio.events import Answered, CancelReceived, IncomingId, Negotiated, RequestContext
+from mcpio.events import Answered, CancelReceived, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mcpio.engine.pending import IncomingDialogue, IncomingRequest
     from mcpio.engine.snapshot import IncomingState, SessionState
     from mcpio.engine.stateless import StatelessServer
-    from mcpio.types.subscriptions import SubscriptionFilter
 
 __all__ = ["ServerConnection"]
 
@@ -44,7 +44,7 @@ class ServerConnection(Connection):
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
     """
 
-    __slots__ = ("instructions", "principal")
+    __slots__ = ("_served", "instructions", "principal")
 
     role = Role.SERVER
     _capabilities_type = ServerCapabilities
@@ -65,6 +65,8 @@ class ServerConnection(Connection):
     ) -> None:
         """``capabilities`` declare what this server offers; requests for anything else are answered with -32601."""
         declared = ServerCapabilities() if capabilities is None else capabilities
+        # Made by the first request that may be a stateless one, and again when what is declared changes.
+        self._served: StatelessServer | None = None
         super().__init__(info, declared, options=options, can_reach=can_reach)
         self.instructions = instructions
         self.principal = principal
@@ -99,46 +101,19 @@ class ServerConnection(Connection):
                 info=None if info is None else encode(settled, info),
             )
 
-    def acknowledge(self, id: IncomingId, honoured: SubscriptionFilter) -> None:
-        """Start a subscription by answering ``subscriptions/listen`` (SUB-02): ``honoured`` is part of its filter.
-
-        Its notifications go by ``send_notification`` with ``related_to=id``, and its result ends it; the engine adds
-        the id of the subscription to each. Dropped quietly when the client ended it in the meantime. Raises
-        ``LocalProtocolError``, and changes nothing, for a request of another method, for a second time, and for more
-        than the request asked for; and ``NoBackChannel`` as ``send_notification``. Drain the events, write the chunks.
-        """
-        from mcpio.engine.listening import Listening
-
-        request = self._to_answer(id)
-        if request is not None:
-            dialogue = request.dialogue
-            if not isinstance(dialogue, Listening):
-                raise LocalProtocolError(f"{request.name} is not a subscription: acknowledge answers {LISTEN}")
-            params = dialogue.acknowledgement(request, honoured)
-            text = self._notification_text(dialogue, "notifications/subscriptions/acknowledged", params)
-            self._check_route(request)
-            dialogue.honoured = params["notifications"]
-            self._channel.outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.id)
-            self._check_outbox()
-            if self._observers:
-                self._tell_call("acknowledge", id=id, honoured=params["notifications"])
-
-    def is_acknowledged(self, id: IncomingId) -> bool:
-        """Return whether a subscription was acknowledged, as one from a snapshot may have been."""
-        request = self._incoming.get(id)
-        return request is not None and getattr(request.dialogue, "honoured", None) is not None
-
     # Stateless requests
 
     @property
     def _stateless(self) -> StatelessServer | None:
-        """The dialogue of the stateless era, if it is spoken here; it is shared by connections that serve the same."""
+        """The dialogue of the stateless era, if it is spoken here."""
         if not self._options.stateless_revisions:
             return None
-        from mcpio.engine.stateless import stateless_server
-
         own: Any = self._capabilities
-        return stateless_server(self.info, own, self._options)
+        if self._served is None or self._served.declared is not own:
+            from mcpio.engine.stateless import StatelessServer
+
+            self._served = StatelessServer(self.info, own, self._options)
+        return self._served
 
     def _sort_out(
         self, message: jsonrpc.Request, row: Admission | None, via: Hashable
@@ -218,18 +193,11 @@ class ServerConnection(Connection):
         if not self._options.stateless_revisions:
             return
         from mcpio.engine.listening import Listening
-        from mcpio.types.subscriptions import SubscriptionsListenResult
 
         for request in self._incoming:
-            dialogue = request.dialogue
-            if not isinstance(dialogue, Listening):
+            if not isinstance(request.dialogue, Listening):
                 continue
-            if dialogue.honoured is None:
-                what, error = RequestInput.SEND_ERROR, self._refusal("closing", LISTEN)
-                text = jsonrpc.encode_error(request.wire_id, error.code, error.message, error.data)
-            else:
-                what, result = RequestInput.SEND_RESULT, SubscriptionsListenResult()
-                text = jsonrpc.encode_result(request.wire_id, dialogue.write_result(request, result))
+            what, text = request.dialogue.closing_answer(request)
             # To the program it is as if the client had ended it: an answer all the same is dropped.
             self._incoming.finish(request, RequestInput.RECV_CANCEL)
             self._channel.outbox.put(text, Kind.RESPONSE, via=request.via, related=request.id, last=True)

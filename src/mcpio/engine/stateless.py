@@ -25,7 +25,7 @@ from mcpio.types.meta import (
     TASKS_EXTENSION,
 )
 
-__all__ = ["StatelessServer", "stateless_server"]
+__all__ = ["StatelessServer"]
 
 _COMPLETE: Final = "complete"
 _TASK: Final = "task"
@@ -43,20 +43,16 @@ _GONE_CODES: Final = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.URL_ELICITATION_RE
 
 
 class StatelessServer:
-    """Serves stateless requests, and shapes their results. It knows no peer: connections that serve the same share one.
-
-    Make one by ``stateless_server``.
-    """
+    """Says which stateless requests are served, and shapes their results. It knows no peer and no request."""
 
     __slots__ = (
         "_custom",
-        "_declared",
         "_identity",
-        "_info",
         "_offered",
         "_revisions",
         "capabilities",
         "codec",
+        "declared",
         "envelopes",
         "form",
     )
@@ -73,9 +69,8 @@ class StatelessServer:
             self._custom |= TASK_EXTENSION_METHODS
         revision = options.stateless_revisions[0]
         self.codec = codec(revision)
-        # Both stay alive as long as this does: ``stateless_server`` knows them by their ids.
-        self._info, self._declared = info, capabilities
         self.capabilities, self._offered = capabilities, offered(Role.SERVER, revision, capabilities)
+        self.declared = capabilities
         if not options.limits.has_listeners:
             # What is declared has clients listen for it.
             self.capabilities = without_changes(capabilities)
@@ -207,22 +202,6 @@ class StatelessServer:
         if self._identity is not None:
             members["_meta"] = {META_SERVER_INFO: self._identity, **members.get("_meta", {})}
         return members
-
-
-_SHARED: Final[dict[Hashable, StatelessServer]] = {}
-_MOST_SHARED: Final = 64
-
-
-def stateless_server(info: Implementation, capabilities: ServerCapabilities, options: Options) -> StatelessServer:
-    """Return the dialogue of a server, the same one for the same objects: most connections live for one request."""
-    hears = options.limits.has_listeners
-    key = id(info), id(capabilities), options.revisions, options.custom_methods, options.identify, hears
-    found = _SHARED.get(key)
-    if found is None:
-        if len(_SHARED) >= _MOST_SHARED:
-            _SHARED.clear()
-        found = _SHARED[key] = StatelessServer(info, capabilities, options)
-    return found
 
 
 def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, client: Capabilities) -> str | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcpio.http.options import Cors as Cors
     from mcpio.http.options import HostPolicy as HostPolicy
     from mcpio.http.options import HttpOptions as HttpOptions
+    from mcpio.http.server.calls import Calls as Calls
     from mcpio.http.server.server import HttpServer as HttpServer
     from mcpio.http.server.sessions import HttpSession as HttpSession
     from mcpio.http.server.sessions import SessionClosed as SessionClosed
@@ -51,6 +52,7 @@ else:
             "client.events": "ListeningEnded MessageRefused SessionLost",
             "location": "Location",
             "model": "Denied RequestHead Body End RequestItem Reset ResponseHead ResponseItem",
+            "server.calls": "Calls",
             "server.server": "HttpServer",
             "server.sessions": "HttpSession SessionClosed SessionOpened",
         },

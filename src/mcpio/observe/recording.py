@@ -18,6 +18,7 @@ import attrs
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.options import Options
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.errors import LocalProtocolError, UnexpectedResponse
 from mcpio.events import Event
 from mcpio.framing.json import dumps
@@ -54,7 +55,7 @@ class Recorder(Tap):
         # Whether a message was read since the last event, so that a pull without one may have acted on it.
         self._has_read = False
 
-    def opened(self, connection: Connection, now: float) -> None:
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
         """Write the header. Raises ``LocalProtocolError`` if a snapshot is refused, or a redactor meets half a line."""
         snapshot = connection.snapshot(now, cookies=_scalar)
         if self._redactor is not None:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.events import ConnectionClosed, Event
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.observe.tap import Tap
@@ -207,7 +208,7 @@ class Redacting(Tap):
         self._tap = tap
         self._redactor = redactor or Redactor()
 
-    def opened(self, connection: Connection, now: float) -> None:
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
         """Start."""
         self._tap.opened(connection, now)
 

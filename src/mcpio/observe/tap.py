@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.events import Event
 
 __all__ = ["Observation", "Reporter", "Tap", "add_tap"]
@@ -24,8 +25,11 @@ class Tap:
     ``now`` is the latest time that was given to the connection.
     """
 
-    def opened(self, connection: Connection, now: float) -> None:
-        """Handle being added to a connection. An exception goes to the caller of ``add_tap``."""
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
+        """Handle being added to a connection, or to the engine of the stateless requests of an HTTP server.
+
+        An exception goes to the caller of ``add_tap``.
+        """
 
     def received(self, data: bytes | None, now: float) -> None:
         """Handle bytes that were fed, in the pieces in which they came; ``None`` is the end of file.
@@ -61,7 +65,7 @@ class Observation:
     error: Exception | None
     """The exception for which the tap was removed."""
 
-    def __init__(self, connection: Connection, tap: Tap, report: Reporter | None) -> None:
+    def __init__(self, connection: Connection | StatelessEngine, tap: Tap, report: Reporter | None) -> None:
         self.tap = tap
         self.error = None
         self._connection = connection
@@ -83,7 +87,9 @@ class Observation:
                     self._report(f"a tap failed in {what}, and is switched off", error)
 
 
-def add_tap(connection: Connection, tap: Tap, now: float = 0.0, *, report: Reporter | None = None) -> Observation:
+def add_tap(
+    connection: Connection | StatelessEngine, tap: Tap, now: float = 0.0, *, report: Reporter | None = None
+) -> Observation:
     """Add a tap to a connection. A connection may have any number of them.
 
     ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails,

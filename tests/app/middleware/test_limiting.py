@@ -142,8 +142,8 @@ def test_request_without_a_session_over_http_is_counted_by_principal(principal: 
     server, runtime = serving(RateLimit(1)), ManualRuntime()
     codes = []
     for _ in range(3):
-        # Over HTTP each request has a connection of its own.
-        client = StatelessClient(server, runtime, principal=principal, via="exchange")
+        # Over HTTP each request has an exchange of its own.
+        client = StatelessClient(server, runtime, principal=principal, via=object())
         error = Wait(runtime, client.call("a")).error
         codes.append(error.code if isinstance(error, RequestError) else 0)
     assert codes == expected

@@ -234,7 +234,7 @@ async def test_requests_without_principal_and_session_count_as_one_peer_for_thre
 
     @server.tool
     def look(ctx: Context) -> None:
-        seen.append(ctx.session.thread_account)
+        seen.append(ctx.thread_account)
 
     named = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "look"}
     call = stateless("tools/call", name="look", arguments={})

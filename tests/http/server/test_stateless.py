@@ -11,73 +11,19 @@ import pytest
 from httpsite import Site
 from httpwire import Exchange, RawClient, Serve, everywhere
 from stateless import CAPABILITIES, LEVEL, VERSION, meta
+from statelesshttp import ONE_ERA, TWO_ERAS, Post, calls_of, engine_of, post_to, server_of
 
-from mcpio import Context, Server
+from mcpio import Server
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.errors import ErrorCode, RequestError
-from mcpio.events import CloseReason, ConnectionClosed
+from mcpio.errors import ErrorCode
 from mcpio.http.model import Body, End, RequestHead
 from mcpio.http.options import Answers, Cors, HttpOptions
-from mcpio.revisions import REV_2026_07_28, REVISIONS
+from mcpio.revisions import REVISIONS
+from mcpio.types import CallToolResult
 
-TWO_ERAS = Options(revisions=REVISIONS)
-ONE_ERA = Options(revisions=(REV_2026_07_28,))
-SCHEMA = {
-    "type": "object",
-    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "code": {"type": "integer"}},
-}
 STREAM = "text/event-stream"
-
-
-def server_of(options: Options = TWO_ERAS) -> Server:
-    """Return a server whose tools answer in each way."""
-    server = Server("stateless", "1", options=options)
-
-    @server.tool(input_schema=SCHEMA)
-    def relay(region: str = "", code: int = 0) -> str:
-        """Fail with a code, or answer."""
-        if code:
-            raise RequestError(code, "relayed", {"requiredCapabilities": {"sampling": {}}})
-        return f"in {region}"
-
-    @server.tool
-    async def wait(ctx: Context, seconds: float, code: int = 0) -> str:
-        """Answer after a while."""
-        try:
-            await ctx.session.driver.runtime.sleep(seconds)
-        finally:
-            ended.append(ctx.session.driver.now())
-        return relay(code=code)
-
-    @server.tool
-    async def tell(ctx: Context) -> str:
-        """Log, then answer."""
-        ctx.log("warning", "look")
-        return "told"
-
-    ended: list[float] = []
-    server.ended = ended  # type: ignore[attr-defined]  # for the test
-    return server
-
-
-class Post:
-    """A request that is right, for a test to change."""
-
-    def __init__(self, method: str = "tools/call", id: Any = 7, /, **params: Any) -> None:
-        self.body: Any = {"jsonrpc": "2.0", "id": id, "method": method, "params": {"_meta": meta(), **params}}
-        self.fields = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
-        if "name" in params:
-            self.fields["mcp-name"] = params["name"]
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.body["params"]["_meta"]
-        return found
-
-    async def to(self, client: RawClient) -> Exchange:
-        return await client.post(self.body, **self.fields)
 
 
 def relayed(**arguments: Any) -> Post:
@@ -426,24 +372,19 @@ async def test_subscription_is_a_stream_from_its_acknowledgement_on(serve: Serve
 # At the machine
 
 
-def post_to(site: Site, post: Post, **headers: str) -> Exchange:
-    fields = {name.replace("-", "_"): value for name, value in post.fields.items()}
-    return site.post(post.body, **fields, **headers)
-
-
 @pytest.mark.req("SHTTP-01", "ENV-04")
 def test_nothing_is_left_after_an_answer() -> None:
     site = Site(engine=TWO_ERAS)
     for id in range(3):
         post = Post("tools/call", id, name="x")
         response = post_to(site, post)
-        (session,) = site.machine.sessions
-        assert (session.id, session.is_stateless) == (None, True)
+        assert engine_of(site).serving == 1
         site.answer(site.requests()[-1])
         assert (response.status, response.json["id"]) == (200, id)
-        assert site.machine.sessions == ()
-    assert site.kinds() == ["SessionOpened", "RequestReceived", "ConnectionClosed", "SessionClosed"] * 3
+        assert not engine_of(site).is_serving
+    assert site.kinds() == ["RequestReceived"] * 3
     assert site.machine._ledger.total == 0
+    assert site.machine.next_deadline() is None
     assert post_to(site, Post("tools/nothing")).status == 404
     assert site.kinds() == []  # no handler hears of it
 
@@ -477,15 +418,16 @@ def test_other_methods_of_a_stateless_revision_are_refused_with_the_reason(metho
 
 
 def end_overloaded(site: Site) -> None:
-    site.machine.end(site.session(), CloseReason.OVERLOADED)
+    ledger = site.machine._ledger
+    ledger.limit = 1
+    ledger.settle(other := object(), 2, lambda _: None)
+    ledger.settle(other, 0, lambda _: None)
 
 
 def end_slow(site: Site) -> None:
-    site.machine.end(site.session(), CloseReason.SLOW_CONSUMER)
-
-
-def end_failed(site: Site) -> None:
-    site.machine.end(site.session())
+    calls = calls_of(site)
+    (call,) = calls._waiting.values()
+    calls.cut(call)
 
 
 def end_closing(site: Site) -> None:
@@ -499,7 +441,6 @@ def end_closing(site: Site) -> None:
     [
         (end_overloaded, 503, "Service unavailable: too much is held for clients"),
         (end_slow, 503, "Service unavailable: too much is held for clients"),
-        (end_failed, 500, "Internal error: the request was cut off"),
         (end_closing, 503, "Service unavailable: the server is closing"),
     ],
 )
@@ -511,16 +452,21 @@ def test_request_that_is_cut_off_is_not_answered_as_by_an_older_server(
     end(site)
     site.settle()
     assert (response.status, response.json["error"]["message"]) == (status, message)
-    assert site.machine.sessions == ()
+    assert site.kinds()[:2] == ["RequestReceived", "CancelReceived"]
+    assert not engine_of(site).is_serving
+    assert site.machine._ledger.total == 0
 
 
-def test_client_that_leaves_is_reported_as_lost() -> None:
+def test_client_that_leaves_cancels_its_request_once() -> None:
     site = Site(engine=TWO_ERAS)
-    cause = OSError("gone")
-    site.reset(post_to(site, Post(name="x")), cause)
-    ends = [event for _, event in site.events if isinstance(event, ConnectionClosed)]
-    assert [(end.reason, end.cause) for end in ends] == [(CloseReason.LOST, cause)]
-    assert site.machine.sessions == ()
+    response = post_to(site, Post(name="x"))
+    (event,) = site.requests()
+    site.reset(response, OSError("gone"))
+    assert site.kinds() == ["RequestReceived", "CancelReceived"]
+    site.reset(response)
+    engine_of(site).send_result(event.id, CallToolResult(()))  # too late, and dropped
+    site.settle()
+    assert (site.kinds(), response.status, engine_of(site).serving) == ([], 0, 0)
 
 
 def test_requests_are_limited_in_number() -> None:

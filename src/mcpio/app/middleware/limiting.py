@@ -55,10 +55,10 @@ def per_session(ctx: Any, request: Any) -> Hashable:
     there are such clients, use ``for_all`` or a key of your own.
     """
     peer = getattr(ctx, "peer", None)  # a client's own requests have none
-    if peer is not None and peer.era is Era.STATELESS and peer.via is not None and peer.principal is not None:
-        # There ``ctx.session`` lasts for one request, so it would limit nothing.
-        principal: Hashable = peer.principal
-        return principal
+    if peer is not None and peer.era is Era.STATELESS and peer.via is not None:
+        # There ``ctx.session`` is that of all clients.
+        client: Hashable = peer.via if peer.principal is None else peer.principal
+        return client
     return ref(ctx.session)
 
 

@@ -280,7 +280,7 @@ class TaskReceiver:
             cookie=reply,
             ttl=ttl,
             request=saved,
-            requestor=session.account,
+            requestor=scope.account,
         )
         self._keeping.pump()
         try:
@@ -291,7 +291,7 @@ class TaskReceiver:
             self._keeping.pump()
             raise
         task: Task = _value(replied)
-        run = TaskRun(self, id, owner, host, session, None, state, account=session.thread_account)
+        run = TaskRun(self, id, owner, host, session, None, state, account=scope.thread_account)
         # Once it was stored, others could see the task, and the host could end, before this waiter's turn came.
         run.is_over = self._machine.get(owner, id).status in FINAL
         if host not in self._hosts:

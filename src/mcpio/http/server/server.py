@@ -8,7 +8,7 @@ that follows from a turn of the caller's loop, and asks each question once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from posixpath import dirname, relpath
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import attrs
 
 from mcpio.auth.grant import Grant
-from mcpio.engine.envelope import EnvelopeReader, unsupported_version
 from mcpio.engine.gates import without_changes
 from mcpio.engine.ledger import Ledger, parsed_size, takes_too_much
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.server import ServerConnection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
 from mcpio.engine.timers import Timers
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError
 from mcpio.events import (
     CancelReceived,
     CloseReason,
@@ -45,13 +45,13 @@ from mcpio.http.checks import (
     Admissions,
     Checks,
     Rejection,
-    accepts_events,
     preflight_headers,
     too_large,
 )
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import Cors, HttpOptions
-from mcpio.http.param_headers import ParamHeader, check_param_fields
+from mcpio.http.param_headers import ParamHeader
+from mcpio.http.server.calls import Call, Calls
 from mcpio.http.server.sessions import (
     JSON,
     LISTENING,
@@ -64,7 +64,7 @@ from mcpio.http.server.sessions import (
     Stream,
 )
 from mcpio.http.server.streams import Streams, TimerKind, is_running, session_headers
-from mcpio.http.stateless import check_mirrors, era_of
+from mcpio.http.stateless import era_of
 from mcpio.revisions import REV_2025_03_26, REVISIONS, Era, Revision
 from mcpio.types.lifecycle import ServerCapabilities
 
@@ -119,6 +119,7 @@ TOO_MANY_STREAMS: Final = Rejection(
 # Short names where every request passes: a member of an enumeration costs two look-ups.
 _CLOSING, _CLOSED = _ENDING = Phase.CLOSING, Phase.CLOSED
 _ENGINE, _IDLE, _EXPIRY = TimerKind.ENGINE, TimerKind.IDLE, TimerKind.EXPIRY
+_CALL, _CALLS = TimerKind.CALL, TimerKind.CALLS
 _UNDECIDED, _ENDED = Response.UNDECIDED, Response.ENDED
 _WAITING = Lookup.WAITING
 _GIVEN_UP = (CloseReason.SLOW_CONSUMER, CloseReason.OVERLOADED)
@@ -205,8 +206,10 @@ class HttpServer:
 
     streams: Streams
     """The streams of all sessions, which also keep the time."""
-    events: deque[tuple[HttpSession, HttpEvent]]
+    events: deque[tuple[HttpSession | Calls, HttpEvent]]
     """The events that the caller has not taken yet."""
+    calls: Calls | None
+    """The stateless requests that run; ``None`` before the first of them."""
     is_closing: bool
     """Whether no new sessions begin."""
     epoch: float | None
@@ -226,6 +229,7 @@ class HttpServer:
         protected: ResourceServer | None = None,
         revisions: tuple[Revision, ...] = REVISIONS,
         param_headers: Callable[[str], tuple[ParamHeader, ...]] = lambda _: (),
+        stateless: Callable[[], StatelessEngine] | None = None,
     ) -> None:
         """Create a server without sessions.
 
@@ -244,6 +248,8 @@ class HttpServer:
                 adapter authenticates each request, and puts the principal into its head.
             revisions: Those that the engines of ``connect`` speak. One endpoint serves both eras.
             param_headers: Returns which arguments of a tool header fields have to repeat.
+            stateless: Makes the engine of all requests without a session, when the first comes. By default it serves
+                what ``connect(None)`` does.
 
         Raises:
             ValueError: If options name one path twice, or sessions are to be durable that cannot be resumed.
@@ -261,8 +267,9 @@ class HttpServer:
         self._revisions = revisions
         self._eras = frozenset(revision.era for revision in revisions)
         self._serves_stateless = Era.STATELESS in self._eras
-        self._envelopes = EnvelopeReader(revisions)
         self._param_headers = param_headers
+        self._stateless = stateless
+        self.calls = None
         self._short = min(SLACK, limits.message_bytes)
 
         self._sessions: dict[int, HttpSession] = {}
@@ -366,8 +373,8 @@ class HttpServer:
 
     # Pull
 
-    def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
-        """Return what happened next, and in which session, or ``None`` for "feed me".
+    def next_event(self) -> tuple[HttpSession | Calls, HttpEvent] | None:
+        """Return what happened next, and in which session or in which of the ``calls``; ``None`` for "feed me".
 
         Act on the event before the next call, which looks at the connection of that session again.
         """
@@ -377,7 +384,8 @@ class HttpServer:
         while True:
             if events:
                 found = events.popleft()
-                touched[found[0]] = None
+                if isinstance(found[0], HttpSession):
+                    touched[found[0]] = None
                 return found
             if touched:
                 session = next(iter(touched))
@@ -389,12 +397,16 @@ class HttpServer:
                 self._flush(session)
             elif self._durable is None or not self._durable.admit_next():
                 break
+        if self.calls is not None:
+            self.calls.wait()
         if self._begun:
             # Only now: the handlers of this turn have acted, and most of these streams have no exchange any more.
             for session, stream in self._begun:
                 if stream.exchange is not None:
                     self.streams.expect_answer(session, stream)
             self._begun = []
+        if self.calls is not None and self.is_closing and (end := self.calls.next_event()) is not None:
+            return self.calls, end
         return None
 
     def next_ready(self) -> Hashable | None:
@@ -419,6 +431,8 @@ class HttpServer:
             return []  # the store has not answered yet, and will name it again
         if found.stream is not None:
             self.streams.pull(found, max_bytes)
+        elif found.call is not None:
+            found.call.pull(max_bytes)
         items = found.take(max_bytes)
         if found.response is _ENDED and not found.items:
             self._forget_exchange(found)
@@ -443,6 +457,12 @@ class HttpServer:
             self._flush(session)
         self._set_time(now)
         for kind, key, number in self._timers.pop_expired(now):
+            if self.calls is not None and kind == _CALL:
+                self.calls.handle_timeout(key)
+                continue
+            if self.calls is not None and kind == _CALLS:
+                self.calls.end(CLOSING)
+                continue
             found = self._sessions.get(key)
             if found is None:
                 continue  # an earlier deadline ended it
@@ -478,28 +498,32 @@ class HttpServer:
 
     # Act
 
-    def touch(self, session: HttpSession, now: float) -> None:
+    def touch(self, session: HttpSession | Calls, now: float) -> None:
         """Mark that something was done to the connection of a session. The next drain acts on it."""
         self._set_time(now)
-        self._touched[session] = None
+        if isinstance(session, HttpSession):
+            self._touched[session] = None
 
-    def interrupt(self, session: HttpSession, via: Hashable, now: float, *, retry: float | None = None) -> bool:
+    def interrupt(self, session: HttpSession | Calls, via: Hashable, now: float, *, retry: float | None = None) -> bool:
         """End the exchange that carries the answer to a request, so that the client comes back for it (HTTP-19).
 
         ``via`` is that of the request; ``retry`` is how many seconds the client is to wait. Returns whether it was
         done: a client that cannot come back is left alone.
         """
         self._set_time(now)
-        stream = None if via is None else session.stream_of(via)
-        return stream is not None and self.streams.interrupt(session, stream, retry)
+        stream = None if via is None or isinstance(session, Calls) else session.stream_of(via)
+        return stream is not None and self.streams.interrupt(session, stream, retry)  # type: ignore[arg-type]  # it has one
 
-    def refuse(self, session: HttpSession, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
+    def refuse(self, session: HttpSession | Calls, via: Hashable, id: IncomingId, scopes: frozenset[str]) -> None:
         """Set status 403 and a challenge for scopes on a response, unless it has begun (AUTH-34).
 
         Call it before the error is sent that answers the request. A batch is refused so if all of its requests are,
         with the scopes of all: a client that sends it again repeats nothing that was done.
         """
-        stream = None if via is None else session.stream_of(via)
+        if isinstance(via, Call):
+            via.refused = scopes
+            return
+        stream = None if via is None or isinstance(session, Calls) else session.stream_of(via)
         if stream is not None:
             stream.refused = {**stream.refused, id: scopes}
 
@@ -519,6 +543,8 @@ class HttpServer:
             raise LocalProtocolError(str(error)) from None
         self._set_time(now)
         self.is_closing = True
+        if self.calls is not None:
+            self.calls.close(limit)
         for session in self.sessions:
             if self._durable is None or not self._durable.close(session, limit):
                 session.connection.close(now, grace=limit)
@@ -531,6 +557,7 @@ class HttpServer:
     def closed(self) -> bool:
         """Whether ``close`` was called, no session is left, and everything was pulled and stored."""
         is_over = not self._sessions and not self._exchanges and not self.events
+        is_over = is_over and (self.calls is None or self.calls.connection.closed)
         return self.is_closing and is_over and (self._durable is None or self._durable.is_stored)
 
     @property
@@ -627,10 +654,11 @@ class HttpServer:
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
         """Handle a client that disconnected. In a session, its requests continue (HTTP-24, SHTTP-06)."""
         session, stream = exchange.session, exchange.stream
-        if session is not None:
-            if session.is_stateless or (session.is_legacy and stream is not None):
-                # A stateless request ends with its exchange, and a session of 2024-11-05 with its channel. First: the
-                # flush below ends a stateless session without a stream, and would report it as aborted here.
+        if exchange.call is not None:
+            exchange.call.lose()
+        elif session is not None:
+            if session.is_legacy and stream is not None:
+                # A session of 2024-11-05 ends with its channel.
                 session.connection.connection_lost(cause, self.streams.now)
             self.streams.detach(session, exchange)
             self._touched[session] = None  # requests of ours that went by the exchange may have failed
@@ -715,7 +743,8 @@ class HttpServer:
         if self._serves_stateless and exchange.request.method == "POST":
             message = jsonrpc.parse(body, self._limits.message_values)
             if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
-                self._post_alone(exchange, body, message)
+                refusal = CLOSING if self.is_closing else None if self._has_room_alone() else TOO_MANY_REQUESTS
+                (self.calls or self._begin_calls()).post(exchange, body, message, refusal)
                 return
             if exchange.session is None and not self._find_session(exchange, body):
                 return
@@ -739,6 +768,24 @@ class HttpServer:
         else:
             exchange.respond(204, session_headers(session, exchange))
             self.end(session)
+
+    def _begin_calls(self) -> Calls:
+        """Return the calls of this server, at the first stateless request."""
+        self.calls = Calls(
+            _engine_of(self._connect(None)) if self._stateless is None else self._stateless(),
+            options=self._options,
+            limits=self._limits,
+            revisions=self._revisions,
+            param_headers=self._param_headers,
+            streams=self.streams,
+            timers=self._timers,
+            events=self.events,
+            settle=self._settle_alone,
+            overloaded=OVERLOADED,
+        )
+        if self.is_closing:
+            self.calls.close(None)
+        return self.calls
 
     def _find_session(self, exchange: Exchange, body: bytes) -> bool:
         """Look up the session that a whole request names; return whether to continue with it now."""
@@ -830,94 +877,6 @@ class HttpServer:
         else:
             exchange.reject(Rejection(400, str(fault), fault.code))
 
-    # The stateless era: a request brings all that is to be known, and nothing of it is left after the answer. The first
-    # fault decides (ERA-13); here are those of the body and of the header fields, up to ``Mcp-Name``.
-
-    def _post_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
-        """Handle a message of the stateless era."""
-        version = exchange.request.version
-        headers = () if version is None else (version,)
-        if isinstance(message, jsonrpc.Notification):
-            # Nothing that it says could be about another exchange (P7), and its fields may be missing (SHTTP-04).
-            if version is None or any(version == revision.name for revision in self._revisions):
-                exchange.respond(202, ())
-            else:
-                self._answer_alone(exchange, unsupported_version(version, self._revisions), None)
-            return
-        if not isinstance(message, jsonrpc.Request):
-            reason, code = "Invalid request: a POST is one request or notification", ErrorCode.INVALID_REQUEST
-            if isinstance(message, jsonrpc.Malformed):
-                reason, code = message.reason, message.code
-            exchange.reject(Rejection(400, reason, code), _id_to_answer(message))
-            return
-        try:
-            self._envelopes.read(message.params, header=headers)
-            check_mirrors(message, exchange.fields)
-        except RequestError as fault:
-            self._answer_alone(exchange, fault, message.id)
-            return
-        rejection = self._admit_alone(exchange, message)
-        if rejection is not None:
-            exchange.reject(rejection, message.id)
-        else:
-            self._run_alone(exchange, body, message)
-
-    def _admit_alone(self, exchange: Exchange, request: jsonrpc.Request) -> Rejection | None:
-        """Return why a request cannot run now, or ``None``."""
-        if self.is_closing:
-            return CLOSING
-        if not self._has_room_alone():
-            return TOO_MANY_REQUESTS
-        if request.method == _LISTEN:
-            if not accepts_events(exchange.request):
-                return NO_EVENTS
-            exchange.answers = "sse"
-        return None
-
-    def _run_alone(self, exchange: Exchange, body: bytes, message: jsonrpc.Request) -> None:
-        """Pass a request to a new engine, which ends with the request."""
-        connection = self._connect(exchange.principal)
-        connection.receive_message(body, self.streams.now, via=_ALONE, principal=exchange.principal, parsed=message)
-        events, request = [], None
-        while (event := connection.next_event()) is not None:
-            events.append(event)
-            if isinstance(event, RequestReceived):
-                request = event
-        fault = None if request is None else self._fault_in_params(message, exchange.fields)
-        if request is None or fault is not None:
-            if request is not None and fault is not None:
-                connection.send_error(request.id, fault)
-            self._answer_now(exchange, connection)
-            return
-        session = self._open(connection, exchange.principal)
-        session.is_stateless = True
-        self._enter(session, exchange)
-        self._begun.append((session, self.streams.open(session, exchange)))
-        # The events come after the stream, which notes its requests by them, and after ``SessionOpened``.
-        for event in events:
-            self._note(session, event)
-
-    def _fault_in_params(self, message: jsonrpc.Request, fields: Headers) -> RequestError | None:
-        """Return the fault in the ``Mcp-Param-*`` fields of a request, or ``None`` (HDR-09)."""
-        if message.method != "tools/call":
-            return None
-        try:
-            check_param_fields(self._param_headers(message.params["name"]), message.params.get("arguments"), fields)
-        except RequestError as fault:
-            return fault
-        return None
-
-    def _answer_now(self, exchange: Exchange, connection: ServerConnection) -> None:
-        """Answer a request that the engine has answered: no handler has seen it (SHTTP-08, SHTTP-09)."""
-        answer: Any = connection.next_message(via=_ALONE)
-        connection.abort()
-        code = jsonrpc.error_code_in(answer.text)
-        exchange.respond(_STATUSES.get(code, 200), (JSON,), answer.text)
-
-    def _answer_alone(self, exchange: Exchange, fault: RequestError, id: int | str | None) -> None:
-        """Refuse a request that no engine has seen."""
-        exchange.respond(400, (JSON,), jsonrpc.encode_error(id, fault.code, fault.message, fault.data))
-
     # The transport of 2024-11-05, for clients that know no other: one path to listen, one to POST to (FALL-05).
     # A session begins when its client listens and ends with that. All output goes there, answers too (FALL-01).
 
@@ -996,7 +955,8 @@ class HttpServer:
 
         Requests whose clients have left count too: to leave is no cancellation, so it is no way round the limit either.
         """
-        if len(self._sessions) - len(self._named) < self._limits.exchanges:
+        calls = 0 if self.calls is None else self.calls.connection.serving
+        if len(self._sessions) - len(self._named) + calls < self._limits.exchanges:
             return True
         return not self._options.sessions and self._end_abandoned()
 
@@ -1061,8 +1021,7 @@ class HttpServer:
             phase = connection.phase
         if phase is _CLOSED:
             self._forget(session)
-        elif session.id is None and (not session.streams if session.is_stateless else session.is_at_rest):
-            # A stateless request ends with its answer, which belongs to no session until it is written.
+        elif session.id is None and session.is_at_rest:
             connection.abort()
             self._drain(session, connection.next_event())
             self._forget(session)
@@ -1139,12 +1098,16 @@ class HttpServer:
         session = exchange.session
         if session is not None and session.key in self._sessions:
             self._output_taken(session)
+        elif exchange.call is not None:
+            exchange.call.note_taken(exchange)
         else:
             self._settle_alone(exchange)
 
     def _settle_alone(self, exchange: Exchange) -> None:
         """Update the memory held for an exchange without a session in the ledger."""
         weight = exchange.cost + len(exchange.body) + exchange.size
+        if exchange.call is not None:
+            weight += exchange.call.weight
         if not 0 <= exchange.settled - weight <= 2 * SLACK:
             exchange.settled = weight + SLACK
             self._ledger.settle(exchange, exchange.settled, self._give_up_alone)
@@ -1165,6 +1128,8 @@ class HttpServer:
     def _give_up_alone(self, exchange: Exchange) -> None:
         exchange.settled = 0
         exchange.drop_body()
+        if exchange.call is not None:
+            exchange.call.lose("too much is held for clients")
         exchange.cut(OVERLOADED)
         self._on_given_up()
 
@@ -1265,17 +1230,11 @@ class HttpServer:
             self._timers.set((_ENGINE, session.key, 0), due)
 
 
-_ALONE: Final = LISTENING + 1
-"""The engine's name for the exchange of a stateless request: the first stream of its session."""
-
-_LISTEN: Final = "subscriptions/listen"
-
-_STATUSES: Final[Mapping[int | None, int]] = {
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.METHOD_NOT_FOUND: 404,
-    ErrorCode.HEADER_MISMATCH: 400,
-}
-"""By code: the status of an answer that an engine gave to a stateless request. Others have 200."""
+def _engine_of(connection: ServerConnection) -> StatelessEngine:
+    """Return an engine of stateless requests that serves what a connection does."""
+    return StatelessEngine(
+        connection.info, connection.capabilities, instructions=connection.instructions, options=connection.options
+    )
 
 
 def _nothing(_: Any) -> None:

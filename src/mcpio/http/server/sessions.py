@@ -88,7 +88,6 @@ class HttpSession:
         "held",
         "id",
         "is_legacy",
-        "is_stateless",
         "journal",
         "key",
         "next_stream",
@@ -107,8 +106,6 @@ class HttpSession:
     """The id that its client uses; ``None`` until it was assigned, and for a request without a session."""
     is_legacy: bool
     """Whether it speaks the transport of 2024-11-05, where all output goes to one listening stream."""
-    is_stateless: bool
-    """Whether it is one request of the stateless era, and ends with the exchange that brought it (SHTTP-06)."""
     key: int
     """The name that the server uses: never used twice."""
     principal: Hashable
@@ -145,7 +142,7 @@ class HttpSession:
         self.key = key
         self.connection = connection
         self.id = None
-        self.is_legacy = self.is_stateless = False
+        self.is_legacy = False
         self.principal = principal
         self.streams = {}
         self.next_stream = LISTENING + 1
@@ -272,6 +269,7 @@ class Exchange:
         "_ready",
         "answers",
         "body",
+        "call",
         "cost",
         "fields",
         "gate",
@@ -302,6 +300,8 @@ class Exchange:
     """The authenticated caller."""
     answers: Answers
     """Which forms of response the client takes."""
+    call: Any
+    """The stateless call that it brought, while that runs: a ``Call``."""
     cost: int
     """Bytes that it takes in addition to its bodies."""
     fields: Headers
@@ -359,6 +359,7 @@ class Exchange:
         self.body = b""
         self.session = None
         self.stream = None
+        self.call = None
         self.items = []
         self.size = self.settled = self._offset = self.gate = 0
         self.is_complete = False

@@ -16,8 +16,7 @@ from mcpio.auth.scopes import format_scopes
 from mcpio.engine.limits import Limits
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.timers import Timers
-from mcpio.errors import ErrorCode, NoBackChannel
-from mcpio.framing import jsonrpc
+from mcpio.errors import NoBackChannel
 from mcpio.framing.sse import encode_comment, encode_event
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Headers, header_fields
@@ -29,7 +28,7 @@ from mcpio.revisions import REV_2025_11_25
 if TYPE_CHECKING:
     from mcpio.auth.resource_server import ResourceServer
 
-__all__ = ["Streams", "TimerKind", "session_headers"]
+__all__ = ["EVENT_STREAM", "Streams", "TimerKind", "session_headers"]
 
 EVENT_STREAM: Final = (
     (b"content-type", b"text/event-stream"),
@@ -56,6 +55,10 @@ class TimerKind(IntEnum):
     """A session that is not used."""
     EXPIRY = 4
     """The token of a client that listens."""
+    CALL = 5
+    """A stateless call that was not answered yet, or whose stream is quiet. It is named in the place of a session."""
+    CALLS = 6
+    """The end of all stateless calls of a server that closes."""
 
 
 # Short names where every request passes: a member of an enumeration costs two look-ups.
@@ -91,8 +94,7 @@ class Streams:
     def expect_answer(self, session: HttpSession, stream: Stream) -> None:
         """Start the timer after which the response becomes a stream, answered or not (``sse_after``)."""
         exchange = stream.exchange
-        # A stream that cannot be resumed gains nothing by beginning early, and takes the status from a late refusal.
-        limit = self._options.keep_alive if session.is_stateless else self._options.sse_after
+        limit = self._options.sse_after
         if limit is not None and exchange is not None and exchange.answers != "json" and not exchange.items:
             stream.has_timer = True
             self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
@@ -167,17 +169,15 @@ class Streams:
     def _answer(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
         """Decide how the response begins, as soon as the first message is there."""
         while (message := self._take(session, stream)) is not None:
-            status = _status(session, message)
-            # An error status can be only that of a JSON response, even for a client that wants streams.
-            if message.last and (exchange.answers != "sse" or status != _OK):
+            if message.last and exchange.answers != "sse":
                 is_known = exchange.session_id is not None or session.id is None
                 headers = _JSON_ONLY if is_known else _json_in(session, exchange)
                 # Of a batch, only if all were refused: 403 makes the client send all of it again.
                 if stream.refused and stream.refused.keys() >= stream.requests:
                     scopes = frozenset[str]().union(*stream.refused.values())
-                    exchange.respond(403, (*headers, *self._challenge(scopes)), message.text)
+                    exchange.respond(403, (*headers, *self.challenge(scopes)), message.text)
                 else:
-                    exchange.respond(status, headers, message.text)
+                    exchange.respond(200, headers, message.text)
                 self.close(session, stream)
                 return
             if exchange.answers != "json":
@@ -190,7 +190,7 @@ class Streams:
             exchange.respond(200, (*EVENT_STREAM, *session_headers(session, exchange)))
             self.close(session, stream)
 
-    def _challenge(self, scopes: frozenset[str]) -> Headers:
+    def challenge(self, scopes: frozenset[str]) -> Headers:
         """Return the header field that tells a client to get a token with more scopes (AUTH-34)."""
         if self.protected is None:
             text = str(bearer_challenge(realm="mcp", error="insufficient_scope", scope=format_scopes(scopes)))
@@ -566,18 +566,6 @@ class Streams:
         window = self._options.resume_within
         if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
             self._timers.set((_SENT, session.key, 0), self.now + window)
-
-
-def _status(session: HttpSession, message: Outgoing) -> int:
-    """Return the status of a JSON response. A handler's error has 200, but for one (SHTTP-08)."""
-    if not session.is_stateless or not message.last:
-        return _OK
-    is_lacking = jsonrpc.error_code_in(message.text) == ErrorCode.MISSING_CLIENT_CAPABILITY
-    return _BAD_REQUEST if is_lacking else _OK
-
-
-_OK: Final = 200
-_BAD_REQUEST: Final = 400
 
 
 def _json_in(session: HttpSession, exchange: Exchange) -> Headers:
