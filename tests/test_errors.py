@@ -240,3 +240,11 @@ def test_url_elicitation_required_needs_urls_with_ids() -> None:
         URLElicitationRequired([])
     with pytest.raises(ValueError, match="each must have an elicitation_id"):
         URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com")])
+
+
+def test_error_of_a_closing_peer_says_that_the_request_never_ran() -> None:
+    closing = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", {"reason": "closing"})
+    assert closing.is_closing()
+    assert closing.is_retryable()
+    for other in (RequestError(ErrorCode.INVALID_REQUEST, "no"), RequestError(1001, "no", {"reason": "closing"})):
+        assert not other.is_closing()

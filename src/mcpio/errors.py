@@ -172,14 +172,23 @@ class RequestError(McpError):
         """Return whether the peer's application refused, with a code from 1001 to 1089 (E7)."""
         return 1001 <= self.code <= 1089
 
+    def is_closing(self) -> bool:
+        """Return whether the peer is closing the connection: it did not run the request, and takes no other there.
+
+        Servers of this library say so, by ``data.reason``.
+        """
+        return self.code == ErrorCode.INVALID_REQUEST and self._in_data("reason") == "closing"
+
     def is_retryable(self) -> bool:
         """Return whether the same request may succeed later: ``data.retryable``, or else the meaning of the code.
 
-        Without either, as with every error of the protocol itself, the answer is ``False``.
+        Without either, as with every error of the protocol itself, the answer is ``False``; except for ``is_closing``.
         """
         said = self._in_data("retryable")
         if isinstance(said, bool):
             return said
+        if self.is_closing():
+            return True
         if not self.is_refusal():
             return False
         from mcpio.refusals import find_refusal

@@ -927,6 +927,11 @@ class ClientDriving(SessionDriving):
         """Send all further requests through ``reconnector``, inside of all middleware."""
         self._session._reconnector = reconnector
 
+    @property
+    def reconnector(self) -> SessionReconnector | None:
+        """What opens the next session after one that was lost; ``None`` if nothing does."""
+        return self._session._reconnector
+
     def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request past middleware and reconnection, and return its typed result."""
         return Session.request(self._session, request)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 import attrs
 
 from mcpio.app.session import Waiter
+from mcpio.engine.limits import DEFAULT
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectionLost,
@@ -34,6 +35,7 @@ from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenReq
 from mcpio.types.tools import ToolListChangedNotification
 
 if TYPE_CHECKING:
+    from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.runtime import Driver, OneShot, Spawned
     from mcpio.engine.client import ClientConnection
     from mcpio.events import OutgoingId, Peer
@@ -130,6 +132,10 @@ class ListeningDriving(Protocol):
     @property
     def changes(self) -> SessionChanges:
         """The listeners of all parts of the program, in the handshake era."""
+
+    @property
+    def reconnector(self) -> SessionReconnector | None:
+        """What opens the next session after one that was lost; ``None`` if nothing does."""
 
     def source_of_changes(self, listening: Listening) -> Source:
         """Return where the changes for a listening come from."""
@@ -261,36 +267,60 @@ class Listening(AsyncIterator[Change]):
             self._consumer.set(None)
 
     async def _open(self) -> None:
-        self._source = source = self._client.driving.source_of_changes(self)
-        try:
-            self.honoured = await source.open()
-        except BaseException:
-            source.close()
-            raise
-        self._is_open = True
+        reconnector = self._client.driving.reconnector
+        while not self._is_open:
+            losses = 0
+            if reconnector is not None:
+                await reconnector.wait_for_session(SubscriptionsListenRequest(self.wanted), DEFAULT)
+                losses = reconnector.losses
+            self._source = source = self._client.driving.source_of_changes(self)
+            try:
+                self.honoured = await source.open()
+                self._is_open = True
+            except RequestError as error:
+                source.close()
+                if reconnector is None or not reconnector.is_followed(error, losses):
+                    raise
+            except BaseException:
+                source.close()
+                raise
 
     async def _renew(self) -> None:
         """Listen again until it works, or the client has ended."""
         client, wait = self._client, SOONEST
+        reconnector = client.driving.reconnector
         while True:
             # The first attempt waits too: otherwise a server that accepts each subscription and ends it at once would
             # be asked without a pause.
             await client.driver.runtime.sleep(wait)
             wait = min(LATEST, wait * 2)
+            if reconnector is not None:
+                await reconnector.wait_for_session(SubscriptionsListenRequest(self.wanted), None)
             if client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
                 self.end("lost")
                 return
             try:
                 await self._open()
-            except RequestError as error:
-                # The server refused, so it is not asked again. Other errors, such as a lost connection, may pass.
+            except McpError as error:
+                if not _is_final(error):
+                    continue
                 client.driver.report("the server does not report changes any more", error)
                 self.end("lost")
                 return
-            except McpError:
-                continue
             self.miss()
             return
+
+
+def _is_final(error: McpError) -> bool:
+    """Whether the server refused a subscription for good, and is not asked again.
+
+    Other errors may pass: a lost connection, a server that closes this one, or one that is overloaded or starts again
+    (over HTTP status 503).
+    """
+    return isinstance(error, RequestError) and error.code in _FINAL and not error.is_closing()
+
+
+_FINAL: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.METHOD_NOT_FOUND, ErrorCode.INVALID_PARAMS)
 
 
 class HandshakeSource:

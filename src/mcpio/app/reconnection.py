@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -18,7 +18,7 @@ from mcpio.app.broadcast import BroadcastEvent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestTimeout
+from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.methods import Kind
 
@@ -62,10 +62,15 @@ class Reconnectable(Protocol):
 class _State(Enum):
     OPEN = auto()
     """Requests pass."""
+    ENDING = auto()
+    """The server takes no more requests in this session, which ends when it has answered the others: they wait."""
     LOST = auto()
     """Requests wait for the next session."""
     OVER = auto()
     """There will be no further session."""
+
+
+_WAITING: Final = (_State.ENDING, _State.LOST)
 
 
 class SessionReconnector:
@@ -97,27 +102,55 @@ class SessionReconnector:
     ) -> Any:
         """Send a request in the current session, or in the next one if that was lost; return its typed result.
 
-        The wait for the next one counts for ``timeout``, the option of ``send``. Raises RequestTimeout, and
-        NoBackChannel if no session can follow.
+        A request that a closing server did not run is sent in the next session too. The wait for that counts for
+        ``timeout``, the option of ``send``. Raises RequestTimeout, and NoBackChannel if no session can follow.
         """
-        has_waited = self._state is _State.LOST
-        if has_waited:
-            send = partial(send, timeout=await self._wait_for_session(request, timeout))
-        if self._state is _State.OVER and (has_waited or self._failure is not None):
-            why = "" if self._failure is None else f": {self._failure}"
-            raise NoBackChannel(f"the session was lost, and another could not be had{why}")
-        result = await send(request)
-        self._record(request)
-        return result
+        while True:
+            has_waited = self._state in _WAITING
+            if has_waited:
+                timeout = await self.wait_for_session(request, timeout)
+                send = partial(send, timeout=timeout)
+            if self._state is _State.OVER and (has_waited or self._failure is not None):
+                why = "" if self._failure is None else f": {self._failure}"
+                raise NoBackChannel(f"the session was lost, and another could not be had{why}")
+            losses = self._losses
+            try:
+                result = await send(request)
+            except RequestError as error:
+                if not self.is_followed(error, losses):
+                    raise
+                continue
+            self._record(request)
+            return result
 
-    async def _wait_for_session(self, request: Any, timeout: Timeout | float | Default | None) -> Timeout:
-        """Wait until a session was opened, or none can follow; return the time that is left for the answer."""
+    @property
+    def losses(self) -> int:
+        """How many sessions were lost."""
+        return self._losses
+
+    def is_followed(self, error: RequestError, losses: int) -> bool:
+        """Whether an error says that the session of a request ends, so that the request belongs to the next one.
+
+        ``losses`` were lost when it was sent. From here on, requests wait for the next one.
+        """
+        # Over HTTP nothing would say that the session has ended, until another request is sent.
+        if not error.is_closing() or self._client.connection.over_http:
+            return False
+        if self._state is _State.OPEN and self._losses == losses:
+            self._state = _State.ENDING
+        return True
+
+    async def wait_for_session(self, request: Any, timeout: Timeout | float | Default | None) -> Timeout:
+        """Wait until a session is open, or none can follow; return the time that is left for the answer.
+
+        Raises RequestTimeout.
+        """
         if isinstance(timeout, Default):
             timeout = self._client.connection.options.request_timeout
         limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
         driver, left = self._client.driver, limit
         until = None if limit.total is None else driver.now() + limit.total
-        while self._state is _State.LOST:
+        while self._state in _WAITING:
             if not await self._opened.wait(left.total):
                 method = method_to_send(request, Kind.REQUEST)
                 raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
@@ -148,7 +181,7 @@ class SessionReconnector:
     def lose(self) -> None:
         """Record that the session was lost, so that requests wait. Call ``tell``, then ``open`` or ``give_up``."""
         self._losses += 1
-        if self._state is _State.OPEN:
+        if self._state in (_State.OPEN, _State.ENDING):
             self._state = _State.LOST
         self._client.driving.lose_session()
 

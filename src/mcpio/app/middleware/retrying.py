@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio._checks import required
 from mcpio.backoff import Backoff
-from mcpio.errors import McpError
+from mcpio.errors import McpError, RequestError
 from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ READING: Final = frozenset(
 class Retry:
     """Retry policy for a client's requests.
 
-    Read-only requests are repeated, and those whose caller says ``retry=True``; never those with ``retry=False``. With
+    Read-only requests are repeated, those that a closing server did not run, and those whose caller says
+    ``retry=True``; never those with ``retry=False``. With
     ``trust_annotations``, calls of tools that the server calls read-only or idempotent are repeated too: that is not
     verified (TOOL-17), and lists the tools before.
 
@@ -95,12 +96,12 @@ class Retry:
         if self.policy.jitter:
             chance = int.from_bytes(call.session.driver.runtime.entropy(6), "big") / 2**48
         delay = self.policy.next_delay(attempt, error, chance=chance)
-        return delay if delay is not None and await self._may_repeat(call, request) else None
+        return delay if delay is not None and await self._may_repeat(call, request, error) else None
 
-    async def _may_repeat(self, call: RetriableCall, request: Any) -> bool:
+    async def _may_repeat(self, call: RetriableCall, request: Any, error: McpError) -> bool:
         if call.retry is not None:
             return call.retry
-        if call.method in READING:
+        if call.method in READING or (isinstance(error, RequestError) and error.is_closing()):
             return True
         return self.trust_annotations and isinstance(request, CallToolRequest) and await _is_harmless(call, request)
 
