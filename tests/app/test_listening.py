@@ -197,6 +197,34 @@ def test_subscription_of_the_program_outlives_a_listening() -> None:
     assert sent(link, "resources/unsubscribe") == 1
 
 
+def test_end_of_a_subscription_that_is_unknown_is_sent() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    link.session.driving.subscribe("a:1")  # such as by the program that had the session before
+    link.do(link.client.unsubscribe_resource("a:1"))
+    assert sent(link, "resources/unsubscribe") == 1
+    assert not link.session.is_subscribed("a:1")
+
+
+def test_resource_that_is_needed_again_is_not_unsubscribed_from() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    listening = link.client.listen(uris=["a:1"])
+    link.do(listening.__aenter__())
+    again = link.client.listen(uris=["a:1"])
+
+    async def leave_and_return() -> None:
+        listening.close()
+        await again.__aenter__()
+
+    link.do(leave_and_return())
+    link.run()
+    assert (sent(link, "resources/subscribe"), sent(link, "resources/unsubscribe")) == (1, 0)
+    # And the next session knows nothing of what was left just before.
+    again.close()
+    link.client.driving.lose_session()
+    link.run()
+    assert sent(link, "resources/unsubscribe") == 0
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_end_of_the_connection_ends_the_iteration(keep: bool) -> None:
     link = Link(server_of_changes())
@@ -371,7 +399,7 @@ def test_cancelled_entry_leaves_nothing_behind() -> None:
     listening = link.client.listen(uris=["a:1", "a:2"])
     entering = Ask(link, listening.__aenter__())
     assert entering.state == "returned"
-    other = link.client.listen(uris=["a:1"])
+    other = link.client.listen(uris=["a:1", "a:3"])
     pending = other.__aenter__()
     pending.send(None)  # it waits for the answer
     pending.close()

@@ -15,7 +15,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
 from mcpio.testing import ManualRuntime
-from mcpio.types import CustomRequest, Root
+from mcpio.types import CustomRequest, Root, SubscribeRequest
 
 OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 
@@ -29,6 +29,7 @@ class Wire:
         self.asked: list[tuple[str, Any]] = []
         self.told: list[Any] = []
         self.refused: set[str] = set()
+        self.closes_at: set[str] = set()
         self.unanswered: set[str] = set()
         self.leaves_at = self.loses_after = ""
         self.on_leaving: Callable[[], None] = lambda: None
@@ -101,7 +102,9 @@ class Wire:
         if method in self.unanswered:
             return
         answer: dict[str, Any] = {"result": {}}
-        if method in self.refused:
+        if method in self.closes_at:
+            answer = {"error": {"code": -32600, "message": "Invalid request: closing", "data": {"reason": "closing"}}}
+        elif method in self.refused:
             answer = {"error": {"code": -32603, "message": "no"}}
         elif method == "initialize":
             info = {"name": "s", "version": "1"}
@@ -153,6 +156,38 @@ def test_refused_subscriptions_are_not_restored_and_later_refusals_reported() ->
     complete(wire.renewal.open())
     assert [method for method, _ in wire.asked] == ["initialize", "logging/setLevel", "resources/subscribe"]
     assert wire.reports == ["the server does not know any more what it was asked for"] * 2
+
+
+def test_subscription_past_the_client_is_restored_too() -> None:
+    wire = Wire()
+    wire.runtime.complete(wire.client.request(SubscribeRequest("r://1")))
+    assert not wire.client.driving.changes.needs("r://1")
+    wire.lose()
+    wire.runtime.complete(wire.renewal.open())
+    assert [method for method, _ in wire.asked] == ["initialize", "resources/subscribe"]
+
+
+def test_calls_that_a_closing_server_refuses_wait_for_the_next() -> None:
+    wire = Wire()
+    wire.closes_at = {"tools/list"}
+    listed: list[Any] = []
+
+    async def ask() -> None:
+        listed.append(await wire.client.list_tools())
+
+    # Both are under way when the first refusal comes; the third waits at once.
+    for _ in range(2):
+        wire.runtime.spawn(ask())
+    wire.runtime.run()
+    wire.asked.clear()
+    wire.runtime.spawn(ask())
+    wire.runtime.run()
+    assert (listed, wire.asked) == ([], [])
+    wire.closes_at = set()
+    wire.lose()
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert len(listed) == 3
 
 
 def test_calls_without_a_session_wait_for_the_next() -> None:

@@ -560,18 +560,14 @@ class Client(Session):
         if self.era is Era.STATELESS:
             await self._managed().subscribe(uri)
             return
-        await self._call(types.SubscribeRequest(uri), call)
-        self.driving.changes.subscribed.add(uri)
+        await self.driving.changes.subscribe_program(uri, partial(self._call, types.SubscribeRequest(uri), call))
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """End the subscription to a resource."""
         if self.era is Era.STATELESS:
             await self._managed().unsubscribe(uri)
             return
-        changes = self.driving.changes
-        changes.subscribed.discard(uri)
-        if not changes.needs(uri):
-            await self._call(types.UnsubscribeRequest(uri), call)
+        await self.driving.changes.unsubscribe_program(uri, partial(self._call, types.UnsubscribeRequest(uri), call))
 
     def listen(
         self,
@@ -956,7 +952,7 @@ class ClientDriving(SessionDriving):
         if session._changes is None:
             from mcpio.app.listening import SessionChanges
 
-            session._changes = SessionChanges()
+            session._changes = SessionChanges(session)
         return session._changes
 
     def source_of_changes(self, listening: Listening) -> Source:
@@ -965,6 +961,16 @@ class ClientDriving(SessionDriving):
 
         kind = StatelessSource if self._session.era is Era.STATELESS else HandshakeSource
         return kind(self._session, listening)
+
+    def forget_subscription(self, uri: str) -> None:
+        """Do not restore the subscription to a resource in the next session."""
+        if self._session._reconnector is not None:
+            self._session._reconnector.forget_subscription(uri)
+
+    def restored_subscription(self, uri: str) -> None:
+        """Record that a new session was told of a subscription of the last one."""
+        if self._session._changes is not None:
+            self._session._changes.restored(uri)
 
     def deliver(self, change: Any) -> None:
         """Call the program's callback for notifications."""

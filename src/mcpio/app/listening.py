@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Coroutine, Hashable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
 from mcpio.app.session import Waiter
+from mcpio.app.turns import Turns
 from mcpio.engine.limits import DEFAULT
 from mcpio.engine.table import Phase
 from mcpio.errors import (
@@ -103,6 +106,9 @@ def _is_offered(wanted: SubscriptionFilter, capabilities: Any) -> bool:
     return lists or bool(resources) or bool(wanted.task_ids and declares(capabilities, ("extensions", TASKS_EXTENSION)))
 
 
+Send: TypeAlias = "Callable[[], Awaitable[Any]]"
+
+
 class ListeningClient(Protocol):
     """A client, as far as listening needs it."""
 
@@ -139,6 +145,9 @@ class ListeningDriving(Protocol):
 
     def source_of_changes(self, listening: Listening) -> Source:
         """Return where the changes for a listening come from."""
+
+    def forget_subscription(self, uri: str) -> None:
+        """Do not restore the subscription to a resource in the next session."""
 
     def deliver(self, change: Change) -> None:
         """Call the client's callback for notifications."""
@@ -328,34 +337,47 @@ class HandshakeSource:
 
     def __init__(self, client: ListeningClient, listening: Listening) -> None:
         self._client = client
+        self._changes = client.driving.changes
         self._listening = listening
         self._wanted = listening.wanted
-        self._is_lost = False
-        self.uris: set[str] = set()
+        self._is_open = self._is_lost = False
+        # The resources that the listener hears of, and those of them that it has subscribed to.
+        self._uris: set[str] = set()
+        self._held: set[str] = set()
 
     async def open(self) -> SubscriptionFilter:
         """Subscribe to the resources. A URI that the server refuses is left out. Raises McpError."""
-        client = self._client
-        offered, wanted = client.server.capabilities, self._wanted
-        # Before the first request: the server may report a change before its answer to the subscription is read.
-        client.driving.changes.add(self)
-        if declares(offered, ("resources", "subscribe")):
-            for uri in wanted.resource_subscriptions or ():
-                self.uris.add(uri)
-                try:
-                    await client.request(SubscribeRequest(uri))
-                except RequestError:
-                    self.uris.discard(uri)
-        if self._is_lost:
+        offered, wanted = self._client.server.capabilities, self._wanted
+        uris = wanted.resource_subscriptions or () if declares(offered, ("resources", "subscribe")) else ()
+        await self._subscribe(uris)
+        while self._is_lost:
             # A request that was repeated in the next session succeeds, but earlier subscriptions are gone.
-            raise ConnectionLost("the session was lost while it subscribed to resources")
+            if self._client.driving.reconnector is None:
+                raise ConnectionLost("the session was lost while it subscribed to resources")
+            self._is_lost = False
+            await self._subscribe(uris)
+        self._is_open = True
         lists: dict[str, Any] = {
             member: True
             for member, capability in _MEMBERS.values()
             if getattr(wanted, member) and declares(offered, capability)
         }
-        uris = tuple(uri for uri in wanted.resource_subscriptions or () if uri in self.uris)
-        return SubscriptionFilter(**lists, resource_subscriptions=uris or None)
+        honoured = tuple(uri for uri in uris if uri in self._held)
+        return SubscriptionFilter(**lists, resource_subscriptions=honoured or None)
+
+    async def _subscribe(self, uris: Collection[str]) -> None:
+        # Before the first request: the server may report a change before its answer to the subscription is read.
+        self._changes.add(self)
+        for uri in uris:
+            self._uris.add(uri)
+            if uri in self._held:
+                continue
+            try:
+                await self._changes.subscribe(uri, partial(self._client.request, SubscribeRequest(uri)))
+            except RequestError:
+                self._uris.discard(uri)
+            else:
+                self._held.add(uri)
 
     def hear(self, notification: Any) -> None:
         """Process a notification of the session."""
@@ -369,40 +391,54 @@ class HandshakeSource:
     def lose(self) -> None:
         """Record that the session was lost: its successor does not know the subscriptions."""
         self._is_lost = True
-        self._client.driving.changes.remove(self)
-        self.uris.clear()
-        self._listening.lose()
+        self.close()
+        if self._is_open:
+            self._listening.lose()
 
     def close(self) -> None:
-        """Unsubscribe from resources that no other part of the client needs."""
-        self._client.driving.changes.remove(self)
-        uris, self.uris = self.uris, set()
-        for uri in uris:
-            if not self._client.driving.changes.needs(uri):
-                self._client.driver.runtime.spawn(self._unsubscribe(uri))
-
-    async def _unsubscribe(self, uri: str) -> None:
-        with suppress(McpError):
-            await self._client.request(UnsubscribeRequest(uri))
+        """Need the resources no longer."""
+        self._changes.remove(self)
+        held, self._held = self._held, set()
+        self._uris.clear()
+        for uri in held:
+            self._changes.release(uri)
 
     def _holds(self, uri: str) -> bool:
         # An update may name a part of the resource that was subscribed to.
-        return any(uri.startswith(each) for each in self.uris)
+        return any(uri.startswith(each) for each in self._uris)
+
+
+class _Resource:
+    """A resource that parts of the program need, and what the server was told of it."""
+
+    __slots__ = ("is_told", "needs", "turns")
+
+    def __init__(self, turns: Turns) -> None:
+        self.needs = 0
+        """How many need it."""
+        self.is_told = False
+        """Whether the server may have it for subscribed."""
+        self.turns = turns
+        """One request at a time, so that none overtakes another."""
 
 
 class SessionChanges:
-    """The source of changes for a client of the handshake era: the parts of a program share one session."""
+    """The source of changes for a client of the handshake era: the parts of a program share one session.
 
-    subscribed: set[str]
-    """The resources that the program itself subscribed to."""
+    It counts who needs a resource, and sends the difference: a request when the first one needs it, and when the last
+    one needs it no longer.
+    """
 
-    def __init__(self) -> None:
-        self.subscribed = set()
+    def __init__(self, client: ListeningClient) -> None:
+        self._client = client
         self._sources: list[HandshakeSource] = []
+        self._resources: dict[str, _Resource] = {}
+        self._own: set[str] = set()  # those that the program itself subscribed to; however often, they count once
 
     def add(self, source: HandshakeSource) -> None:
-        """Report changes to a source."""
-        self._sources.append(source)
+        """Report changes to a source. Further calls do nothing."""
+        if source not in self._sources:
+            self._sources.append(source)
 
     def remove(self, source: HandshakeSource) -> None:
         """Stop reporting to a source. Further calls do nothing."""
@@ -411,7 +447,56 @@ class SessionChanges:
 
     def needs(self, uri: str) -> bool:
         """Whether changes of a resource are still wanted."""
-        return uri in self.subscribed or any(uri in each.uris for each in self._sources)
+        return uri in self._resources and self._resources[uri].needs > 0
+
+    async def subscribe(self, uri: str, send: Send) -> None:
+        """Need a resource, until ``release``. ``send`` sends the request, if one is due. Raises as ``send`` does."""
+        resource = self._resource(uri)
+        resource.needs += 1
+        try:
+            async with resource.turns:
+                # Where the session is lost during the request, its successor has to be told too.
+                while not resource.is_told:
+                    resource.is_told = True
+                    try:
+                        await send()
+                    except RequestError:
+                        resource.is_told = False
+                        raise
+        except BaseException:
+            self.release(uri)
+            raise
+
+    def release(self, uri: str) -> None:
+        """Need a resource no longer, without waiting."""
+        resource = self._resources[uri]
+        resource.needs -= 1
+        if not resource.needs and resource.is_told:
+            self._client.driver.runtime.spawn(self._unsubscribe(uri))
+        self._forget_unneeded(uri)
+
+    async def subscribe_program(self, uri: str, send: Send) -> None:
+        """Subscribe for the program itself, until ``unsubscribe_program``. Raises as ``send`` does."""
+        await self.subscribe(uri, send)
+        if uri in self._own:
+            self.release(uri)
+        self._own.add(uri)
+
+    async def unsubscribe_program(self, uri: str, send: Send) -> None:
+        """End the program's own subscription; ``send`` sends the request, if one is due. Raises as ``send`` does."""
+        resource = self._resource(uri)
+        if uri in self._own:
+            self._own.discard(uri)
+            resource.needs -= 1
+        try:
+            await self._end(resource, send)
+        finally:
+            self._forget_unneeded(uri)
+
+    def restored(self, uri: str) -> None:
+        """Record that a new session was told of a resource."""
+        if uri in self._resources:
+            self._resources[uri].is_told = True
 
     def hear(self, notification: Any) -> None:
         """Report a notification of the session to all sources."""
@@ -420,9 +505,38 @@ class SessionChanges:
 
     def lose(self) -> None:
         """Record that the session was lost."""
+        for resource in self._resources.values():
+            resource.is_told = False
         # Each source removes itself from the list.
         for source in tuple(self._sources):
             source.lose()
+
+    # Inside
+
+    def _resource(self, uri: str) -> _Resource:
+        resource = self._resources.get(uri)
+        if resource is None:
+            resource = self._resources[uri] = _Resource(Turns(self._client.driver.runtime))
+        return resource
+
+    async def _unsubscribe(self, uri: str) -> None:
+        resource = self._resource(uri)
+        if resource.is_told:
+            with suppress(McpError):
+                await self._end(resource, partial(self._client.request, UnsubscribeRequest(uri)))
+        self._forget_unneeded(uri)
+
+    async def _end(self, resource: _Resource, send: Send) -> None:
+        async with resource.turns:
+            if not resource.needs:
+                resource.is_told = False
+                await send()
+
+    def _forget_unneeded(self, uri: str) -> None:
+        resource = self._resources.get(uri)
+        if resource is not None and not resource.needs and not resource.is_told and not resource.turns.is_taken:
+            del self._resources[uri]
+            self._client.driving.forget_subscription(uri)
 
 
 class StatelessSource:
@@ -514,11 +628,11 @@ class ManagedListening:
         }
         self._lists = SubscriptionFilter(**lists)
         self._uris: dict[str, None] = {}
+        self._asked: Counter[str] = Counter()  # how many wait for the answer whether the server reports a resource
         self._tasks: dict[str, None] = {}
         self._has_tasks = True
         self._current: _Forwarded | None = None
-        self._turns: list[OneShot] = []
-        self._is_busy = False
+        self._turns = Turns(client.driver.runtime)
 
     @property
     def honoured(self) -> SubscriptionFilter:
@@ -534,19 +648,15 @@ class ManagedListening:
 
     async def subscribe(self, uri: str) -> None:
         """Listen to a resource too. Raises RequestError if the server does not honour it, and other McpErrors."""
-        was_wanted = uri in self._uris
-        self._uris[uri] = None
+        self._asked[uri] += 1
         try:
             await self._renew()
-        except BaseException:
-            # An earlier call for the same resource still holds.
-            if not was_wanted:
-                self._uris.pop(uri, None)
-            raise
-        if uri not in (self.honoured.resource_subscriptions or ()):
-            # Another task that subscribed to the same resource may have removed it already.
-            self._uris.pop(uri, None)
-            raise RequestError(ErrorCode.INVALID_PARAMS, f"the server does not report changes of {uri:.200}")
+            if uri not in (self.honoured.resource_subscriptions or ()):
+                raise RequestError(ErrorCode.INVALID_PARAMS, f"the server does not report changes of {uri:.200}")
+            self._uris[uri] = None
+        finally:
+            # Others that subscribe to the same resource at this time count too.
+            self._asked -= Counter((uri,))
 
     async def unsubscribe(self, uri: str) -> None:
         """Listen to a resource no longer."""
@@ -579,7 +689,7 @@ class ManagedListening:
         """Listen to a task no longer: the next request leaves it out, and the present one may end."""
         if id in self._tasks:
             del self._tasks[id]
-            if not self._is_busy:
+            if not self._turns.is_taken:
                 self._close_idle()
 
     @property
@@ -587,8 +697,8 @@ class ManagedListening:
         return self._current is not None and self._current.ended is None and not self._current.is_lost
 
     def _wanted(self) -> SubscriptionFilter:
-        tasks = tuple(self._tasks) or None
-        return attrs.evolve(self._lists, resource_subscriptions=tuple(self._uris) or None, task_ids=tasks)
+        uris, tasks = tuple(dict.fromkeys((*self._uris, *self._asked))) or None, tuple(self._tasks) or None
+        return attrs.evolve(self._lists, resource_subscriptions=uris, task_ids=tasks)
 
     def _close_idle(self) -> None:
         """End the request if nothing is wanted any more."""
@@ -598,27 +708,19 @@ class ManagedListening:
 
     async def _renew(self) -> None:
         """Replace the request by one with the current filter. Only one task at a time does so."""
-        while self._is_busy:
-            turn = self._client.driver.runtime.one_shot()
-            self._turns.append(turn)
-            await turn.wait()
-        self._is_busy = True
-        try:
-            newer, wanted = None, self._wanted()
-            if self._current is not None and self._current.ended is None and self._current.wanted == wanted:
-                return  # another task asked for it meanwhile
-            if wanted != SubscriptionFilter():
-                newer = _Forwarded(self._client, wanted, keep=True)
-                await newer.__aenter__()
-            older, self._current = self._current, newer
-            if older is not None:
-                older.close()
-        finally:
-            self._is_busy = False
-            self._close_idle()
-            turns, self._turns = self._turns, []
-            for turn in turns:
-                turn.set(None)
+        async with self._turns:
+            try:
+                newer, wanted = None, self._wanted()
+                if self._current is not None and self._current.ended is None and self._current.wanted == wanted:
+                    return  # another task asked for it meanwhile
+                if wanted != SubscriptionFilter():
+                    newer = _Forwarded(self._client, wanted, keep=True)
+                    await newer.__aenter__()
+                older, self._current = self._current, newer
+                if older is not None:
+                    older.close()
+            finally:
+                self._close_idle()
 
 
 class _Forwarded(Listening):

@@ -36,6 +36,9 @@ class _ClientDriving(Protocol):
     def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request past the reconnector."""
 
+    def restored_subscription(self, uri: str) -> None:
+        """Record that a new session was told of a subscription of the last one."""
+
 
 class Reconnectable(Protocol):
     """A client, as its reconnector sees it."""
@@ -169,6 +172,10 @@ class SessionReconnector:
             case "logging/setLevel":
                 self._log_level = request
 
+    def forget_subscription(self, uri: str) -> None:
+        """Do not restore the subscription to a resource."""
+        self._subscriptions.pop(uri, None)
+
     def begin(self, again_in: float | None) -> None:
         """Record that the session was lost, and open the next after ``again_in`` seconds; ``None`` for never."""
         self.lose()
@@ -204,6 +211,8 @@ class SessionReconnector:
         for request in (*([] if self._log_level is None else [self._log_level]), *self._subscriptions.values()):
             try:
                 await client.driving.request_directly(request)
+                if request is not self._log_level:
+                    client.driving.restored_subscription(request.uri)
             except McpError as error:
                 if client.connection.phase is not Phase.OPERATING:
                     raise
