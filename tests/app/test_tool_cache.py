@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from linked import Link
@@ -11,7 +12,7 @@ from mcpio.app.server import Server
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.testing.manual_runtime import ManualOneShot
-from mcpio.types import ServerCapabilities, Tool, ToolsCapability
+from mcpio.types import CallToolRequest, ServerCapabilities, Tool, ToolsCapability
 
 
 class Shop:
@@ -24,7 +25,7 @@ class Shop:
         self.gate: ManualOneShot | None = None
         self.failures: list[Exception] = []
         self.changes = 0
-        self.cache = ToolCache(self.runtime, self._walk, announced=announced)
+        self.cache = ToolCache(self.runtime, self._walk, lambda: announced)
 
     async def _walk(self) -> AsyncIterator[Tool]:
         self.walks += 1
@@ -172,3 +173,64 @@ def test_cached_tool_needs_no_request() -> None:
     assert shop.cache.at_hand("b") is None
     shop.cache.forget()
     assert shop.cache.at_hand("a") is None
+
+
+# What lists show
+
+
+def test_tool_that_a_list_showed_is_known_without_a_walk() -> None:
+    shop = Shop("a", "b")
+    version = shop.cache.version
+    shop.cache.learn([Tool("b", {"is": "first"}), Tool("b", {"is": "second"})], version)
+    assert (shop.find("b"), shop.walks) == ("b", 0)
+    known = shop.cache.at_hand("b")
+    assert known is not None
+    assert known.input_schema == {"is": "first"}
+    assert (shop.find("c"), shop.find("a"), shop.walks) == (None, "a", 1)
+
+
+def test_list_from_before_a_change_is_not_learned() -> None:
+    shop = Shop("a")
+    version = shop.cache.version
+    shop.cache.forget()
+    shop.cache.learn([Tool("old", {})], version)
+    assert shop.cache.at_hand("old") is None
+
+
+def test_learned_tools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_tools, "MOST_TOOLS", 2)
+    shop = Shop()
+    shop.cache.learn([Tool(name, {"number": 1}) for name in "abc"], 0)
+    shop.cache.learn([Tool(name, {"number": 2}) for name in "bc"], 0)
+    numbers = [None if tool is None else tool.input_schema["number"] for tool in map(shop.cache.at_hand, "abc")]
+    assert numbers == [None, 2, 2]
+
+
+@pytest.mark.req("TASK-06")
+@pytest.mark.parametrize("show", ["list_tools", "tools", "tool"])
+def test_tool_that_must_be_a_task_is_called_as_one_after_any_list_showed_it(show: str) -> None:
+    calls: list[bool] = []
+
+    async def watch(ctx: Any, request: Any, call_next: Any) -> Any:
+        if isinstance(request, CallToolRequest):
+            calls.append(request.task is not None)
+        return await call_next(request)
+
+    server = Server("s", middleware=[watch])
+
+    @server.tool(task_support="required")
+    async def dig() -> str:
+        return "dug"
+
+    link = Link(server, era="handshake")
+
+    async def main() -> str:
+        client = link.client
+        if show == "tools":
+            _ = [tool async for tool in client.tools()]
+        else:
+            await (client.list_tools() if show == "list_tools" else client.tool("dig"))
+        return (await client.call_tool("dig")).text
+
+    assert link.do(main()) == "dug"
+    assert calls[0] is True

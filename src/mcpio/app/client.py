@@ -411,7 +411,10 @@ class Client(Session):
 
     async def list_tools(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListToolsResult:
         """Return one page of the server's tools; without ``cursor`` the first."""
+        cache = self._known_tools()
+        version = cache.version
         result: ListToolsResult = await self._call(ListToolsRequest(cursor), call)
+        cache.learn(result.tools, version)
         return result
 
     def tools(self, **call: Unpack[CallOptions]) -> Items[Tool]:
@@ -421,18 +424,24 @@ class Client(Session):
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it now, or ``None`` if the server does not list it.
 
-        The list is cached until the server reports a change. If the server does not report changes, the list is
-        requested again when the name is not in it.
+        What ``list_tools`` and ``tools`` showed is cached too, until the server reports a change. If the server does
+        not report changes, the list is requested again when the name is not in it.
         """
+        return await self._known_tools().tool(name)
+
+    def _known_tools(self) -> ToolCache:
         if self._tool_cache is None:
             from mcpio.app.client_tools import ToolCache
 
-            offered: Any = self.server.capabilities
-            announced = offered.tools is not None and offered.tools.list_changed is True
-            if self.era is Era.STATELESS:
-                announced = self._listening is not None and self._listening.honoured.tools_list_changed is True
-            self._tool_cache = ToolCache(self.driver.runtime, self.tools, announced=announced)
-        return await self._tool_cache.tool(name)
+            self._tool_cache = ToolCache(self.driver.runtime, self.tools, self._hears_of_tools)
+        return self._tool_cache
+
+    def _hears_of_tools(self) -> bool:
+        """Return whether the server reports changes of its list of tools."""
+        if self.era is Era.STATELESS:
+            return self._listening is not None and self._listening.honoured.tools_list_changed is True
+        offered: Any = self.server.capabilities
+        return offered.tools is not None and offered.tools.list_changed is True
 
     @overload
     async def call_tool(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from mcpio.app.schema.validation import SchemaError, Validator
@@ -22,27 +22,33 @@ _WALKS: Final = 3
 
 
 class ToolCache:
-    """The server's tools by name. Concurrent calls share one listing."""
+    """The server's tools by name, from every list that it sent. Concurrent calls share one listing."""
 
-    def __init__(self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], *, announced: bool) -> None:
-        """``walk`` lists all tools. ``announced``: the server reports changes of the list."""
+    version: int
+    """How often the list was dropped: pass it to ``learn``, as it was when the list was requested."""
+
+    def __init__(
+        self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], announces: Callable[[], bool]
+    ) -> None:
+        """``walk`` lists all tools. ``announces`` returns whether the server reports changes of the list now."""
         self._runtime = runtime
         self._walk = walk
-        self._announced = announced
-        self._tools: dict[str, Tool] | None = None
-        self._version = 0
+        self._announces = announces
+        self._tools: dict[str, Tool] = {}
+        self._is_complete = False
+        self.version = 0
         self._waiting: list[OneShot] | None = None
 
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it now, or ``None`` if the server does not list it.
 
-        The list is requested if there is none, if it has changed, and, of a server that does not report changes, if the
-        name is not in it. Raises what listing the tools raises.
+        The list is requested if the name is in none so far, if it has changed, and, of a server that does not report
+        changes, if the name is not in it. Raises what listing the tools raises.
         """
-        if self._tools is not None and name not in self._tools and not self._announced:
+        if self._is_complete and name not in self._tools and not self._announces():
             self.forget()
         walks = 0
-        while self._tools is None:
+        while name not in self._tools and not self._is_complete:
             if self._waiting is not None:
                 await self._turn(self._waiting)
                 continue
@@ -53,13 +59,20 @@ class ToolCache:
         return self._tools.get(name)
 
     def at_hand(self, name: str) -> Tool | None:
-        """Return a tool from the cached list, without a request."""
-        return None if self._tools is None else self._tools.get(name)
+        """Return a tool that a list has shown, without a request."""
+        return self._tools.get(name)
+
+    def learn(self, tools: Sequence[Tool], version: int) -> None:
+        """Record one page of the list, unless the list was dropped since it was requested."""
+        if version == self.version:
+            for tool in reversed(tools):  # of two with one name the first counts
+                if tool.name in self._tools or len(self._tools) < MOST_TOOLS:
+                    self._tools[tool.name] = tool
 
     def forget(self) -> None:
         """Drop the list. Called on ``notifications/tools/list_changed``."""
-        self._tools = None
-        self._version += 1
+        self._tools, self._is_complete = {}, False
+        self.version += 1
 
     async def _turn(self, waiting: list[OneShot]) -> None:
         """Wait until the task that requests the list has it, or has failed."""
@@ -70,15 +83,15 @@ class ToolCache:
     async def _fill(self) -> dict[str, Tool]:
         """Request the list, and cache it unless it changed in the meantime."""
         self._waiting = []
-        version = self._version
+        version = self.version
         try:
             found = await self._listed()
         finally:
             waiting, self._waiting = self._waiting, None
             for turn in waiting:
                 turn.set(None)
-        if version == self._version:
-            self._tools = found
+        if version == self.version:
+            self._tools, self._is_complete = found, True
         return found
 
     async def _listed(self) -> dict[str, Tool]:

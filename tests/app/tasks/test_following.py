@@ -370,6 +370,16 @@ def test_every_client_of_all_revisions_declares_the_extension() -> None:
     assert client_connection(era="handshake").capabilities.extensions is None
 
 
+@pytest.mark.parametrize("how", ["call_tool", "start_task"])
+def test_task_with_an_empty_id_is_invalid(how: str) -> None:
+    played = opened()
+    session: Any = played.session
+    call = played.start(session.call_tool("x") if how == "call_tool" else session.start_task(CALL))
+    played.answer(played.asked("tools/call"), **{**CREATED, "taskId": ""})
+    assert isinstance(call.error, InvalidMessage)
+    assert call.error.path == "taskId"
+
+
 # Failures of polls
 
 

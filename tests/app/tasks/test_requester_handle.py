@@ -480,3 +480,12 @@ def test_invalid_timeout_raises_as_for_a_request(timeout: Any, error: type[Excep
     for ask in (task.result, task.status):
         with pytest.raises(error, match=r"^timeout"):
             _ = played.start(ask(timeout=timeout)).result
+
+
+def test_task_with_an_empty_id_is_invalid() -> None:
+    played = client()
+    with pytest.raises(InvalidMessage, match="taskId: a task needs an id"):
+        begin(played, created=state(id=""))
+    called = played.start(played.session.call_tool("slow", task=True))
+    played.answer(played.asked("tools/call"), task=state(id=""))
+    assert isinstance(called.error, InvalidMessage)

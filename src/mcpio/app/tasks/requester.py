@@ -28,6 +28,7 @@ from mcpio.engine.task_records import LONGEST
 from mcpio.errors import (
     ConnectFailed,
     ConnectionLost,
+    InvalidMessage,
     LocalProtocolError,
     McpError,
     NoBackChannel,
@@ -567,9 +568,14 @@ def follow(
     on_status: StatusCallback | None,
     related_to: IncomingId | None,
 ) -> TaskHandle[Any]:
-    """Return the handle of a task that was just made of a request. It owns the task."""
+    """Return the handle of a task that was just made of a request. It owns the task.
+
+    Raises InvalidMessage for a task without an id.
+    """
     method = _method(request)
     state = created.task if isinstance(created, CreateTaskResult) else flat_task(created)
+    if not state.task_id:  # which would stand for an answer without a task
+        raise InvalidMessage("taskId", "a task needs an id, and this one is empty")
     handle = watch.handle(state.task_id, method.result_type, on_status)
     handle.operation = describe_request({"method": method.name, "params": {"name": getattr(request, "name", None)}})
     handle.owned, handle.related_to = True, related_to
