@@ -10,13 +10,14 @@ import json as standard
 import math
 import subprocess
 import sys
-import time
 import traceback
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from counting import processor_seconds
 
 from mcpio.framing import json
 from mcpio.framing.json import MAX_NESTING, Backend, JsonError, backend, check_nesting
@@ -273,12 +274,7 @@ NUMBERS = [
 
 def _time_per_byte(call: Callable[[bytes], object], text: bytes) -> float:
     """Return the processor time of the quickest of three calls, over the bytes of the text."""
-    found = []
-    for _ in range(3):
-        began = time.process_time()
-        call(text)
-        found.append(time.process_time() - began)
-    return min(found) / len(text)
+    return processor_seconds([partial(call, text)] * 3) / len(text)
 
 
 def _array(item: str, size: int = 60_000) -> bytes:

@@ -109,7 +109,7 @@ def values_in(value: object) -> int:
 
 
 @given(BRACKETED | JSON_VALUES.filter(lambda value: outcome(BACKENDS[0].dumps, value)[0] == "value"))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_values_are_counted_outside_strings_only(value: Any) -> None:
     count = values_in(value)
     text = BACKENDS[0].dumps(value)

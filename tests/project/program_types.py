@@ -38,12 +38,36 @@ NOT_STRICT = (
     "reportUntypedClassDecorator",  # of Twisted
 )
 
+IMPLEMENTATIONS = """
+from mcpio.app import Changes, HmacSealer, LocalChanges, MemorySessionStore, MemoryTaskStore
+from mcpio.app import Runtime, Sealer, SessionStore, SharedTaskStore, TaskStore
+from mcpio.asyncio import AsyncioRuntime
+from mcpio.auth import ApiKeys, Introspection, JwtVerifier, MemoryCredentials, Signer, Verifier, load_signer
+from mcpio.seals import AeadSealer
+from mcpio.stores import CredentialStore, FileCredentials, KeyringCredentials, SqliteStore
+from mcpio.stores.redis import RedisChanges, RedisStore
+from mcpio.testing import ManualRuntime
+
+changes: tuple[type[Changes], ...] = (LocalChanges, RedisChanges)
+credentials: tuple[type[CredentialStore], ...] = (FileCredentials, KeyringCredentials, MemoryCredentials)
+runtimes: tuple[type[Runtime], ...] = (AsyncioRuntime, ManualRuntime)
+sealers: tuple[type[Sealer], ...] = (AeadSealer, HmacSealer)
+sessions: tuple[type[SessionStore], ...] = (MemorySessionStore, SqliteStore)
+shared: tuple[type[SharedTaskStore], ...] = (RedisStore,)
+tasks: tuple[type[TaskStore], ...] = (MemoryTaskStore, SqliteStore)
+verifiers: tuple[type[Verifier], ...] = (ApiKeys, Introspection, JwtVerifier)
+signer: Signer = load_signer("")
+"""
+"""The public classes that stand for a protocol of the library, each where that is asked for."""
+
 
 def write_programs(folder: Path) -> None:
     """Write every program of the pages and examples below a folder."""
     shutil.copytree(EXAMPLES, folder / "examples")
     for file in (folder / "examples").rglob("*.py"):
         file.write_text(strictly(file.read_text(encoding="utf-8")), encoding="utf-8")
+    (folder / "implementations").mkdir()
+    (folder / "implementations" / "all.py").write_text(strictly(IMPLEMENTATIONS), encoding="utf-8")
     for page, blocks in PAGES.items():
         # What a page shows of an example is not a program by itself.
         programs = [block for block in blocks if block.is_program and "examples/" not in block.notes.get("not run", "")]

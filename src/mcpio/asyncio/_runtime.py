@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from mcpio.errors import NoBackChannel
 
@@ -112,7 +112,7 @@ class AsyncioRuntime:
 
     __slots__ = ("_loop", "group")
 
-    cancellation: Final = asyncio.CancelledError
+    cancellation: type[BaseException] = asyncio.CancelledError
     """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
 
     group: asyncio.TaskGroup | None

@@ -97,7 +97,9 @@ class BoundedOddities(list[str]):
 
     def __init__(self, most: int = MOST_ITEMS) -> None:
         self.most: int = most
+        """The most items of the message."""
         self.left: int = most
+        """How many of them may still come."""
 
     def take(self, items: int) -> None:
         """Count items that are about to be decoded. Raises `TooManyItems`."""

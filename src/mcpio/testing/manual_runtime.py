@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["ManualCancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
 
@@ -25,7 +25,7 @@ class ManualRuntime:
     moves only when ``advance_to`` is called, or when ``complete`` has nothing else to run.
     """
 
-    cancellation: Final = ManualCancelled
+    cancellation: type[BaseException] = ManualCancelled
     """The exception of a cancelled task."""
 
     now: float

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -96,7 +96,7 @@ class TrioRuntime:
 
     __slots__ = ("_limiter", "_nursery", "_token")
 
-    cancellation: Final = trio.Cancelled
+    cancellation: type[BaseException] = trio.Cancelled
     """The exception of a cancelled task."""
 
     one_shot = TrioOneShot
