@@ -63,6 +63,7 @@ LONG = (
     "conformance/test_score.py",
     "drivers/http/test_client_faults.py",
     "drivers/http/test_client_pool.py",
+    "drivers/stdio/test_parent.py",
     "drivers/stdio/test_restarting.py",
     "drivers/stdio/test_server.py",
     "drivers/test_cancellation.py",

@@ -199,21 +199,25 @@ class _Upstreams:
         hosting = self.spawn(self._host(self._server.options_for(session), hosted))
         try:
             opened: Client | Exception = await hosted.wait()
+            if not isinstance(opened, Exception):
+                await self._restore(opened, session)
         except BaseException:
-            hosting.cancel()
+            hosting.cancel()  # cancelled or out of time, also after the handshake: nobody else knows of the client
             raise
         if isinstance(opened, Exception):
             raise opened
-        client = opened
+        if session not in self._links:
+            opened.close()  # the session ended meanwhile
+        return opened
+
+    async def _restore(self, client: Client, session: ServerSession) -> None:
+        """Tell a server what its predecessor knew of a session."""
         with contextlib.suppress(McpError):
             # A stateless server logs for those only that ask for it.
             if client.era is Era.STATELESS or session.log_level != self._server.log_level:
                 await client.set_log_level(session.log_level)
             for uri in session.subscriptions:
                 await client.subscribe_resource(uri)
-        if session not in self._links:
-            client.close()  # the session ended meanwhile
-        return client
 
     async def _host(self, options: Any, hosted: OneShot) -> None:
         """Keep one client open until it ends. Sets ``hosted`` to it, or to the reason why opening failed."""

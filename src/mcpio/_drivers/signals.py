@@ -1,4 +1,4 @@
-"""The end of a server by SIGINT or SIGTERM: soon, without a traceback, with exit status 130 or 143."""
+"""The end of a server by SIGINT, SIGTERM or the end of its parent: soon and quietly, with exit status 130 or 143."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 
 from mcpio._drivers.event_loop import CancelScope
 
-__all__ = ["DEFAULT_TIMEOUT", "Terminated", "ended_by_signals", "exit_status"]
+__all__ = ["CHILDREN", "DEFAULT_TIMEOUT", "Terminated", "ended_by_signals", "exit_status"]
 
 if sys.platform == "win32":
     _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
@@ -26,6 +26,18 @@ else:
 
 DEFAULT_TIMEOUT: Final = 0.06
 """Seconds between the signal and the forced exit. The rest of the promised 100 ms is for the system."""
+
+CHILDREN: Final[dict[object, tuple[float, Callable[[], None]]]] = {}
+"""The child processes that are not over: how many seconds the rules of shutdown give each, and what kills it.
+
+A forced exit waits for them. They lead sessions of their own, so nothing else would end one that hangs."""
+
+CHILDREN_MARGIN: Final = 0.5
+"""Seconds that a forced exit waits for children beyond their own: for the event loop to act."""
+
+
+PARENT_INTERVAL: Final = 1.0
+"""Seconds between two looks at the parent."""
 
 
 class Terminated(SystemExit):
@@ -41,12 +53,17 @@ class Terminated(SystemExit):
 
 @contextmanager
 def ended_by_signals(
-    scope: CancelScope, call_soon: Callable[[Callable[[], None]], object], timeout: float | None
+    scope: CancelScope,
+    call_soon: Callable[[Callable[[], None]], object],
+    timeout: float | None,
+    *,
+    end_with_parent: bool = False,
 ) -> Iterator[None]:
     """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM.
 
     The signal cancels ``scope``, which is entered here, by way of ``call_soon``: a function that runs another in the
-    loop's thread and that a signal handler may call. See ``mcpio.trio.terminate_on_signals`` for the rest.
+    loop's thread and that a signal handler may call. ``end_with_parent`` takes the end of the parent process for a
+    SIGTERM. See ``mcpio.trio.terminate_on_signals`` for the rest.
     """
     termination = _Termination(scope, call_soon, timeout)
     previous = {}
@@ -55,10 +72,13 @@ def ended_by_signals(
             previous[signum] = signal.signal(signum, termination.receive)
     except ValueError:
         pass  # Not the main thread.
+    if end_with_parent:
+        _thread.start_new_thread(termination.follow, (os.getppid(),))
     try:
         with termination.scope:
             yield
     finally:
+        termination.is_over = True
         if termination.signum is None:
             for signum, handler in previous.items():
                 signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
@@ -87,12 +107,14 @@ class _Termination:
     ) -> None:
         self.scope = scope
         self.signum: int | None = None
+        self.is_over = False
         self._timeout = timeout
         self._call_soon = call_soon
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal. Runs between any two bytecodes of the main thread, so nothing here may wait for a lock."""
         if self.signum is not None:
+            _kill_children()
             os._exit(128 + signum)
         self.signum = signum
         if self._timeout is not None:
@@ -100,10 +122,40 @@ class _Termination:
             _thread.start_new_thread(_exit_after, (self._timeout, 128 + signum))
         self._call_soon(self.scope.cancel)
 
+    def follow(self, parent: int) -> None:
+        """Look at the parent each second, in a thread, and end with it.
+
+        Not by ``PR_SET_PDEATHSIG``: that is tied to the thread that started this process, which may end before its
+        process does, as the workers of many runtimes do.
+        """
+        while not self.is_over:
+            if os.getppid() != parent:
+                if self.signum is None:
+                    self.receive(signal.SIGTERM, None)
+                return
+            time.sleep(PARENT_INTERVAL)
+
 
 def _exit_after(seconds: float, status: int) -> None:
     time.sleep(seconds)
+    now = time.monotonic()
+    until = now + max([limit for limit, _ in _children()], default=0.0) + CHILDREN_MARGIN
+    while CHILDREN and now < until:
+        time.sleep(0.01)
+        now = time.monotonic()
+    _kill_children()
     os._exit(status)
+
+
+def _kill_children() -> None:
+    """Kill the children that the event loop did not get to end."""
+    for _, kill in _children():
+        with contextlib.suppress(Exception):
+            kill()
+
+
+def _children() -> tuple[tuple[float, Callable[[], None]], ...]:
+    return tuple(CHILDREN.values())  # in one step: the loop's thread may change it
 
 
 def _exit_at_once(status: int) -> None:
@@ -116,6 +168,7 @@ def _exit_at_once(status: int) -> None:
     for file in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             file.flush()
+    _kill_children()  # the event loop has ended without them
     os._exit(status)
 
 

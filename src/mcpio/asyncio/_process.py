@@ -9,9 +9,11 @@ import sys
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from subprocess import DEVNULL
 from typing import Any
 
+from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio.process import (
     EXIT_TIMEOUT,
     STDERR_TIMEOUT,
@@ -27,6 +29,8 @@ from mcpio.asyncio._event_loop import CancelScope
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
 __all__ = ["ChildProcess", "start_process"]
+
+_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
 async def start_process(
@@ -120,6 +124,7 @@ class ChildProcess:
         self._stderr: asyncio.Task[None] = self._loop.create_task(self._read_stderr(protocol.stderr))
         self._rest: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        CHILDREN[self] = machine.longest, partial(self._signal, _KILL)
         self._supervising = self._loop.create_task(self._supervise())
 
     @property
@@ -172,6 +177,7 @@ class ChildProcess:
             if scope.cancelled_caught:
                 self._machine.handle_timeout(self._loop.time())
             self._act()
+        CHILDREN.pop(self, None)
         await asyncio.wait([self._stderr], timeout=STDERR_TIMEOUT)
         for task in (exited, self._stderr, self._rest):
             if task is not None:
@@ -205,7 +211,7 @@ class ChildProcess:
                 case ShutdownAction.TERMINATE:
                     self._signal(signal.SIGTERM)
                 case ShutdownAction.KILL:
-                    self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+                    self._signal(_KILL)
                 case ShutdownAction.PROBE:
                     if not self._group_left():
                         self._machine.group_ended()

@@ -53,13 +53,16 @@ async def connect_stdio(
     return client
 
 
-async def serve_stdio(server: Server, *, principal: Any = None, **beginning: Unpack[ServerSetupOptions]) -> None:
+async def serve_stdio(
+    server: Server, *, principal: Any = None, end_with_parent: bool = False, **beginning: Unpack[ServerSetupOptions]
+) -> None:
     """Serve the client that started this process, until it closes our standard input.
 
     During that, ``print`` and all other output to standard output goes to standard error. One SIGINT or SIGTERM ends
     the process within 100 ms, with exit status 130 or 143. Use it as ``asyncio.run(serve_stdio(server))``. See
     ``ServerSetupOptions`` for resumed sessions and taps. ``principal`` is who the client acts for: a server with scopes
-    needs a ``mcpio.auth.Grant`` that has them.
+    needs a ``mcpio.auth.Grant`` that has them. ``end_with_parent`` ends the process when its parent ends: see
+    ``terminate_on_signals``.
 
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
     cancelled. The client may wait for the answers, or have been killed, which looks the same.
@@ -67,22 +70,26 @@ async def serve_stdio(server: Server, *, principal: Any = None, **beginning: Unp
     check_serving(server, principal, beginning)
     beginning.setdefault("alone", True)
     beginning.setdefault("end_timeout", END_TIMEOUT)
-    with terminate_on_signals(), claim_stdio() as claimed:
+    with terminate_on_signals(end_with_parent=end_with_parent), claim_stdio() as claimed:
         adapter = FdAdapter(
             inherited_input(claimed.input_fd), inherited_output(claimed.output_fd), on_eof=claimed.release_output
         )
         await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
 
 
-def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> AbstractContextManager[None]:
+def terminate_on_signals(
+    *, timeout: float | None = DEFAULT_TIMEOUT, end_with_parent: bool = False
+) -> AbstractContextManager[None]:
     """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM.
 
     The signal cancels the block. When that is unwound, ``Terminated`` is raised, a SystemExit with the status 130 or
     143. ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever
     still runs. ``None`` sets no limit. A second signal ends the process immediately. Signal handlers belong to the main
-    thread; in another thread the block has no effect.
+    thread; in another thread the block has no effect. See ``mcpio.trio.terminate_on_signals`` for child processes and
+    for ``end_with_parent``.
     """
-    return ended_by_signals(CancelScope(), asyncio.get_running_loop().call_soon_threadsafe, timeout)
+    call_soon = asyncio.get_running_loop().call_soon_threadsafe
+    return ended_by_signals(CancelScope(), call_soon, timeout, end_with_parent=end_with_parent)
 
 
 async def _start(

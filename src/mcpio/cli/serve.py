@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the event loop of the handlers (default: trio); asyncio serves standard input and output, and HTTP by "
         "uvicorn or hypercorn, whichever is installed",
     )
+    parser.add_argument(
+        "--outlive-parent",
+        action="store_true",
+        help="on standard input and output: go on when the process that started this one ends, until the input does",
+    )
     recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
@@ -121,7 +126,7 @@ def _serve(server: Server, options: argparse.Namespace) -> int:
     if is_terminal(sys.stdin):
         print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
     with recording.recorder(options.record) as tap:
-        trio.run(partial(serve_stdio, server, tap=tap))
+        trio.run(partial(serve_stdio, server, tap=tap, end_with_parent=not options.outlive_parent))
     return Exit.DONE
 
 

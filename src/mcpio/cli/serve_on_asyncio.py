@@ -37,7 +37,7 @@ def serve(server: Server, options: argparse.Namespace, tap: Tap | None) -> None:
     if options.http is None:
         from mcpio.asyncio import serve_stdio
 
-        asyncio.run(serve_stdio(server, tap=tap))
+        asyncio.run(serve_stdio(server, tap=tap, end_with_parent=not options.outlive_parent))
         return
     from mcpio.asgi import app
     from mcpio.cli.listen import open_store

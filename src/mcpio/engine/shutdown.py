@@ -71,6 +71,11 @@ class Shutdown:
         self._leader_gone = False
 
     @property
+    def longest(self) -> float:
+        """How many seconds the sequence takes at most."""
+        return sum(self._graces.values())
+
+    @property
     def phase(self) -> ShutdownPhase:
         """The step of the sequence."""
         return self._phase

@@ -15,7 +15,9 @@ __all__ = ["Terminated", "run_until_signalled", "terminate_on_signals"]
 T = TypeVar("T")
 
 
-def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> AbstractContextManager[None]:
+def terminate_on_signals(
+    *, timeout: float | None = DEFAULT_TIMEOUT, end_with_parent: bool = False
+) -> AbstractContextManager[None]:
     """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM. For a Trio run.
 
     The signal cancels the block. When that is unwound, ``Terminated`` is raised, which ends the process with the right
@@ -25,13 +27,23 @@ def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> Abstract
     ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever still
     runs: a handler that computes or sleeps without awaiting, a thread that an exit would wait for, or slow clean-up.
     Only C code that keeps the interpreter lock can delay that. Exit functions run within that time. ``None`` sets no
-    limit. A second signal ends the process immediately.
+    limit. A second signal ends the process immediately. Child processes that ``open_stdio`` and ``start_process``
+    started are waited for, by the rules of their shutdown, and killed if they are left at the end.
+
+    ``end_with_parent`` also takes the end of the parent process for a SIGTERM, within about a second. For a server on
+    standard input whose client was killed: it sees no end of its input as long as another process holds the pipe open.
+    It has no effect on Windows.
 
     Signal handlers belong to the main thread; in another thread the block has no effect. SIGINT counts even if the
     process was started to ignore it, as a background job of a shell is. The end of the block restores the previous
     handlers, unless a signal ended it.
     """
-    return ended_by_signals(trio.CancelScope(), trio.lowlevel.current_trio_token().run_sync_soon, timeout)
+    return ended_by_signals(
+        trio.CancelScope(),
+        trio.lowlevel.current_trio_token().run_sync_soon,
+        timeout,
+        end_with_parent=end_with_parent,
+    )
 
 
 def run_until_signalled(main: Callable[[], Awaitable[T]], *, timeout: float | None = DEFAULT_TIMEOUT) -> T:

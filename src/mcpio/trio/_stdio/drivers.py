@@ -101,6 +101,7 @@ async def serve_stdio(
     server: Server,
     *,
     principal: Any = None,
+    end_with_parent: bool = False,
     task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
@@ -110,13 +111,14 @@ async def serve_stdio(
     the process within 100 ms, with exit status 130 or 143. Use it as ``trio.run(serve_stdio, server)``, or with
     ``nursery.start``, which returns the session. See ``ServerSetupOptions`` for resumed sessions and taps.
     ``principal`` is who the client acts for: a server with scopes needs a ``mcpio.auth.Grant`` that has them, as the
-    program that starts a process over standard input decides what it may do.
+    program that starts a process over standard input decides what it may do. ``end_with_parent`` ends the process when
+    its parent ends: see ``terminate_on_signals``.
 
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
     cancelled. The client may wait for the answers, or have been killed, which looks the same.
     """
     check_in_trio("servers")
-    with terminate_on_signals():
+    with terminate_on_signals(end_with_parent=end_with_parent):
         async with stdio_stream() as stream:
             beginning.setdefault("alone", True)
             beginning.setdefault("end_timeout", END_TIMEOUT)

@@ -11,6 +11,7 @@ from typing import Unpack
 
 import trio
 
+from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio.process import (
     EXIT_TIMEOUT,
     STDERR_TIMEOUT,
@@ -179,6 +180,7 @@ class ChildProcess:
     def attend(self, nursery: trio.Nursery) -> None:
         """Start the tasks that supervise the child. Called by ``start_process``."""
         nursery.start_soon(self._supervise)
+        CHILDREN[self] = self._machine.longest, self._child.kill
         nursery.start_soon(self._read_stderr)
         nursery.start_soon(self._follow_nursery)
 
@@ -197,6 +199,7 @@ class ChildProcess:
                     await self._stderr.ended.wait()
                 self._reading_stderr.cancel()
                 nursery.cancel_scope.cancel()
+        CHILDREN.pop(self, None)
         self._child.stdin.close()
         self._child.end_stdout()
         if self._unread is not None:
