@@ -103,6 +103,7 @@ class HttpHost:
             ledger=server.ledger,
             on_given_up=lambda: runtime.call_soon(self._drain),
             on_room=self._note_room,
+            on_advice=lambda advice: self.server.advice.give(advice, report),
             durable=None if hooks is None else self._durable(hooks),
             protected=protected,
             revisions=server.options.revisions,

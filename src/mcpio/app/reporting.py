@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SLOW",
+    "Advice",
     "FaultReports",
     "Operator",
     "PeerFaults",
@@ -83,6 +84,24 @@ class FaultReports:
             count, throttle.held_back = throttle.held_back, 0
             again = message if error is None else f"{message} again: {error!r:.300}"
             operator.report(f"{again} ({count} times more before)" if count else again, None)
+
+
+class Advice:
+    """Gives each piece of advice to the operator once, as long as it remembers it: clients choose what is in them."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def give(self, advice: str, report: Callable[[str, None], object]) -> None:
+        """Report advice that was not given yet. Beyond a number of pieces, nothing is reported."""
+        if advice not in self._given and len(self._given) < _MOST_ADVICE:
+            self._given.add(advice)
+            report(advice, None)
+
+
+_MOST_ADVICE: Final = 64
 
 
 def _origin(error: BaseException | None) -> tuple[CodeType, int] | None:

@@ -37,7 +37,7 @@ from mcpio.app.registry.registration import (
 )
 from mcpio.app.registry.resources import Resources, not_found
 from mcpio.app.registry.tools import Tools
-from mcpio.app.reporting import FaultReports
+from mcpio.app.reporting import Advice, FaultReports
 from mcpio.app.runtime import Driver
 from mcpio.app.server_session import NotificationHandler, ServerSession, StatelessSession, checked_level
 from mcpio.app.thread_pool import ThreadPool
@@ -143,6 +143,7 @@ class Server:
     ledger: Ledger
     """The memory held for all of its clients, within ``Limits.total_bytes``."""
     fault_reports: FaultReports
+    advice: Advice
     """Reports failures of all sessions to the operator."""
     thread_pool: ThreadPool
     """The threads of blocking handlers of all sessions."""
@@ -227,6 +228,7 @@ class Server:
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
         self.fault_reports = FaultReports()
+        self.advice = Advice()
         self._tells_changes = True if changes is not False else None
         self.changes = LocalChanges() if changes is None or changes is False else _checked_changes(changes)
         self.audience = Audience()

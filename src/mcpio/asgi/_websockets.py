@@ -76,6 +76,8 @@ class WebSockets:
         await receive()  # websocket.connect
         answer = self._answer(head, scope.get("subprotocols") or ())
         if isinstance(answer, Rejection):
+            if answer.advice:
+                self._server.advice.give(answer.advice, report)
             await _reject(answer, scope, send)
             return
         await send({"type": "websocket.accept", "subprotocol": answer})

@@ -50,6 +50,8 @@ class Rejection:
     message: str
     code: int = ErrorCode.INVALID_REQUEST
     headers: Headers = ()
+    advice: str = ""
+    """For the operator, if a setting may be what refuses honest clients: what was refused, and what admits it."""
 
 
 class ParsedRequest:
@@ -202,6 +204,8 @@ REQUESTED_HEADERS: Final = b"access-control-request-headers"
 _PARAM_NAME: Final = re.compile(rb"mcp-param-[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
+_ADMIT: Final = "if its clients are to be served, add it to {}= of HostPolicy, for HttpOptions(policy=…)"
+
 # The checks
 
 
@@ -210,7 +214,8 @@ def _host(request: ParsedRequest, checks: Checks) -> Rejection | None:
     hosts = _policy(request, checks).hosts
     if hosts is None or (request.host is not None and request.host.lower() in hosts):
         return None
-    return Rejection(403, "Forbidden: this Host is not served here")
+    advice = f"the Host {request.host!r:.200} is refused: {_ADMIT.format('hosts')}"
+    return Rejection(403, "Forbidden: this Host is not served here", advice=advice)
 
 
 def _origin(request: ParsedRequest, checks: Checks) -> Rejection | None:
@@ -221,7 +226,8 @@ def _origin(request: ParsedRequest, checks: Checks) -> Rejection | None:
     # An origin that CORS lets read responses may send requests, too.
     if cors is not None and (cors.origins == "*" or origin.lower() in cors.origins):
         return None
-    return Rejection(403, "Forbidden: this Origin is not welcome here")
+    advice = f"the Origin {origin!r:.200} is refused: {_ADMIT.format('origins')}"
+    return Rejection(403, "Forbidden: this Origin is not welcome here", advice=advice)
 
 
 def _policy(request: ParsedRequest, checks: Checks) -> HostPolicy:

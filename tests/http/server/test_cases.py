@@ -13,9 +13,10 @@ from httpwire import RawClient, Serve, everywhere
 from stateless import stateless
 
 from mcpio import Context, Limits, Options, Server
+from mcpio.app.reporting import Advice
 from mcpio.app.thread_pool import STRANGERS
 from mcpio.errors import URLElicitationRequired
-from mcpio.http.options import HttpOptions
+from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.types import ElicitURLRequest
 
 
@@ -225,6 +226,35 @@ async def test_handler_asks_on_its_stream_and_is_answered_by_post(serve: Serve) 
         await wire.settle()
         assert call.new_messages()[0]["result"]["content"][0]["text"] == "file:///a"
         assert call.is_over
+
+
+@pytest.mark.req("HTTP-02", "HTTP-04")
+@everywhere
+async def test_refused_host_and_origin_are_told_to_the_operator_once(serve: Serve) -> None:
+    server, told = small_server(), list[str]()
+
+    class Told(Advice):
+        def give(self, advice: str, report: Any) -> None:
+            super().give(advice, lambda text, _: told.append(text))
+
+    server.advice = Told()
+    policy = HostPolicy(frozenset({"localhost"}), frozenset({"http://localhost"}))
+    async with serve(server, HttpOptions(policy=policy)) as wire:
+        client = RawClient(wire, headers={"host": "localhost"})
+        for _ in range(2):
+            for name in ("api.example", "evil.example"):
+                assert (await client.post({}, host=name)).status == 403
+            assert (await client.post({}, origin="https://page.example")).status == 403
+        assert (await client.initialize()).status == 200
+        for number in range(100):
+            assert (await client.post({}, host=f"{number}.example")).status == 403
+    assert told[0] == (
+        "the Host 'api.example' is refused: if its clients are to be served, add it to hosts= of HostPolicy, for"
+        " HttpOptions(policy=…)"
+    )
+    assert "the Origin 'https://page.example' is refused" in told[2]
+    assert "origins= of HostPolicy" in told[2]
+    assert len(told) == 64
 
 
 @pytest.mark.req("SEC-10")

@@ -225,6 +225,7 @@ class HttpServer:
         ledger: Ledger | None = None,
         on_given_up: Callable[[], None] = lambda: None,
         on_room: Callable[[HttpSession], None] = lambda _: None,
+        on_advice: Callable[[str], None] = lambda _: None,
         durable: Durability | None = None,
         protected: ResourceServer | None = None,
         revisions: tuple[Revision, ...] = REVISIONS,
@@ -243,6 +244,7 @@ class HttpServer:
             on_given_up: Called when the ledger had something of this server's freed: drain the events.
             on_room: Takes a session whose output may have become less, for callers that hold answers back while
                 ``connection.has_room`` is false.
+            on_advice: Takes what the operator should know of a request that was refused, each time.
             durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
             protected: The authorization of its clients. Its metadata is served, and its challenges are sent; the
                 adapter authenticates each request, and puts the principal into its head.
@@ -263,6 +265,7 @@ class HttpServer:
         self._ledger = ledger or Ledger(limits.total_bytes)
         self._on_given_up = on_given_up
         self._on_room = on_room
+        self._on_advice = on_advice
         self._durable = durable
         self._revisions = revisions
         self._eras = frozenset(revision.era for revision in revisions)
@@ -590,6 +593,8 @@ class HttpServer:
         rejection = self._admit(exchange, admission)
         if rejection is not None:
             exchange.reject(rejection)
+            if rejection.advice:
+                self._on_advice(rejection.advice)
         return exchange
 
     def _admit(self, exchange: Exchange, admission: Admission[Endpoint]) -> Rejection | None:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 import attrs
 import trio
 
-from mcpio._drivers import TapSource
+from mcpio._drivers import TapSource, report
 from mcpio._drivers.sockets.sessions import LAST_WRITES, ActiveSet, SessionHandler
 from mcpio._drivers.websocket.adapter import WebSocketAdapter
 from mcpio.auth.grant import Grant
@@ -51,6 +51,7 @@ class WebSocketHandler:
         """With ``ends_with_token`` a session ends when the token of its handshake expires."""
         self._ends_with_token = ends_with_token
         self._http = http
+        self._server = context.server
         self._config = config
         engine = context.server.options
         self._max_bytes = engine.limits.message_bytes
@@ -74,7 +75,10 @@ class WebSocketHandler:
             return None
         if self._is_closing:
             return Rejection(503, "Service unavailable: the server is shutting down")
-        return answer_opening(head, http=self._http, options=self._config.options, subprotocols=self._subprotocols)
+        answer = answer_opening(head, http=self._http, options=self._config.options, subprotocols=self._subprotocols)
+        if isinstance(answer, Rejection) and answer.advice:
+            self._server.advice.give(answer.advice, report)
+        return answer
 
     async def carry(
         self, stream: trio.abc.Stream, rest: bytes, accepted: AcceptedHandshake, principal: Hashable
