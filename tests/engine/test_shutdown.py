@@ -198,3 +198,8 @@ def test_random_events_keep_the_order_of_actions(steps: list[str]) -> None:
     once = [action for action in seen if action is not PROBE]
     assert once == [CLOSE, TERMINATE, KILL][: len(once)]
     assert machine.next_deadline() is None
+
+
+def test_longest_is_the_sum_of_the_graces() -> None:
+    assert machine_with_graces().longest == 7.0
+    assert Shutdown(close_grace=math.inf).longest == math.inf

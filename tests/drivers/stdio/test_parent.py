@@ -1,4 +1,4 @@
-"""A server on standard input whose parent ends while another process holds the pipe open."""
+"""What ends together: a server with its parent, and the children of a process with it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pidfd_open is Linux's")
 
+# A server, and its parent that ends while another process holds the pipe open
 SERVER = """
 import sys, time
 from mcpio import Server
@@ -104,3 +105,63 @@ def test_server_that_may_outlive_its_parent_ends_with_its_input(tmp_path: Path, 
         assert not has_ended(server, 2.5)
         signal.pidfd_send_signal(holder, signal.SIGKILL)
         assert has_ended(server, 20)
+
+
+# A proxy, and its child that hangs when a signal ends the proxy
+
+CHILD = """
+import os, signal, sys, time
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+from mcpio import Server
+from mcpio.trio import serve_stdio
+import trio
+
+server = Server("child", "1")
+
+@server.tool
+def hang() -> None:
+    print(os.getpid(), flush=True, file=sys.stderr)
+    while True:
+        time.sleep(1)
+
+trio.run(serve_stdio, server)
+"""
+
+PROXY = """
+import sys
+from functools import partial
+from mcpio.{loop} import open_stdio, proxy, serve_stdio
+
+child = [sys.executable, *sys.argv[1:]]
+server = proxy(partial(open_stdio, child, close_grace=0.3, terminate_grace=0.3))
+{run}
+"""
+
+PROXY_RUN = {
+    "trio": "import trio; trio.run(serve_stdio, server)",
+    "asyncio": "import asyncio; asyncio.run(serve_stdio(server))",
+}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("child", ["hanging", "deaf"])
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_signal_ends_a_proxy_together_with_a_child_that_hangs(
+    tmp_path: Path, loop: str, child: str, signum: signal.Signals
+) -> None:
+    (tmp_path / "child.py").write_text(CHILD)
+    program = PROXY.format(loop=loop, run=PROXY_RUN[loop])
+    command = [sys.executable, "-c", program, str(tmp_path / "child.py"), child]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]  # all are the same
+        try:
+            process.stdin.write((HELLO + CALL).decode())
+            process.stdin.flush()
+            end = os.pidfd_open(int(process.stderr.readline()))
+            process.send_signal(signum)
+            assert process.wait(20) == 128 + signum
+        finally:
+            process.kill()
+    assert has_ended(end, 5)
+    os.close(end)

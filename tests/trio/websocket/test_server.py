@@ -355,3 +355,16 @@ def test_without_websocket_a_port_serves_http_only() -> None:
             assert (await http.hear()).status == 406
 
     in_virtual_time(main)
+
+
+@pytest.mark.req("HTTP-02", "HTTP-04")
+@each_kind
+def test_refused_host_and_origin_are_logged_once(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with websocket_site(make_server(), kind) as site:
+            for _ in range(2):
+                assert (await site.dial().ask("/mcp", origin="https://page.example"))[0] == 403
+
+    in_virtual_time(main)
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith("the Origin 'https://page.example' is refused: ")
