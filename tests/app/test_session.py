@@ -462,8 +462,13 @@ def test_outcomes_of_foreign_requests_are_ignored() -> None:
 
 
 def test_unencodable_capabilities_are_reported() -> None:
-    server = Server("s", capabilities=ServerCapabilities(experimental={"a": object()}))
-    link = Link(server, shake_hands=False, era="handshake")
+    with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
+        Server("s", capabilities=ServerCapabilities(experimental={"a": object()}))
+    experimental: dict[str, Any] = {}
+    link = Link(
+        Server("s", capabilities=ServerCapabilities(experimental=experimental)), shake_hands=False, era="handshake"
+    )
+    experimental["a"] = object()
     with pytest.raises(ConnectFailed):
         link.do(link.client.initialize())
     assert link.reports == ["initialize cannot be answered"]

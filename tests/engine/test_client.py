@@ -155,7 +155,10 @@ def test_only_ping_may_be_sent_during_the_handshake() -> None:
     ],
 )
 def test_unencodable_initialize_is_refused_and_may_be_retried(wrong: dict[str, Any]) -> None:
-    client = ClientConnection(**wrong)
+    with pytest.raises(LocalProtocolError):
+        ClientConnection(**wrong)
+    client = ClientConnection(INFO)
+    client.info, client._capabilities = wrong["info"], wrong.get("capabilities", ClientCapabilities())
     with pytest.raises(LocalProtocolError):
         client.send_initialize(now=0.0)
     assert (client.phase, client.pending.outgoing, client.next_deadline()) == (Phase.NEW, (), None)

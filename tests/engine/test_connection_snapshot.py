@@ -151,6 +151,15 @@ def test_cookies_function_replaces_cookies() -> None:
     assert [each["cookie"] for each in snapshot["outgoing"]] == [None, "it"]
 
 
+def test_id_of_a_request_may_be_a_cookie() -> None:
+    snapshot = json.loads(json.dumps(_with(IncomingId(7)).snapshot(0.0)))
+    assert snapshot["outgoing"][1]["cookie"] == 7
+    restored = ClientConnection.restore(snapshot, 0.0)
+    restored.connection_lost(None, 0.0)
+    (cookie,) = [event.cookie for event in restored.events() if isinstance(event, RequestFailed) and event.cookie]
+    assert cookie == IncomingId(7)
+
+
 def test_unfit_snapshot_is_refused() -> None:
     snapshot = client().snapshot(0.0)
     with pytest.raises(LocalProtocolError, match="a snapshot of a client cannot be restored as a server"):

@@ -239,7 +239,8 @@ def test_refused_calls_change_nothing_in_every_phase(make: Callable[[str], Conne
 
 def test_unencodable_handshake_changes_nothing() -> None:
     for info in (unchecked(Implementation("a", "1"), name=BAD), Implementation("\ud800", "1")):
-        connection = ClientConnection(info)
+        connection = ClientConnection(Implementation("a", "1"))
+        connection.info = info  # it was checked when the connection was made
         refused(connection, lambda connection: connection.send_initialize(now=5.0))
 
 

@@ -167,7 +167,12 @@ def test_second_initialize_is_refused(before: tuple[Any, ...]) -> None:
     ],
 )
 def test_unencodable_capabilities_are_an_internal_error(info: Implementation, capabilities: ServerCapabilities) -> None:
-    connection = ServerConnection(info, capabilities)
+    with pytest.raises(LocalProtocolError):
+        ServerConnection(info, capabilities)
+    connection = ServerConnection(INFO, CAPABILITIES)
+    with pytest.raises(LocalProtocolError):
+        connection.info, connection.capabilities = info, capabilities
+    connection._capabilities = capabilities
     (answered,) = feed(connection, initialize())
     assert isinstance(answered, Answered)
     assert answered.error is not None

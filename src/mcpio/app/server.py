@@ -43,6 +43,7 @@ from mcpio.app.server_session import NotificationHandler, ServerSession, Statele
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
+from mcpio.engine.payloads import check_declared
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import NoBackChannel
 from mcpio.methods import METHODS
@@ -210,6 +211,7 @@ class Server:
             TypeError: ``log_filter`` is not a plain function, ``lifespan`` does not return an async context manager, or
                 another argument is of the wrong type.
             ValueError: ``log_level`` or ``page_size`` is invalid.
+            LocalProtocolError: No client could be sent the description or the capabilities.
 
         """
         self.info = Implementation(
@@ -262,6 +264,7 @@ class Server:
             required("states", states, RequestStates)
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
+        check_declared(self.info, self._declared, ServerCapabilities)
         self._last_declared = self._declared
         self._offered: tuple[frozenset[str], Options, tuple[ServerCapabilities, Options]] | None = None
         # The capabilities declared last to clients that are told apart, and to others, with what it was made from.

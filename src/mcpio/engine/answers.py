@@ -172,7 +172,12 @@ class Answers:
     # Observers
 
     def add_observer(self, observer: Observer) -> None:
-        """Add ``observer``, which observes everything from now on. ``mcpio.observe.add_tap`` is the usual way."""
+        """Add ``observer``, which observes everything from now on. ``mcpio.observe.add_tap`` is the usual way.
+
+        Raises TypeError for an object without ``tell``.
+        """
+        if not callable(getattr(observer, "tell", None)):
+            raise TypeError(f"observer= takes an object with tell(), not {observer!r:.60}")
         self._observers = (*(self._observers or ()), observer)
 
     def remove_observer(self, observer: Observer) -> None:

@@ -10,10 +10,11 @@ from typing import Final
 
 from mcpio.engine.inbox import Inbox
 from mcpio.engine.ledger import Held
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Limits, check_time
 from mcpio.engine.outbox import Outbox
 from mcpio.engine.table import LIFE_TABLE, Input, Life, Role
 from mcpio.engine.timers import CLOSE_TIMER, STALL_TIMER, Timers
+from mcpio.errors import LocalProtocolError
 from mcpio.events import CloseReason
 from mcpio.framing import jsonrpc
 
@@ -30,6 +31,11 @@ READ_RATE: Final = 4096
 
 # Looked up once: before Python 3.12 an enumeration finds its members by a slow path.
 _OPEN, _CLOSING, _CLOSED = Life.OPEN, Life.CLOSING, Life.CLOSED
+
+
+_NEVER: Final = float("inf")
+_BYTES: Final = (bytes, bytearray, memoryview, type(None))
+_TEXT: Final = (str, bytes, type(None))
 
 
 class Channel:
@@ -85,12 +91,24 @@ class Channel:
         self.received_bytes = self.sent_bytes = 0
         self._stalled_at: int | None = None  # what was sent when the peer was last seen not to read
 
+    def advance(self, now: float) -> None:
+        """Note the time. Raises ``LocalProtocolError`` for what is none."""
+        # An ordinary time takes one comparison, since this runs for each message.
+        try:
+            if self.now < now < _NEVER:
+                self.now = now
+            elif now != self.now:
+                check_time(now)
+        except TypeError:
+            check_time(now)
+
     # Input
 
     def receive_data(self, data: bytes | None, now: float) -> bool:
         """Store bytes, or note the end of file; return whether the input was still open."""
-        if now > self.now:
-            self.now = now
+        if data.__class__ is not bytes and not isinstance(data, _BYTES):
+            raise LocalProtocolError(f"data= takes bytes, not {data!r:.60}")
+        self.advance(now)
         inbox = self.inbox
         if inbox.ended or self.life is _CLOSED:
             return False
@@ -111,8 +129,9 @@ class Channel:
         parsed: jsonrpc.Message | None = None,
     ) -> bool:
         """Store one whole text, or note the end; return whether the input was still open."""
-        if now > self.now:
-            self.now = now
+        if text.__class__ is not bytes and not isinstance(text, _TEXT):
+            raise LocalProtocolError(f"text= takes text or bytes, not {text!r:.60}")
+        self.advance(now)
         inbox = self.inbox
         if inbox.ended or self.life is _CLOSED:
             return False

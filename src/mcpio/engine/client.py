@@ -145,7 +145,7 @@ class ClientConnection(Connection):
             # Should it have become a stateless one, its refusal of ``initialize`` says so.
             self._opening = opening
         else:
-            self._advance(now)
+            self._channel.advance(now)
             self._probe(revisions[0], opening)
         if self._observers:
             self._tell_call("negotiate", timeout=timeout, cookie=cookie, over_http=self.over_http)
@@ -237,7 +237,7 @@ class ClientConnection(Connection):
         Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing before
         ``send_initialize``, and once the connection is closing. Drain the events, re-arm the deadline.
         """
-        self._advance(now)
+        self._channel.advance(now)
         self._receive_all()
         self._lose_session(None)
         if self._observers:
@@ -249,14 +249,14 @@ class ClientConnection(Connection):
         Requests that are sent before ``release`` have their whole time after it. The grace of ``close`` goes on.
         Re-arm the deadline.
         """
-        self._advance(now)
+        self._channel.advance(now)
         self._outgoing.hold(self._channel.now)
         if self._observers:
             self._tell_call("hold")
 
     def release(self, now: float) -> None:
         """Resume the timeouts of requests with the time that was left at ``hold``. Re-arm the deadline."""
-        self._advance(now)
+        self._channel.advance(now)
         if self._silence is not None and self._outgoing.are_held:
             self._silence.restart()  # a ping that was under way at ``hold`` had less than its time
         self._outgoing.release(self._channel.now)

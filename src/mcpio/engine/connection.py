@@ -24,11 +24,12 @@ from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.inbox import KEEP, QUOTE, head
 from mcpio.engine.keep_alive import KEEP_ALIVE, Silence
 from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size, takes_too_much
-from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
+from mcpio.engine.limits import DEFAULT, Default, Timeout, check_time, seconds
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Outgoing
 from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
+    check_declared,
     coalescing_key,
     encode,
     is_notification,
@@ -174,6 +175,9 @@ class Connection(Answers):
         can_reach: Callable[[Hashable], bool] | None = None,
     ) -> None:
         options = chosen("options", options, Options)
+        if can_reach is not None and not callable(can_reach):
+            raise TypeError(f"can_reach= takes a function of an exchange, not {can_reach!r:.60}")
+        check_declared(info, capabilities, self._capabilities_type)
         self.info = info
         self._capabilities = capabilities
         self.can_reach = can_reach
@@ -245,7 +249,7 @@ class Connection(Answers):
         With ``Options.reopens`` a client loses only the session with it, as ``reset_session`` says, and goes on: with
         another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
         """
-        self._advance(now)
+        self._channel.advance(now)
         self._receive_all()
         self._lose_channel(cause)
         if self._observers:
@@ -363,7 +367,7 @@ class Connection(Answers):
         Drain the events, write the chunks, re-arm the deadline.
         """
         channel = self._channel
-        self._advance(now)
+        self._channel.advance(now)
         self._receive_all()
         # An earlier one may have ended the connection, or the session, so each branch looks whether it still counts.
         for key in channel.timers.pop_expired(now):
@@ -393,7 +397,7 @@ class Connection(Answers):
             limit = seconds(grace)
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
-        self._advance(now)
+        self._channel.advance(now)
         self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, limit)
         if self._observers:
             self._tell_call("close", grace=grace)
@@ -486,7 +490,7 @@ class Connection(Answers):
             said.append({"method": name, "params": params, "waits": id is not None, **more})
         batch_text = self._fitting(b"[" + b",".join(texts) + b"]")
         # All checks are behind: only now are the ids given out, and the timeouts started.
-        self._advance(now)
+        self._channel.advance(now)
         for request, timeout in asked:
             self._outgoing.add(request, timeout, self._channel.now)
         self._channel.outbox.put(
@@ -520,7 +524,9 @@ class Connection(Answers):
 
         The peer is not told. Returns whether it was still running. Drain the events, re-arm the deadline.
         """
-        self._advance(now)
+        if not isinstance(error, McpError):
+            raise LocalProtocolError(f"error= takes an McpError, not {error!r:.60}")
+        self._channel.advance(now)
         request = self._outgoing.get(id)
         if request is not None:
             self._fail(request, RequestInput.RECV_LOSS, error)
@@ -589,6 +595,7 @@ class Connection(Answers):
 
     @capabilities.setter
     def capabilities(self, capabilities: Any) -> None:
+        check_declared(self.info, capabilities, self._capabilities_type)
         self._capabilities = capabilities
         if self._handshake is not None:
             self._handshake.declare(capabilities)
@@ -704,13 +711,14 @@ class Connection(Answers):
     def snapshot(self, now: float, *, cookies: Callable[[Any], int | str | None] | None = None) -> dict[str, Any]:
         """Return the session as a value that JSON can hold (P12).
 
-        Deadlines are kept as remaining seconds. ``cookies`` returns what is to stand for a cookie. Raises
-        ``LocalProtocolError`` while events or output are undrained, after the end, and when a cookie or a ``via`` is
-        neither a string nor an integer.
+        Deadlines are kept as remaining seconds. ``cookies`` returns what is to stand for a cookie. An ``IncomingId``
+        becomes its number. Raises ``LocalProtocolError`` while events or output are undrained, after the end, and when
+        a cookie or a ``via`` is neither a string nor an integer.
         """
         from mcpio.engine.snapshot import dump  # few connections are ever written out
 
         channel = self._channel
+        check_time(now)
         if channel.life is _CLOSED:
             raise LocalProtocolError("a closed connection has no state worth keeping")
         if self.has_events or channel.inbox.pending or (channel.inbox.ended and not channel.end_received):
@@ -721,6 +729,7 @@ class Connection(Answers):
         state = self._save(now)
         if cookies is not None:
             state = state.with_cookies(cookies)
+        state = state.with_cookies(_plain_id)
         _check_scalars(state.cookies, "cookie")
         return dump(state)
 
@@ -795,7 +804,7 @@ class Connection(Answers):
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         channel = self._channel
-        channel.now = now
+        channel.advance(now)
         channel.reason = CloseReason[state.reason]
         phase = Phase[state.phase]
         if phase is Phase.CLOSING:
@@ -865,10 +874,6 @@ class Connection(Answers):
     @property
     def _context(self) -> RequestContext | None:
         return None if self._handshake is None else self._handshake.context
-
-    def _advance(self, now: float) -> None:
-        if now > self._channel.now:
-            self._channel.now = now
 
     def _allows(self, what: Input) -> bool:
         life = self._channel.life
@@ -1646,7 +1651,8 @@ class Connection(Answers):
         request = self._incoming.get(id)
         if request is not None:
             return request
-        if not 1 <= id < self._incoming.next_id:
+        key: object = id  # a caller may have mistaken it
+        if not isinstance(key, int) or not 1 <= key < self._incoming.next_id:
             raise LocalProtocolError(f"the peer never sent a request {id!r}")
         if self._channel.life is not _CLOSED and self._incoming.was_answered(id):
             raise LocalProtocolError(f"the peer's request {id!r} was answered before")
@@ -1693,8 +1699,7 @@ class Connection(Answers):
 
     def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
         channel = self._channel
-        if now > channel.now:
-            channel.now = now
+        channel.advance(now)
         self._outgoing.add(request, timeout, channel.now)
         channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
         self._check_outbox()
@@ -1702,7 +1707,8 @@ class Connection(Answers):
     def _cancel(self, id: OutgoingId, reason: str | None) -> bool:
         request = self._outgoing.get(id)
         if request is None:
-            if self._outgoing.state_of(id) is None:
+            key: object = id  # a caller may have mistaken it
+            if not isinstance(key, int) or self._outgoing.state_of(key) is None:
                 raise LocalProtocolError(f"there never was a request {id!r}")
             return self._give_up_task(id)
         if request.name == "initialize":
@@ -1776,6 +1782,11 @@ def _related_task(name: str, meta: dict[str, Any], revision: Revision) -> str | 
     related = meta[META_RELATED_TASK]
     task_id = related.get("taskId") if isinstance(related, dict) else None
     return task_id if isinstance(task_id, str) else None
+
+
+def _plain_id(cookie: Any) -> Any:
+    """Return the number of an id, which JSON can hold; any other cookie as it is."""
+    return int(cookie) if cookie.__class__ in (IncomingId, OutgoingId) else cookie
 
 
 def _check_scalars(values: Iterable[object], what: str) -> None:

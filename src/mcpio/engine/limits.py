@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import attrs
 
-from mcpio._checks import is_count, required
+from mcpio._checks import is_amount, is_count, required
+from mcpio.errors import LocalProtocolError
 
-__all__ = ["DEFAULT", "Default", "Limits", "Timeout", "checked_timeout", "seconds"]
+__all__ = ["DEFAULT", "Default", "Limits", "Timeout", "check_time", "checked_timeout", "seconds"]
 
 MIB = 1024 * 1024
 
@@ -120,6 +121,12 @@ class Limits:
     def most_sent(self) -> int:
         """The longest message sent, in bytes."""
         return self.message_bytes if self.sent_message_bytes is None else self.sent_message_bytes
+
+
+def check_time(now: Any) -> None:
+    """Raise ``LocalProtocolError`` unless ``now`` is a finite number: with any other, no deadline would come."""
+    if not is_amount(now, -math.inf) or now == -math.inf:
+        raise LocalProtocolError(f"now= takes seconds on a monotonic clock, not {now!r:.60}")
 
 
 def seconds(value: Any) -> float | None:

@@ -6,17 +6,21 @@ Each raises ``LocalProtocolError`` for a payload that must not, or cannot, be se
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from mcpio.codec import Codec
+from mcpio._checks import required
+from mcpio.codec import Codec, codec
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
+from mcpio.framing.json import dumps
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, method_of
+from mcpio.revisions import LATEST_HANDSHAKE, REVISIONS
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
-from mcpio.types.lifecycle import ProgressNotification
+from mcpio.types.lifecycle import Implementation, ProgressNotification
 from mcpio.types.meta import META_RELATED_TASK
 
 __all__ = [
+    "check_declared",
     "check_meta",
     "coalescing_key",
     "encode",
@@ -92,6 +96,29 @@ def encode(codec: Codec, payload: Any) -> dict[str, Any]:
     if "_meta" in members and payload.__class__ not in _RAW:
         check_meta(members)
     return members
+
+
+def check_declared(info: Implementation, capabilities: Any, kind: type[Any]) -> None:
+    """Raise TypeError for a description of this side of the wrong kind, and ``LocalProtocolError`` for one with faults.
+
+    What the opening cannot say would fail at each peer's first message. Equal objects come with each connection of a
+    server, and are looked at once.
+    """
+    key = id(info), id(capabilities)
+    if key in _CHECKED:
+        return
+    required("info", info, Implementation)
+    required("capabilities", capabilities, kind)
+    for own in (codec(LATEST_HANDSHAKE), codec(REVISIONS[-1])):
+        to_json(dumps, [encode(own, info), encode(own, capabilities)])
+    if len(_CHECKED) >= _MOST_CHECKED:
+        _CHECKED.clear()
+    _CHECKED[key] = info, capabilities
+
+
+_CHECKED: Final[dict[tuple[int, int], object]] = {}
+"""The objects that were checked; as long as they are here, their ids are no others'."""
+_MOST_CHECKED: Final = 64
 
 
 def check_meta(members: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from mcpio._checks import checked
 from mcpio.codec import codec
 from mcpio.engine.admission import NOT_FOUND, Admission
 from mcpio.engine.answers import LISTEN
@@ -68,7 +69,7 @@ class ServerConnection(Connection):
         # Made by the first request that may be a stateless one, and again when what is declared changes.
         self._served: StatelessServer | None = None
         super().__init__(info, declared, options=options, can_reach=can_reach)
-        self.instructions = instructions
+        self.instructions = checked("instructions", instructions, str)
         self.principal = principal
 
     def skip_handshake(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NoReturn, Protocol
 
+from mcpio._checks import checked, chosen
 from mcpio.codec import BoundedOddities
 from mcpio.engine.admission import read_params
 from mcpio.engine.answers import LISTEN, Answers
@@ -17,7 +18,7 @@ from mcpio.engine.envelope import Envelope
 from mcpio.engine.ledger import REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
 from mcpio.engine.listening import Listening
 from mcpio.engine.options import Options
-from mcpio.engine.payloads import to_json
+from mcpio.engine.payloads import check_declared, to_json
 from mcpio.engine.pending import IncomingDialogue, IncomingRequest, Pending, RunningRequests, Unanswered
 from mcpio.engine.stateless import StatelessServer
 from mcpio.engine.table import Phase, RequestInput, Role
@@ -122,7 +123,7 @@ class StatelessEngine(Answers):
     ) -> None:
         """``capabilities`` declare what is offered; requests for anything else are refused. One revision is needed."""
         self.info = info
-        self.instructions = instructions
+        self.instructions = checked("instructions", instructions, str)
         self._incoming = RunningRequests()
         self._observers = None
         self._held = Held()
@@ -131,10 +132,11 @@ class StatelessEngine(Answers):
         self.end = None
         self.last_received_at = None
         self.received_bytes = self.sent_bytes = self.dropped_logs = 0
-        self.offer(ServerCapabilities() if capabilities is None else capabilities, options or Options())
+        self.offer(ServerCapabilities() if capabilities is None else capabilities, chosen("options", options, Options))
 
     def offer(self, capabilities: ServerCapabilities, options: Options) -> None:
         """Serve this from now on. Requests that run keep to what they were admitted by."""
+        check_declared(self.info, capabilities, ServerCapabilities)
         self._capabilities = capabilities
         self._options = options
         self.served = StatelessServer(self.info, capabilities, options)
@@ -362,7 +364,8 @@ class StatelessEngine(Answers):
         incoming = self._incoming
         request = incoming.get(id)
         if request is None:
-            if not 1 <= id < incoming.next:
+            key: object = id  # a caller may have mistaken it
+            if not isinstance(key, int) or not 1 <= key < incoming.next:
                 raise LocalProtocolError(f"there never was a request {id!r}")
             if incoming.was_answered(id):
                 raise LocalProtocolError(f"the request {id!r} was answered before")
