@@ -20,6 +20,7 @@ __all__ = [
     "Direction",
     "Kind",
     "Method",
+    "check_method",
     "declares",
     "method_of",
     "official_name",
@@ -104,6 +105,18 @@ def method_of(payload: Any) -> Method:
         if method is not None:
             return method
     raise KeyError(cls.__name__)
+
+
+def check_method(name: str) -> None:
+    """Raise ValueError for a misspelt method of the protocol. Other names may be those of an extension."""
+    if name in METHODS:
+        return
+    from difflib import get_close_matches  # for mistakes only
+
+    close = get_close_matches(name, METHODS, 1, 0.8)
+    if close or name.partition("/")[0] in {each.partition("/")[0] for each in METHODS}:
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"the protocol has no method {name!r:.100}{hint}")
 
 
 def official_name(payload: Any, said: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
-from mcpio.app.awaitables import check_nothing_waits
+from mcpio.app.awaitables import check_nothing_waits, check_parameters
 from mcpio.app.contracts import HandlerScope
 from mcpio.auth.grant import Grant
 from mcpio.auth.scopes import format_scopes
@@ -23,6 +23,7 @@ def checked_scopes(scopes: Any) -> frozenset[str] | Callable[[Any], Iterable[str
     Raises ValueError for a malformed scope, and TypeError for anything else.
     """
     if callable(scopes):
+        check_parameters(scopes, "scopes=", "(request)", 1)
         function: Callable[[Any], Iterable[str]] = scopes
         return function
     found: tuple[Any, ...] = (scopes,)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_nothing_waits",
+    "check_parameters",
     "checked_callback",
     "failure_of",
     "is_awaitable",
@@ -123,6 +124,16 @@ def checked_callback(name: str, callback: Any) -> Any:
     if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
         return callback
     raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
+
+
+def check_parameters(function: Any, what: str, parameters: str, count: int) -> None:
+    """Raise TypeError for a function that cannot be called with that many arguments, which ``parameters`` names."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError as error:
+        raise TypeError(f"{what} is called with {parameters}, which {function!r:.100} does not take: {error}") from None
+    except ValueError:
+        return  # it has no signature, as some functions of C
 
 
 def check_nothing_waits(result: Any) -> None:

@@ -28,6 +28,7 @@ from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 if TYPE_CHECKING:
     from mcpio.app.client import Client, ClientOptions
     from mcpio.app.context import Context
+    from mcpio.app.registry.function import RegisteredFunction
     from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId, Peer
 
@@ -67,6 +68,13 @@ class ForwardingServer(Server):
         self._in_flight: dict[ServerSession, list[IncomingId]] = {}
         self.handlers = {method: partial(self._forward, method) for method in self.handlers}
         self.notification_handlers["notifications/roots/list_changed"] = self._tell_roots
+
+    def _adopt(self, endpoint: RegisteredFunction) -> None:
+        raise TypeError(f"it would never be served: {self._WHY_NOT_MOUNTED}")
+
+    def mount(self, server: Server, prefix: str | None = None) -> None:
+        """Raise TypeError: a proxy offers nothing of its own."""
+        raise TypeError(f"it would never be served: {self._WHY_NOT_MOUNTED}")
 
     def adopt(self, peer: Peer) -> None:
         """Present this server as the one that the client found: its name, instructions and capabilities."""

@@ -46,7 +46,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_declared
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import NoBackChannel
-from mcpio.methods import METHODS
+from mcpio.methods import METHODS, Direction, Kind, check_method
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types.content import Icon
 from mcpio.types.lifecycle import (
@@ -330,6 +330,7 @@ class Server:
 
         def register(function: F) -> F:
             if template.variables:
+                self.resources.check_reachable(template)
                 family = make_template(template, function, options, context=Context)
                 self._adopt(family.endpoint)
                 self.resources.templates.add(uri, family)
@@ -386,8 +387,14 @@ class Server:
     def require(self, method: str, scopes: Scopes) -> None:
         """Require scopes for every request of a method, in addition to those of the tool, resource or prompt.
 
-        Raises ValueError for a malformed scope.
+        Raises ValueError for a malformed scope, and for a method that is not served, or that the engine answers before
+        anything is checked. Register the handler of a custom method first.
         """
+        known = METHODS.get(method)
+        is_served = known is not None and known.kind is Kind.REQUEST and known.direction is not Direction.TO_CLIENT
+        if method in _ANSWERED_BY_THE_ENGINE or not (is_served or method in self.handlers):
+            check_method(method)
+            raise ValueError(f"no handler here gets {method!r:.100}, so scopes for it would protect nothing")
         self._need_scopes().require(method, scopes)
 
     def middleware(self, function: F) -> F:
@@ -797,3 +804,6 @@ def _checked_page_size(size: int | None) -> int | None:
     if size is None or is_count(size, 1):
         return size
     raise ValueError(f"a page has at least 1 entry, not {size!r:.100}")
+
+
+_ANSWERED_BY_THE_ENGINE: Final = ("initialize", "ping", "server/discover")

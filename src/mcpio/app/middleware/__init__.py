@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from mcpio.app.awaitables import is_awaitable, is_of_kind
+from mcpio.app.awaitables import check_parameters, is_awaitable, is_of_kind
 from mcpio.app.contracts import CallNext, Handler, Middleware
 
 __all__ = ["CallNext", "Middleware", "checked_middleware", "wrapped"]
@@ -38,6 +38,7 @@ def checked_middleware(found: Iterable[Any]) -> tuple[Middleware, ...]:
     for layer in layers:
         if not is_of_kind(inspect.iscoroutinefunction, layer):
             raise TypeError(f"middleware is an async function of (ctx, request, call_next), not {layer!r:.100}")
+        check_parameters(layer, "middleware", "(ctx, request, call_next)", 3)
     return layers
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
 from mcpio._checks import is_amount, is_count
-from mcpio.app.awaitables import is_awaitable
+from mcpio.app.awaitables import check_parameters, is_awaitable
 from mcpio.app.reporting import Throttle
 from mcpio.errors import Refusal
+from mcpio.methods import check_method
 from mcpio.refusals import RefusalCode
 from mcpio.revisions import Era
 
@@ -225,6 +226,7 @@ def allow(
     Refusal(code, message)
     if not callable(predicate):
         raise TypeError(f"predicate takes a function of (ctx, request), not {predicate!r:.100}")
+    check_parameters(predicate, "predicate", "(ctx, request)", 2)
     meant = checked_methods(methods)
 
     async def check(ctx: Any, request: Any, call_next: CallNext) -> Any:
@@ -238,12 +240,17 @@ def allow(
 
 
 def checked_methods(methods: Any) -> frozenset[str] | None:
-    """Return the methods that an option names, one or several; ``None`` for all. Raises TypeError for anything else."""
+    """Return the methods that an option names, one or several; ``None`` for all.
+
+    Raises TypeError for anything else, and ValueError for a method that the protocol does not have.
+    """
     if methods is None:
         return None
     found = (methods,) if isinstance(methods, str) else tuple(methods) if isinstance(methods, Iterable) else (methods,)
     if not all(isinstance(each, str) for each in found):
         raise TypeError(f"methods= takes the name of a method, or several, not {methods!r:.100}")
+    for each in found:
+        check_method(each)
     return frozenset(found)
 
 
@@ -251,6 +258,8 @@ def _checked_keys(per: Any) -> tuple[LimitKey, ...]:
     found = (per,) if callable(per) or not isinstance(per, Iterable) else tuple(per)
     if not all(map(callable, found)):
         raise TypeError(f"per= takes a function of (ctx, request), or several, not {per!r:.100}")
+    for key in found:
+        check_parameters(key, "per=", "(ctx, request)", 2)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options, checked, chosen, is_count
 from mcpio.app.authorization import Scopes, checked_scopes
-from mcpio.app.awaitables import checked_callback
+from mcpio.app.awaitables import check_parameters, checked_callback
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
@@ -243,6 +243,8 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
             raise ValueError("hide= needs scopes= that do not depend on the request")
         endpoint.hides = True
     endpoint.visible = checked_callback("visible", options.get("visible"))
+    if endpoint.visible is not None:
+        check_parameters(endpoint.visible, "visible=", "(ctx)", 1)
     return endpoint
 
 

@@ -126,6 +126,18 @@ class Resources:
                 return entry, values
         return None
 
+    def check_reachable(self, template: UriTemplate) -> None:
+        """Raise ValueError for a template of which an earlier one takes every URI."""
+        samples = [template.expand(dict.fromkeys(template.variables, text)) for text in _SAMPLES]
+        for entry in self.templates:
+            if entry.template.template == template.template or entry.endpoint.visible is not None:
+                continue  # the registry refuses the same one twice; one that is hidden from some leaves them the next
+            if all(entry.template.match(uri) is not None for uri in samples):
+                raise ValueError(
+                    f"{template.template}: never read, since {entry.template.template} was registered before it and "
+                    "takes the same URIs; register the narrower one first"
+                )
+
     def read(self, scope: HandlerScope, request: ReadResourceRequest) -> Any:
         """Serve ``resources/read``."""
         uri = request.uri
@@ -184,3 +196,7 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> TextResourceConten
     if isinstance(value, bytes | bytearray | memoryview):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type)
     return TextResourceContents(uri, json_text(value), mime_type or "application/json")
+
+
+_SAMPLES = ("a", "a" * 200, "a/b")
+"""Values of variables, with which a template that another one covers shows: long ones, and those with a slash."""

@@ -276,6 +276,8 @@ class SchemaBuilder:
             return None
         make = _ARRAYS[kind]
         if make in (set, frozenset):
+            if arguments and not self.output and _is_unhashable(arguments[0]):
+                raise self._unsupported(annotation, "its items are not hashable; take a list")
             schema["uniqueItems"] = True
             make = all_different(make)
         item = self.converter(arguments[0]) if arguments else self._anything()
@@ -465,6 +467,14 @@ _ARRAYS: Final[dict[Any, Callable[[Any], Any] | None]] = {
     frozenset: frozenset,
 }
 _OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def _is_unhashable(annotation: Any) -> bool:
+    """Whether all values of a type are unhashable, as those of ``list[int]``."""
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = annotation.__origin__
+    kind = typing.get_origin(annotation) or annotation
+    return isinstance(kind, type) and kind.__hash__ is None
 
 
 def _is_bare_tuple(annotation: Any) -> bool:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Binder", "Parameter", "injected_parameters", "name_of"]
 
+_PLAIN: Final = (str, int, float, bool)
+"""The types of defaults that are checked. ``None`` and objects of other types often stand for a value left out."""
+_CONTEXT_NAMES: Final = ("ctx", "context")
 _NONE: Final[Mapping[str, Callable[..., Any]]] = types.MappingProxyType({})
 
 
@@ -102,6 +105,8 @@ class Binder:
                 fields.append(field)
         builder = SchemaBuilder(f"{self.name}()", namespace=namespace)
         schema, self._members = builder.members(fields, noun="argument", extra=extra)
+        for field in fields:
+            self._check_default(field)
         self.input_schema: dict[str, Any] = builder.complete(schema)
         properties = self.input_schema.get("properties", {})
         self.parameters: tuple[Parameter, ...] = tuple(
@@ -153,6 +158,15 @@ class Binder:
     def _with_defaults(self, bound: dict[str, Any]) -> dict[str, Any]:
         """Return arguments with those that are omitted, where the default of the function itself is a ``Field``."""
         return {name: default() for name, default in self._defaults.items() if name not in bound} | bound
+
+    def _check_default(self, field: Field) -> None:
+        """Raise TypeError for a default that the function would never get from a caller, such as ``x: int = "z"``."""
+        kind, converter = type(field.default), self._members.converters.get(field.name)
+        kinds = None if converter is None else converter.kinds
+        if kind in _PLAIN and converter is not None and kinds is not None and kind not in kinds:
+            raise TypeError(
+                f"{self.name}(), parameter {field.name!r}: the default {field.default!r:.60} is not {converter.name}"
+            )
 
     def _take_context(self, name: str) -> None:
         if self.context_parameter is not None:
@@ -242,6 +256,10 @@ class _Source:
         found = list(self._signature.parameters.values())
         for parameter in found:
             place = f"{self._name}(), parameter {parameter.name!r}"
+            if parameter.name in _CONTEXT_NAMES and parameter.annotation is NO_DEFAULT is parameter.default:
+                raise TypeError(
+                    f"{place}: callers would have to give it; annotate it with Context, or with the type of an argument"
+                )
             if _is_foreign_dependency(parameter.default):
                 raise TypeError(f"{place}: the default is a Depends() of another library; import that of mcpio.app")
             if parameter.kind is parameter.POSITIONAL_ONLY:
