@@ -13,6 +13,11 @@ _SERVE_HTTP: Final = (
 )
 _ASGI: Final = "mcpio.asgi.app(server)"
 
+_STATE: Final = (
+    "a dictionary of your own by ctx.peer.principal for a user, or a WeakKeyDictionary by ctx.session for a session; "
+    'ctx.state is one object for all clients (see "State of a user or a session" in the guide to servers)'
+)
+
 OF_SERVERS: Final = {
     "run": _SERVE,
     "run_async": _SERVE,
@@ -43,8 +48,8 @@ OF_CONTEXTS: Final = {
     "request_context": "ctx.state, the value of the lifespan",
     "request_id": "ctx.id",
     "client_id": "ctx.grant",
-    "get_state": "ctx.state",
-    "set_state": "ctx.state",
+    "get_state": _STATE,
+    "set_state": _STATE,
     "fastmcp": "the server, which a handler knows from its module",
     "list_roots": "await ctx.roots()",
 }
