@@ -15,7 +15,7 @@ from functools import partial
 import coredis
 import trio
 
-from mcpio import Context, Server
+from mcpio import ConnectFailed, Context, Server
 from mcpio.app import Accepted, RequestStates, TaskOptions
 from mcpio.http import HostPolicy, HttpOptions
 from mcpio.stores.redis import RedisStore
@@ -102,4 +102,7 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(partial(main, int(sys.argv[1])))
+    try:
+        trio.run(partial(main, int(sys.argv[1])))
+    except ConnectFailed as error:  # there is no Redis; RedisStore(wait=60) waits for it
+        sys.exit(str(error))

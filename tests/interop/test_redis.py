@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import coredis.exceptions
@@ -19,6 +19,7 @@ import trio.testing
 from redis_server import redis_server
 from shared_tasks import SharedShelf, Shelf, put
 
+from mcpio import Context
 from mcpio.app.awaitables import settled
 from mcpio.app.changes import Changed
 from mcpio.app.server import Server
@@ -523,5 +524,83 @@ def test_servers_share_tasks_through_redis(url: str) -> None:
             gate.set()
             assert (await there.task(second.id).result()).text == "2 m"
             assert (await here.get_task(first.id)).status == "cancelled"
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("on_lapse", ["cancel", "continue"])
+def test_server_that_is_cut_off_stops_its_work_before_another_begins_it(
+    url: str, on_lapse: Literal["cancel", "continue"], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def mine(name: str, store: RedisStore) -> Server:
+        server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.05, on_lapse=on_lapse))
+
+        @server.tool(task_support="required", resume=True)
+        async def dig(ctx: Context) -> str:
+            seen.append(f"{name} begins")
+            try:
+                while ctx.task is not None and ctx.task.is_leased:
+                    await ctx.sleep(0.01)
+            except BaseException:
+                seen.append(f"{name} is cancelled")
+                raise
+            seen.append(f"{name} asks, and stops")
+            return "stopped"
+
+        return server
+
+    async def check(line: Line, behind: RedisStore, other: RedisStore) -> None:
+        async with memory_client(mine("first", behind)) as here, memory_client(mine("second", other)) as there:
+            task = await here.start_task(CallToolRequest("dig"))
+            await _until(lambda: seen == ["first begins"])
+            line.is_held = True
+            await _until(lambda: len(seen) == 3)
+            line.is_held = False
+            await _until(lambda: "was stopped here: another process has taken it over" in caplog.text)
+            assert (await there.get_task(task.id)).status == "working"
+            await there.cancel_task(task.id)
+
+    over_a_line(url, "trio", check)
+    end = "is cancelled" if on_lapse == "cancel" else "asks, and stops"
+    assert seen[:3] == ["first begins", f"first {end}", "second begins"]
+    assert caplog.text.count("tasks whose leases have ended") == 1
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_live_servers_keep_their_tasks_when_redis_was_away_for_longer_than_a_lease(url: str, resumes: bool) -> None:
+    prefix, seen = next(_prefixes), list[str]()
+
+    def mine(name: str, store: RedisStore, goes_on: trio.Event) -> Server:
+        server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.05, on_lapse="continue"))
+
+        @server.tool(task_support="required", resume=resumes)
+        async def dig() -> str:
+            seen.append(name)
+            await goes_on.wait()
+            return name
+
+        return server
+
+    async def main() -> None:
+        during, after = trio.Event(), trio.Event()
+        async with (
+            RedisStore(url, prefix=prefix, lease=1.5) as one,
+            RedisStore(url, prefix=prefix, lease=1.5) as other,
+            memory_client(mine("one", one, during)) as here,
+            memory_client(mine("other", other, after)) as there,
+        ):
+            first = await here.start_task(CallToolRequest("dig"))
+            second = await there.start_task(CallToolRequest("dig"))
+            await _until(lambda: seen == ["one", "other"])
+            await one._client.client_pause(4000)
+            await trio.sleep(0.5)
+            during.set()
+            await trio.sleep(5)
+            after.set()
+            assert (await there.task(first.id).result()).text == "one", "what ended meanwhile is stored"
+            assert (await here.task(second.id).result()).text == "other"
+        assert seen == ["one", "other"]
 
     trio.run(main)
