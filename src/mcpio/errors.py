@@ -286,11 +286,15 @@ class TooManyRounds(McpError):
 
 
 class ConnectionLost(McpError):
-    """The connection ended. ``reason`` says how; ``__cause__`` is the exception that caused it, if any."""
+    """The connection ended. ``reason`` says how; ``__cause__`` is the exception that caused it, if any.
 
-    def __init__(self, reason: str) -> None:
+    ``unprocessed`` tells that the server has certainly not acted on the request, which may be sent again.
+    """
+
+    def __init__(self, reason: str, *, unprocessed: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.unprocessed = unprocessed
 
 
 class WebSocketClosed(ConnectionLost):

@@ -105,9 +105,11 @@ class SessionReconnector:
     ) -> Any:
         """Send a request in the current session, or in the next one if that was lost; return its typed result.
 
-        A request that a closing server did not run is sent in the next session too. The wait for that counts for
-        ``timeout``, the option of ``send``. Raises RequestTimeout, and NoBackChannel if no session can follow.
+        A request that a closing server did not run is sent in the next session too, and so is, once, one that the
+        server refused because it did not know the session. The wait for that counts for ``timeout``, the option of
+        ``send``. Raises RequestTimeout, and NoBackChannel if no session can follow.
         """
+        may_repeat = True
         while True:
             has_waited = self._state in _WAITING
             if has_waited:
@@ -122,6 +124,11 @@ class SessionReconnector:
             except RequestError as error:
                 if not self.is_followed(error, losses):
                     raise
+                continue
+            except ConnectionLost as error:
+                if not (error.unprocessed and may_repeat and self._state is _State.LOST):
+                    raise
+                may_repeat = False
                 continue
             self._record(request)
             return result

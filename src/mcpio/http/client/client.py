@@ -488,6 +488,11 @@ class HttpClient:
         if head.status in REDIRECTS:
             self._follow(call, head)
         elif head.status == 404 and self._is_session_gone(call):
+            if call.purpose is Purpose.ASK:
+                # Before the others fail: the server refused these, so it has certainly not acted on them.
+                error = ConnectionLost("the server no longer knows the session", unprocessed=True)
+                for id in call.asked:
+                    self.connection.fail_request(id, error, self._exchanges.now)
             self._lose_session()
         elif head.status in (401, 403):
             self._fail(call, call.denied or call.unauthorized(head, is_without_auth=self._is_without_auth))
