@@ -104,5 +104,5 @@ async def main(port: int) -> None:
 if __name__ == "__main__":
     try:
         trio.run(partial(main, int(sys.argv[1])))
-    except ConnectFailed as error:  # there is no Redis; RedisStore(wait=60) waits for it
+    except ConnectFailed as error:  # RedisStore(wait=60) waits for Redis
         sys.exit(str(error))

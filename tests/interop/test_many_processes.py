@@ -306,7 +306,7 @@ def test_process_that_starts_without_redis_says_so_and_exits() -> None:
     command = [PYTHON, str(EXAMPLES / "balanced_server.py"), "0"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"there is no Redis server at redis://127.0.0.1:{nowhere}: ")
+    assert line.startswith(f"Redis at redis://127.0.0.1:{nowhere} cannot be used: ")
     assert (ended.returncode, ended.stdout) == (1, "")
 
 

@@ -287,7 +287,7 @@ def test_redis_that_is_not_there_is_an_error_on_opening(backend: str) -> None:
     async def main() -> None:
         store = RedisStore("redis://user:secret@127.0.0.1:1/2")
         for _ in range(2):
-            with pytest.raises(ConnectFailed, match=r"there is no Redis server at redis://127\.0\.0\.1:1/2: "):
+            with pytest.raises(ConnectFailed, match=r"Redis at redis://127\.0\.0\.1:1/2 cannot be used: "):
                 async with store:
                     pass
 

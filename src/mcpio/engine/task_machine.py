@@ -657,9 +657,9 @@ class TaskMachine:
         elif failed:
             self._put_failed(put, now, is_there=is_there)
         else:
-            self._put_stored(put, now, is_there=is_there)
+            self._put_stored(put, is_there=is_there)
 
-    def _put_stored(self, put: _Put, now: float, *, is_there: bool) -> None:
+    def _put_stored(self, put: _Put, *, is_there: bool) -> None:
         record = put.record
         if is_there:
             record.shown, record.shown_inputs = put.view, put.inputs

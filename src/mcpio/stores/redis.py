@@ -221,7 +221,7 @@ class RedisStore:
 
     Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
     with the same server and ``prefix`` share their tasks. Methods raise what coredis raises, ``coredis.exceptions``,
-    and TimeoutError. Opening it raises ConnectFailed if the server cannot be reached.
+    and TimeoutError. Opening it raises ConnectFailed if the server cannot be used.
 
     How much Redis keeps after a power failure is up to its settings (``appendonly``, ``appendfsync``). All keys are
     in one slot only if ``prefix`` has a hash tag, so a cluster needs one, such as ``"{mcpio}:"``.
@@ -312,7 +312,7 @@ class RedisStore:
             except (coredis.exceptions.RedisError, OSError) as error:
                 if anyio.current_time() >= deadline:
                     cause = f"{type(error).__name__}: {error}"
-                    raise ConnectFailed(f"there is no Redis server at {self._where}: {cause}") from error
+                    raise ConnectFailed(f"Redis at {self._where} cannot be used: {cause}") from error
                 await anyio.sleep(_RETRY)
             else:
                 self.clock_offset = int(seconds) + int(microseconds) / 1e6 - (before + time.time()) / 2
