@@ -21,6 +21,9 @@ from mcpio.observe.redaction import SECRET_PATTERNS
 TAILS = ("", "aaaaaaaa-", "aaaaaaaa.", "a", "A", "0", *'-._ \n"\\%:/@=&\0')
 """What follows a word of the pattern, over and over, in a hostile text."""
 
+SYMBOLS = '"/*\\${<'
+"""What begins something that has an end, and what may stand in it."""
+
 ENDS = ("", "!", "\n")
 """What ends a hostile text, so that what nearly matches fails."""
 
@@ -65,6 +68,9 @@ def hostile_texts(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
     """Yield texts of a length that repeat what the pattern itself is made of."""
     source = pattern.pattern.decode() if isinstance(pattern.pattern, bytes) else pattern.pattern
     words = sorted({"", *re.findall(r"[A-Za-z]{2,}|://|-----", re.sub(r"\\.", " ", source))})
+    symbols = "".join(sorted(set(source) & set(SYMBOLS)))
+    units = ("".join(unit) for size in (2, 3) for unit in product(f"a{symbols}", repeat=size))
+    yield from (unit * (length // len(unit)) for unit in units)
     for word, tail in product(words, TAILS):
         unit = word + tail or "a"
         repeated = unit * (length // len(unit))

@@ -160,7 +160,7 @@ class _Reader:
     def text(self, member: str, value: Any) -> str:
         if not isinstance(value, str):
             raise self.fault(f"{member} is {_kind(value)}, not a string")
-        return _VARIABLE.sub(lambda found: self.variable(member, found[1]), value)
+        return _VARIABLE.sub(lambda found: self.variable(member, found[1]) if found[1] and found[2] else found[0], value)
 
     def variable(self, member: str, name: str) -> str:
         name, colon, default = name.partition(":-")
@@ -177,7 +177,8 @@ class _Reader:
         return ValueError(f"{self.where}: {reason}")
 
 
-_VARIABLE: Final = re.compile(r"\$\{([^}]+)\}")
+# Here and below, what has no end is matched too, to be left as it is: else each of its beginnings would be looked into.
+_VARIABLE: Final = re.compile(r"\$\{([^}]*+)(\}?)")
 
 
 def load_json(text: str, name: str) -> Any:
@@ -196,12 +197,17 @@ def load_json(text: str, name: str) -> Any:
 
 def without_comments(text: str) -> str:
     """Return JSON text with its comments blanked out; lines and columns stay."""
-    return _COMMENT.sub(lambda found: found[1] or _NOT_NEWLINE.sub(" ", found[0]), text)
+    return _COMMENT.sub(_blanked, text)
 
 
-_STRING: Final = r'("(?:[^"\\\n]|\\.)*")'
-_COMMENT: Final = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_TRAILING_COMMA: Final = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
+def _blanked(found: re.Match[str]) -> str:
+    # The last group is the end of a comment, of either kind.
+    return found[0] if found.lastindex is None else _NOT_NEWLINE.sub(" ", found[0])
+
+
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*+"?'
+_COMMENT: Final = re.compile(rf"{_STRING}|//[^\n]*()|/\*.*?(?:(\*/)|\Z)", re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
 
 
