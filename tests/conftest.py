@@ -82,6 +82,7 @@ LONG = (
     "project/test_[!r]*.py",
     "project/test_requirements.py",
     "promises/test_p04_*.py",
+    "promises/test_p06_work_per_byte.py",
     "promises/test_p09_*.py",
     "promises/test_p13_*.py",
     "promises/test_p14_*.py",

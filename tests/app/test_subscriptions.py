@@ -324,10 +324,12 @@ def test_stateless_request_leaves_a_session_on_its_connection_its_broadcasts() -
         (Limits(subscription_bytes=500), ["other://" + "a" * 600]),
     ],
 )
-def test_unknown_resources_count_before_they_are_looked_up(limits: Limits, uris: list[str]) -> None:
+def test_unknown_resources_count_before_they_are_looked_up(
+    limits: Limits, uris: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = notes(options=Options(limits=limits))
     looked_up: list[str] = []
-    server.resources.find = lambda uri, scope=None: looked_up.append(uri)  # type: ignore[method-assign]
+    monkeypatch.setattr(server.resources, "find", lambda uri, scope=None: looked_up.append(uri))
     runtime = ManualRuntime()
     listen = StatelessClient(server, runtime).begin(
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}

@@ -160,7 +160,9 @@ class _Reader:
     def text(self, member: str, value: Any) -> str:
         if not isinstance(value, str):
             raise self.fault(f"{member} is {_kind(value)}, not a string")
-        return _VARIABLE.sub(lambda found: self.variable(member, found[1]) if found[1] and found[2] else found[0], value)
+        return _VARIABLE.sub(
+            lambda found: self.variable(member, found[1]) if found[1] and found[2] else found[0], value
+        )
 
     def variable(self, member: str, name: str) -> str:
         name, colon, default = name.partition(":-")

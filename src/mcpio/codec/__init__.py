@@ -255,20 +255,22 @@ class _Hooks:
     def _itemwise_decoder(self, cls: type[Payload], decode: Decoder) -> Decoder:
         member = next(member for member in members(cls) if member.attribute == cls.ITEMWISE)
 
+        hook: Decoder | None = None
+
         def decode_itemwise(raw: Any, odd: Oddities) -> Any:
-            before = len(odd)
-            try:
-                return decode(raw, odd)
-            except Fault:
-                items = raw.get(member.name) if isinstance(raw, Mapping) else None
-                if not isinstance(items, list):
-                    raise
-            # Only now is each item tried alone: nearly every list is good, and is read in one go.
-            del odd[before:]
+            nonlocal hook
+            items = raw.get(member.name) if isinstance(raw, Mapping) else None
+            if not isinstance(items, list):
+                return decode(raw, odd)  # which finds the fault
             made = decode({**raw, member.name: []}, odd)
-            (item_type, _) = get_args(member.type_in(self.revision))
-            good, bad = sort_out(items, self.converter.get_structure_hook(item_type), odd)
-            return attrs.evolve(made, **{member.attribute: good}, malformed=bad)
+            if isinstance(odd, BoundedOddities):
+                odd.take(len(items))
+            if hook is None:
+                hook = self.converter.get_structure_hook(get_args(member.type_in(self.revision))[0])
+            good, malformed = sort_out(items, hook, odd)
+            setattr(made, member.attribute, good)
+            made.malformed = malformed
+            return made
 
         return decode_itemwise
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import jsonschema
 import pytest
+from work import steps_of
 
 from mcpio.app.schema import validation
 from mcpio.app.schema.validation import DIALECTS, SchemaError, Validator, ValidatorMissing
@@ -302,3 +303,17 @@ def test_missing_package_error_names_the_package_to_install(monkeypatch: pytest.
     with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]") as caught:
         Validator({})
     assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("value", [[[]] * 50_000, [{}] * 50_000, [0] * 50_000, [[[0]]] * 20_000, {"a": [[]] * 50_000}])
+@pytest.mark.parametrize("schema", [{}, {"items": {"type": "array"}}, {"uniqueItems": True}])
+def test_work_for_a_value_is_bounded_however_small_its_parts_are(schema: dict[str, Any], value: Any) -> None:
+    validator = Validator(schema, max_steps=100)
+
+    def check() -> None:
+        with pytest.raises(SchemaError, match="more than 100 steps"):
+            validator.validate(value)
+
+    check()
+    assert steps_of(check) < 200_000

@@ -135,9 +135,11 @@ class _Budget:
     def __init__(self, steps: int, value: Any, matchers: _Matchers) -> None:
         self.matchers = matchers
         self._steps = self._left = steps
+        self._entries = steps * _AT_ONCE
         self._weights: dict[int, int] = {}
         self._choices: dict[int, tuple[frozenset[Any], list[Any]]] = {}
         self._weigh(value)
+        self.spend_steps(steps - self._entries // _AT_ONCE)
 
     def spend(self, keyword: Any, instance: Any, steps: int) -> None:
         """Count a number of steps for one keyword, applied to one part of the value."""
@@ -155,7 +157,10 @@ class _Budget:
     def spend_steps(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
-            raise SchemaError(f"the value takes more than {self._steps} steps to check")
+            raise self._too_much()
+
+    def _too_much(self) -> SchemaError:
+        return SchemaError(f"the value takes more than {self._steps} steps to check")
 
     def is_one_of(self, instance: Any, choices: list[Any]) -> bool:
         """Whether a part of the value is in a list of choices, the same list each time."""
@@ -175,13 +180,16 @@ class _Budget:
 
     def _weigh(self, part: Any) -> int:
         """Return the size of a part when quoted, and remember it if it matters."""
+        if not isinstance(part, dict | list):
+            return len(part) if isinstance(part, str) else 1
+        # Before the parts inside of it are looked at, and the smallest counts, too.
+        self._entries -= 1 + len(part)
+        if self._entries < 0:
+            raise self._too_much()
         if isinstance(part, dict):
             weight = len(part) + sum(map(self._weigh, part.values()))
-        elif isinstance(part, list):
-            weight = len(part) + sum(map(self._weigh, part))
         else:
-            return len(part) if isinstance(part, str) else 1
-        self.spend_steps(len(part) // _AT_ONCE)
+            weight = len(part) + sum(map(self._weigh, part))
         if weight >= _AT_ONCE:
             self._weights[id(part)] = weight
         return weight
