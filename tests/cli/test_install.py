@@ -267,7 +267,7 @@ def test_own_command_of_a_host_used(home: Home, capsys: pytest.CaptureFixture[st
     _program(home, "codex", "exit 3")
     assert _install("bake --hot", "--name", "k", "-e", "A=1", host="claude-code") == Exit.DONE
     entry = {"type": "stdio", "command": f"{home}/bin/bake", "args": ["--hot"], "env": {"A": "1"}}
-    called = ["claude", "mcp", "add-json", "k", json.dumps(entry), "-s", "user", "."]
+    called = ["claude", "mcp", "add-json", "k", json.dumps(entry, ensure_ascii=False), "-s", "user", "."]
     assert (home / "called").read_text().splitlines() == called
     assert _install("--uninstall", "--name", "k", host="claude-code") == Exit.DONE
     assert (home / "called").read_text().splitlines()[len(called) :] == [

@@ -23,6 +23,7 @@ OTHER_MODULES = {
     "_drivers/servers.py": "of clients",
     "_drivers/sockets/client.py": "of clients",
     "_drivers/stdio/client.py": "of clients",
+    "_drivers/terminal.py": "of clients",
     "app/batching.py": "of clients",
     "app/client.py": "of clients",
     "app/pagination.py": "of clients",

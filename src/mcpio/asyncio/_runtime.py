@@ -112,9 +112,6 @@ class AsyncioRuntime:
 
     __slots__ = ("_loop", "group")
 
-    cancellation: type[BaseException] = asyncio.CancelledError
-    """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
-
     group: asyncio.TaskGroup | None
     """The group that the tasks run in, or None."""
 
@@ -122,6 +119,11 @@ class AsyncioRuntime:
         """Without a group, no task can be spawned."""
         self.group = group
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def cancellation(self) -> type[BaseException]:
+        """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
+        return asyncio.CancelledError
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
         """Run a coroutine as a task."""

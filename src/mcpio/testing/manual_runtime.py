@@ -25,9 +25,6 @@ class ManualRuntime:
     moves only when ``advance_to`` is called, or when ``complete`` has nothing else to run.
     """
 
-    cancellation: type[BaseException] = ManualCancelled
-    """The exception of a cancelled task."""
-
     now: float
     """The time, in seconds from 0."""
 
@@ -36,6 +33,11 @@ class ManualRuntime:
         self._drawn = 0
         self._turns: deque[Callable[[], None]] = deque()
         self._sleepers: list[tuple[float, ManualOneShot]] = []
+
+    @property
+    def cancellation(self) -> type[BaseException]:
+        """The exception of a cancelled task."""
+        return ManualCancelled
 
     def run(self) -> None:
         """Run until every task has ended or waits."""

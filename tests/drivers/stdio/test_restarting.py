@@ -116,7 +116,7 @@ def test_client_ends_with_the_reason_when_restarts_are_exhausted(
                 await client.call_tool("who")
 
     each_loop.run(main)
-    assert "exited with status 7; the end of its standard error:\nalas: trying again" in caplog.text
+    assert "exited with status 7; the end of its standard error:\n    alas: trying again" in caplog.text
     assert len(pids(tmp_path)) == 3
 
 
