@@ -80,6 +80,8 @@ def test_value_converted_by_its_schema(text: str, member: Any, value: Any) -> No
         ("NaN", {"type": "number"}, "number"),
         ("yes", {"type": "boolean"}, "boolean"),
         ("a,b", {"type": "array"}, "an array as JSON, such as x='[1, 2]'"),
+        ("a,b", {"anyOf": [{"type": "array"}, {"type": "null"}]}, "an array as JSON, such as x='[1, 2]'"),
+        ("a,b", {"type": ["null", "array"]}, "an array as JSON, such as x='[1, 2]'"),
         ("{", {"type": "object"}, """an object as JSON, such as x='{"a": 1}'"""),
         ("blue", {"enum": ["red", "green"]}, "red|green"),
         ("9", {"enum": [0, 1, 2, 3, 4, 5, 6, 7]}, "0|1|2|3|4|5|..."),

@@ -162,3 +162,12 @@ def test_invalid_command_lines_rejected(capfd: pytest.CaptureFixture[str], words
         status = error.code
     assert status == Exit.USAGE
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_url_without_a_path_gets_a_hint(url: str, slash: str, capsys: pytest.CaptureFixture[str]) -> None:
+    root = url.removesuffix("/mcp")
+    assert main(["list", root + slash]) is Exit.PROTOCOL
+    assert capsys.readouterr().err.endswith(f"Most servers answer at /mcp: try {root}/mcp\n")
+    assert main(["list", f"{root}/elsewhere"]) is Exit.PROTOCOL
+    assert "try" not in capsys.readouterr().err

@@ -83,3 +83,10 @@ def test_close_names_are_suggested(name: str, said: str) -> None:
 )
 def test_connect_failure_by_url_is_unreachable(error: McpError, status: Exit) -> None:
     assert failure_of(error, by_url=True).status is status
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_command_that_gave_headers_is_not_advised_to_give_them(status: int) -> None:
+    error = AuthorizationRequired("x", status=status, challenges=["Bearer"])
+    assert failure_of(error, has_headers=True).message == "x. What --header gave is not enough for it"
+    assert failure_of(AuthorizationRequired("x", status=403), has_headers=True).message == "x"

@@ -33,7 +33,7 @@ OF_SERVERS: Final = {
     "add_prompt": "server.prompt(function)",
     "add_middleware": "server.middleware(function)",
     "import_server": "server.mount(other, prefix)",
-    "as_proxy": "mcpio.app.proxy(target)",
+    "as_proxy": "proxy(target) of mcpio.trio or mcpio.asyncio",
     "from_openapi": "a tool for each operation that a model needs",
     "list_tools": "@server.tool, which lists the tool too",
     "call_tool": "@server.tool, or memory_client(server) to call one",

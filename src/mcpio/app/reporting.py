@@ -190,10 +190,14 @@ def is_connection_end(error: BaseException, connection: Connection) -> bool:
 
 
 def loop_hint(error: BaseException) -> str | None:
-    """Return advice for an error that means "wrong event loop", ``None`` for any other."""
+    """Return advice for an error that means "wrong event loop", or another common mistake; ``None`` for any other."""
     if not isinstance(error, RuntimeError | AttributeError | TypeError):
         return None
     text = str(error)
+    if isinstance(error, TypeError):
+        advice = next((advice for phrase, advice in _MISUSES.items() if phrase in text), None)
+        if advice is not None:
+            return advice
     loop = next((loop for phrase, loop in _OTHER_LOOPS.items() if phrase in text), None)
     if loop is None:
         return None
@@ -202,6 +206,16 @@ def loop_hint(error: BaseException) -> str | None:
         f"in a thread, and mcpio serve --loop {loop.lower()} runs handlers on {loop}"
     )
 
+
+_NOT_AWAITED: Final = "ctx.info(), ctx.progress() and other calls that only send return at once: leave await out"
+_ELICIT: Final = "write await ctx.elicit(message, Type), with no message= and response_type="
+_MISUSES: Final = {
+    "NoneType can't be used in 'await'": _NOT_AWAITED,
+    "'NoneType' object can't be awaited": _NOT_AWAITED,  # from Python 3.14 on
+    "give a request, or a message and the class of the form": _ELICIT,
+    "elicit() missing 1 required positional argument: 'request'": _ELICIT,
+}
+"""Phrases in the messages of TypeErrors, and what to write."""
 
 _OTHER_LOOPS: Final = {
     "must be called from async context": "Trio",  # most functions, such as trio.sleep

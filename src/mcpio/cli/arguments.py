@@ -238,9 +238,10 @@ _SHOWN_CHOICES = 6
 
 def _expected(name: str, member: Any, root: Mapping[str, Any]) -> str:
     words = _words(member, root)
-    if words == "array":
+    kinds = {*words.split("|")} - {"null"}
+    if kinds == {"array"}:
         return f"an array as JSON, such as {name}='[1, 2]'"
-    if words == "object":
+    if kinds == {"object"}:
         return f"""an object as JSON, such as {name}='{{"a": 1}}'"""
     return words
 

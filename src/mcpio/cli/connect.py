@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 import mcpio
 from mcpio.app.client import Client
@@ -21,7 +22,7 @@ from mcpio.cli.output import Console
 from mcpio.cli.targets import WEBSOCKET
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.errors import McpError
+from mcpio.errors import McpError, UnexpectedResponse
 from mcpio.observe.tap import Tap
 from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
@@ -161,10 +162,22 @@ async def _run(work: Work, options: argparse.Namespace) -> int:
             async with _client_context(options, console, tap) as client:
                 return await work(client, options, console)
         except McpError as error:
-            failure = failure_of(error, by_url=options.url is not None)
+            by_url = options.url is not None
+            failure = failure_of(error, by_url=by_url, has_headers=by_url and bool(options.header))
+            if by_url and _names_no_endpoint(options.url, error):
+                hint = f". Most servers answer at /mcp: try {options.url.rstrip('/')}/mcp"
+                raise Failure(failure.status, failure.message + hint) from error
             if failure.status is Exit.NO_PROGRAM:
                 raise Failure(failure.status, failure.message + targets.where_else(options.server[0])) from error
             raise failure from error
+
+
+def _names_no_endpoint(url: str, error: McpError) -> bool:
+    """Whether a server answered that there is nothing at a URL without a path."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnexpectedResponse):
+        cause = cause.__cause__
+    return cause is not None and cause.status in (404, 405) and urlsplit(url).path in ("", "/")
 
 
 def _client_context(

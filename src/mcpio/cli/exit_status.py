@@ -76,15 +76,18 @@ class Failure(Exception):
         return self.status.name.lower().replace("_", "-")
 
 
-def failure_of(error: McpError, *, by_url: bool = False) -> Failure:
-    """Return the failure for an error of the library. ``by_url``: the server was reached by URL, not started."""
+def failure_of(error: McpError, *, by_url: bool = False, has_headers: bool = False) -> Failure:
+    """Return the failure for an error of the library.
+
+    ``by_url``: the server was reached by URL, not started. ``has_headers``: the command gave credentials by --header.
+    """
     match error:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
         case ConnectFailed(__cause__=AuthorizationRequired() as refusal):
-            return _refused(str(error), refusal)
+            return _refused(str(error), refusal, has_headers)
         case AuthorizationRequired():
-            return _refused(str(error), error)
+            return _refused(str(error), error, has_headers)
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
@@ -112,13 +115,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _refused(text: str, refusal: AuthorizationRequired) -> Failure:
+def _refused(text: str, refusal: AuthorizationRequired, has_headers: bool) -> Failure:
     """Return the failure of a refusal, with how to pass credentials if the server asks for them.
 
     A bare 403 may be about the Host or the Origin.
     """
     said = in_flags(text.replace(refusal.hint, ""))
     advice = CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
+    if advice and has_headers:
+        advice = ". What --header gave is not enough for it"
     return Failure(Exit.REFUSED, f"{said}{advice}")
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from linked import Link
 
+from mcpio import Context, Server
 from mcpio.app.reporting import (
     describe_request,
     intended_answer,
@@ -114,3 +116,31 @@ def test_error_of_a_missing_event_loop_has_a_hint(error: Exception, loop: str) -
 @pytest.mark.parametrize("error", [RuntimeError("other"), ValueError("no running event loop")])
 def test_other_errors_have_no_hint(error: Exception) -> None:
     assert loop_hint(error) is None
+
+
+async def _await_info(ctx: Context) -> None:
+    await ctx.info("x")  # type: ignore[func-returns-value, misc]  # as the test is about
+
+
+async def _elicit_by_type(ctx: Context) -> None:
+    await ctx.elicit("How many?", response_type=int)  # type: ignore[call-overload]  # likewise
+
+
+async def _elicit_by_names(ctx: Context) -> None:
+    await ctx.elicit(message="How many?", response_type=int)  # type: ignore[call-overload]  # likewise
+
+
+@pytest.mark.parametrize(
+    ("tool", "advice"),
+    [
+        (_await_info, "leave await out"),
+        (_elicit_by_type, "write await ctx.elicit(message, Type)"),
+        (_elicit_by_names, "write await ctx.elicit(message, Type)"),
+    ],
+)
+def test_calls_as_other_libraries_write_them_are_explained(tool: Any, advice: str) -> None:
+    server = Server("s")
+    server.tool(tool, name="t")
+    result = Link(server).call("t")
+    assert result.is_error
+    assert advice in result.text

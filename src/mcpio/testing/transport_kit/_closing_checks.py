@@ -8,7 +8,7 @@ from typing import Any, Final
 from mcpio.app.client import Client
 from mcpio.errors import ConnectionLost, NoBackChannel
 from mcpio.testing.transport_kit._check import Check, CheckRun, check, echoed, report, reported, served
-from mcpio.testing.transport_kit._harness import BareStream, Conversation
+from mcpio.testing.transport_kit._harness import BareStream, Conversation, missing
 from mcpio.testing.transport_kit._loops import current_loop
 from mcpio.testing.transport_kit._server import counted
 
@@ -131,7 +131,7 @@ async def loss_while_sending(run: CheckRun) -> None:
     """Break a connection while an end waits to send: it notices (P4, P10)."""
     size = run.harness.room // SEVERAL
     async with run.join() as conversation, run.loop.group() as group:
-        assert conversation.stall is not None
+        assert conversation.stall is not None, missing("stall")
         conversation.stall()
         outcomes: list[Any] = []
         for _ in range(2 * SEVERAL):
@@ -272,7 +272,7 @@ async def _collect(run: CheckRun, outcomes: list[Any], call: Any) -> None:
 
 
 async def _lose(run: CheckRun, conversation: Conversation) -> None:
-    assert conversation.lose is not None
+    assert conversation.lose is not None, missing("lose")
     async with run.expecting("the harness to break the connection"):
         await conversation.lose()
 

@@ -21,7 +21,7 @@ from mcpio.trio._transport import Transport
 if TYPE_CHECKING:
     from mcpio.asyncio._channel import Receive, Send
 
-__all__ = ["AsyncioEnds", "BareStream", "Conversation", "Ends", "Harness", "PairHarness"]
+__all__ = ["AsyncioEnds", "BareStream", "Conversation", "Ends", "Harness", "PairHarness", "missing"]
 
 Ends: TypeAlias = "tuple[Transport, Transport]"
 """The client's end of a new connection, and the server's, on Trio."""
@@ -56,6 +56,12 @@ class Conversation:
     """Stops both ends from reading."""
     resume: Callable[[], None] | None = None
     """Lets both ends read again."""
+
+
+def missing(name: str) -> str:
+    """Return the error for a conversation that lacks what its harness declares."""
+    ability = "loses" if name == "lose" else "stalls"
+    return f"the harness declares {ability} = True, but its Conversation has no {name}=: give it, or declare False"
 
 
 class Harness(ABC):

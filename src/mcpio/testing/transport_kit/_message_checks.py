@@ -8,6 +8,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
 from mcpio.testing.transport_kit._check import Check, CheckRun, check, echoed, report, reported, served
+from mcpio.testing.transport_kit._harness import missing
 from mcpio.testing.transport_kit._server import ECHO, NOTE, counted, kit_server
 from mcpio.types.custom import CustomNotification, CustomRequest
 
@@ -203,8 +204,8 @@ async def a_stalled_server(run: CheckRun) -> None:
     room = run.harness.room
     size = 3 * room // PIECES
     async with run.join() as conversation:
-        assert conversation.stall is not None
-        assert conversation.resume is not None
+        assert conversation.stall is not None, missing("stall")
+        assert conversation.resume is not None, missing("resume")
         health = conversation.client.health
         conversation.stall()
         before = health().sent_bytes
@@ -232,8 +233,8 @@ async def a_stalled_client(run: CheckRun) -> None:
         run.join(server) as other,
         run.loop.group() as group,
     ):
-        assert conversation.stall is not None
-        assert conversation.resume is not None
+        assert conversation.stall is not None, missing("stall")
+        assert conversation.resume is not None, missing("resume")
         answers: list[Any] = []
         group.start_soon(_collect, run, answers, served(conversation, "flood", count=PIECES, size=size))
         await run.until(lambda: server.sessions[0].health().serving, "a call to reach the server and run there")
