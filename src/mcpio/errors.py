@@ -446,8 +446,8 @@ class InsufficientScope(Refusal):
 
     Raised for tools, resources and prompts with ``scopes=``, and by ``Context.require_scopes``. The answer is a
     JSON-RPC error of code 1014, with the scopes in ``data.scope``; over HTTP also status 403 and a challenge, as long
-    as nothing of it was sent. ``scopes`` are all that the request needs. A text that cannot be a scope, such as one
-    with a space, is granted to nobody: the message shows it escaped, and there is no challenge.
+    as nothing of it was sent. ``scopes`` are all that the request needs. No token has
+    a text that cannot be a scope, such as one with a space: the message shows it escaped, and there is no challenge.
     """
 
     def __init__(self, scopes: Iterable[str]) -> None:

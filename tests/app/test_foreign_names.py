@@ -55,6 +55,6 @@ def test_error_without_a_replacement_names_the_class() -> None:
 
 @pytest.mark.parametrize("name", ["set_state", "get_state"])
 def test_state_of_a_client_is_not_sent_to_the_object_that_all_share(name: str) -> None:
-    with pytest.raises(AttributeError, match=r"use a dictionary of your own by ctx\.peer\.principal for a user"):
+    with pytest.raises(AttributeError, match=r"use a dictionary of your own by ctx\.peer\.principal; ctx\.state is"):
         getattr(bare(Context), name)
-    assert "\n## State of a user or a session\n" in (ROOT / "docs" / "servers.md").read_text()
+    assert "\n## State of a user\n" in (ROOT / "docs" / "servers.md").read_text()

@@ -1,4 +1,4 @@
-"""Lines of standard input, read in a thread for as long as somebody's question is open."""
+"""Lines of standard input, read in a thread while a question is open."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LineReader:
 
 
 async def read_line(to_thread: Callable[[Callable[[], str | None]], Awaitable[str | None]]) -> str | None:
-    """Return the next line of standard input, ``""`` at its end. Whoever stops waiting takes no line.
+    """Return the next line of standard input, ``""`` at its end. A cancelled call takes no line.
 
     ``to_thread`` runs a function in a thread, which a cancellation abandons.
     """

@@ -14,8 +14,8 @@ _SERVE_HTTP: Final = (
 _ASGI: Final = "mcpio.asgi.app(server)"
 
 _STATE: Final = (
-    "a dictionary of your own by ctx.peer.principal for a user, or a WeakKeyDictionary by ctx.session for a session; "
-    'ctx.state is one object for all clients (see "State of a user or a session" in the guide to servers)'
+    "a dictionary of your own by ctx.peer.principal; ctx.state is one object for all clients, and ctx.session may be "
+    'one (see "State of a user" in the guide to servers)'
 )
 
 OF_SERVERS: Final = {
