@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -220,3 +221,15 @@ def test_server_with_scopes_is_refused_in_one_line(
 def test_load_failure_fails_the_command(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "nowhere"]) is Exit.NOT_LOADED
     assert capfd.readouterr() == ("", "mcpio: there is no module 'nowhere'\n")
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], ""), (["--log-level", "info"], " INFO mine: hello\n")])
+def test_log_level_of_all_loggers_is_an_option(tmp_path: Path, options: list[str], expected: str) -> None:
+    file = tmp_path / "logging_server.py"
+    file.write_text(
+        'import logging\nfrom mcpio import Server\nserver = Server("x")\nlogging.getLogger("mine").info("hello")\n'
+    )
+    command = [sys.executable, "-m", "mcpio", "serve", str(file), *options]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert done.stderr[23:] == expected
+    assert done.stdout == ""

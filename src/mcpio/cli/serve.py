@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import sys
 import traceback
 from collections.abc import AsyncIterator
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on standard input and output: go on when the process that started this one ends, until the input does",
     )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="log from this level on, to standard error, with the time; by default warnings and errors, without it",
+    )
     recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
@@ -85,6 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     _check(options)
+    if options.log_level is not None:
+        logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Standard output carries the protocol; what the module prints while it is imported must not.
     with contextlib.redirect_stdout(sys.stderr):
         server = _server(options)
