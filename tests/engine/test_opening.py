@@ -181,3 +181,13 @@ def test_refused_initialize_is_followed_by_a_probe_if_it_names_a_revision() -> N
     assert revision_to_probe(unsupported(OLD, requested=OLD), REVISIONS) is None
     assert revision_to_probe(unsupported(NEW, requested=OLD), HANDSHAKE_REVISIONS) is None
     assert revision_to_probe(RequestError(-32602, "no"), REVISIONS) is None
+
+
+@pytest.mark.req("XERR-07")
+def test_numbers_of_drafts_count_with_data_of_their_shape() -> None:
+    unsupported = RequestError(-32004, "x", {"supported": ["2026-07-28"], "requested": "DRAFT"})
+    assert isinstance(judge(unsupported, REVISIONS), ProbeAgain)
+    missing = RequestError(-32003, "x", {"requiredCapabilities": {"roots": {}}})
+    assert judge(missing, REVISIONS) == Refuse(missing)
+    for code in (-32003, -32004):
+        assert isinstance(judge(RequestError(code, "x", {"a": 1}), REVISIONS), Initialize)

@@ -8,14 +8,23 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.gates import UNKNOWN_CLIENT
 from mcpio.engine.table import Phase
-from mcpio.errors import CapabilityMissing, ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
+from mcpio.errors import (
+    CapabilityMissing,
+    ConnectionLost,
+    ErrorCode,
+    NoBackChannel,
+    Refusal,
+    RequestError,
+)
 from mcpio.events import NoiseReceived
+from mcpio.methods import declares
 from mcpio.revisions import Era
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
-    from mcpio.events import ProtocolViolated
+    from mcpio.events import ProtocolViolated, RequestContext
 
 __all__ = [
     "SLOW",
@@ -173,13 +182,23 @@ def _members(error: BaseException) -> Iterator[BaseException]:
         yield from _members(each)
 
 
-def intended_answer(error: BaseException, era: Era = Era.HANDSHAKE) -> RequestError | None:
+def intended_answer(error: BaseException, context: RequestContext | None = None) -> RequestError | None:
     """Return the error that answers a request whose handler raised, or ``None`` for an unexpected exception."""
     if isinstance(error, RequestError):
+        in_session = context is not None and context.era is Era.HANDSHAKE
+        peer = context.capabilities if context is not None else None
+        if error.code != ErrorCode.URL_ELICITATION_REQUIRED or not in_session or peer is UNKNOWN_CLIENT:
+            return error
+        if not declares(peer, ("elicitation", "url")):
+            # The code is not for such a client (ELIC-17); what it could do with it is named.
+            text = f"{error.message} (this needs the capability elicitation.url, which the client did not declare)"
+            return RequestError(ErrorCode.INTERNAL_ERROR, text, error.data)
         return error
     if isinstance(error, CapabilityMissing):
-        # Stateless clients can declare it and ask again; for others the handshake is over.
-        return error.as_error() if era is Era.STATELESS else None
+        if context is None or context.era is Era.STATELESS:
+            return None if context is None else error.as_error()
+        # The code does not exist in a session, whose client cannot declare anything any more.
+        return RequestError(ErrorCode.INTERNAL_ERROR, str(error), {"requiredCapabilities": error.required})
     return error.as_error() if isinstance(error, Refusal) else None
 
 

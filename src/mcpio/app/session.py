@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from mcpio.app.elicitation import UrlElicitations
     from mcpio.app.health import SessionHealth
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
+    from mcpio.revisions import Revision
 
 __all__ = ["Handler", "ProgressCallback", "Session", "SessionDriving", "Waiter", "checked_callback"]
 
@@ -473,6 +475,10 @@ class Session(TaskCalls):
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
+            known = _in_known_blocks(result, event.context.revision)
+            if known is not result:
+                self._answer(event, known)
+                return
             # The result has the wrong type, or the peer's revision cannot express it.
             self._report_request(event, "the result of {} cannot be sent", error)
             self._answer_internal_error(event)
@@ -510,7 +516,7 @@ class Session(TaskCalls):
     def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
         found = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
-        answer = None if scope.driving.is_from_peer(found) else intended_answer(found, event.context.era)
+        answer = None if scope.driving.is_from_peer(found) else intended_answer(found, event.context)
         if answer is None:
             if isinstance(found, self.driver.runtime.cancellation):
                 self._report_request(event, "the handler of {} was cancelled from inside", found)
@@ -690,3 +696,24 @@ class Waiter:
     def __init__(self, outcome: OneShot, on_progress: ProgressCallback | None) -> None:
         self.outcome: OneShot = outcome
         self.on_progress: ProgressCallback | None = on_progress
+
+
+def _in_known_blocks(result: Any, revision: Revision) -> Any:
+    """Return a result with texts in place of blocks that a revision lacks, such as audio before 2025-03-26."""
+    from mcpio.types.content import ResourceLink, TextContent
+
+    def known(block: Any) -> Any:
+        if getattr(block, "SINCE", revision) <= revision:
+            return block
+        if isinstance(block, ResourceLink):
+            return TextContent(f"{block.title or block.name}: {block.uri}")
+        return TextContent(f"[{getattr(block, 'mime_type', block.type)}, which the client's revision {revision} lacks]")
+
+    if isinstance(content := getattr(result, "content", None), (tuple, list)):
+        blocks = tuple(map(known, content))
+        return result if all(map(is_, blocks, content)) else attrs.evolve(result, content=blocks)
+    if isinstance(messages := getattr(result, "messages", None), (tuple, list)):
+        said = tuple(attrs.evolve(each, content=known(each.content)) for each in messages)
+        is_same = all(new.content is old.content for new, old in zip(said, messages, strict=True))
+        return result if is_same else attrs.evolve(result, messages=said)
+    return result

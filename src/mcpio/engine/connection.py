@@ -1250,7 +1250,7 @@ class Connection(Answers):
     def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError | None:
         """Return why a request cannot run now, or ``None``: its id is in use, or too many run."""
         if self._incoming.is_running(message.id, via):
-            return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
+            return _in_use()
         limit = self._channel.limits.incoming_requests
         if len(self._incoming) < limit:
             return None
@@ -1263,7 +1263,9 @@ class Connection(Answers):
         """Return how to serve a request that has an envelope or no row, or ``None`` once it is answered."""
         if row is not None:
             return row, self._handshake, None  # this side speaks no revision with envelopes
-        if message.method == "ping":
+        if message.method == "ping" and self._incoming.is_running(message.id, via):
+            self._refuse(message, _in_use(), via)
+        elif message.method == "ping":
             self._events.append(Answered(message.method, None, message.raw, via))
             self._answer(jsonrpc.encode_result(message.id, {}), via)
         elif message.method == "initialize":
@@ -1782,6 +1784,10 @@ def _related_task(name: str, meta: dict[str, Any], revision: Revision) -> str | 
     related = meta[META_RELATED_TASK]
     task_id = related.get("taskId") if isinstance(related, dict) else None
     return task_id if isinstance(task_id, str) else None
+
+
+def _in_use() -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
 
 
 def _plain_id(cookie: Any) -> Any:

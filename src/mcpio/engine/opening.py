@@ -120,7 +120,7 @@ def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bo
             said = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
             return Refuse(_failed(said, error), supported)
         return ProbeAgain(revision)
-    if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY and isinstance(_member(error, "requiredCapabilities"), dict):
+    if error.code in _MISSING_CAPABILITY and isinstance(_member(error, "requiredCapabilities"), dict):
         return Refuse(error)
     if error.code == ErrorCode.HEADER_MISMATCH and over_http:
         return Refuse(_failed(f"something between client and server drops or changes Mcp-… headers: {error}", error))
@@ -138,12 +138,17 @@ def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...],
 
 def _supported(error: RequestError) -> tuple[str, ...] | None:
     """Return the revisions that a refusal names; ``None`` for another error (VER-01)."""
-    if error.code != ErrorCode.UNSUPPORTED_VERSION or not isinstance(_member(error, "requested"), str):
+    if error.code not in _UNSUPPORTED_VERSION or not isinstance(_member(error, "requested"), str):
         return None
     supported = _member(error, "supported")
     if not isinstance(supported, list | tuple) or not all(isinstance(each, str) for each in supported):
         return None
     return tuple(supported) or None
+
+
+_UNSUPPORTED_VERSION: Final = (ErrorCode.UNSUPPORTED_VERSION, -32004)
+_MISSING_CAPABILITY: Final = (ErrorCode.MISSING_CLIENT_CAPABILITY, -32003)
+"""With the numbers that drafts of 2026-07-28 had: data of the right shape tell them from other errors (XERR-07)."""
 
 
 def _member(error: RequestError, name: str) -> Any:

@@ -213,7 +213,7 @@ def test_missing_capability_is_an_error_to_stateless_clients() -> None:
 
     under_trio(main)
     link = Link(server, era="handshake")
-    with pytest.raises(RequestError, match="Internal error"):
+    with pytest.raises(RequestError, match="needs the capability elicitation"):
         link.call("work")
 
 

@@ -256,14 +256,12 @@ def test_tool_may_return_a_call_tool_result() -> None:
     assert Link(returning(result, Weather), era="handshake").call("give") == result
 
 
-def test_content_unknown_to_the_revision_is_an_error() -> None:
+def test_content_unknown_to_the_revision_becomes_text() -> None:
     sound = AudioContent("AAAA", "audio/wav")
     assert Link(returning(sound)).call("give").content == (sound,)
     link = Link(returning(sound), revision=REV_2024_11_05)
-    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
-        link.call("give")
-    assert link.reports == ["the result of tools/call 'give' cannot be sent"]
-    assert "AudioContent does not exist in 2024-11-05" in str(link.errors[0])
+    assert link.text("give") == "[audio/wav, which the client's revision 2024-11-05 lacks]"
+    assert link.reports == []
 
 
 # Failures

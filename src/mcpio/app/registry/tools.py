@@ -15,8 +15,9 @@ from mcpio.app.registry.results import ResultEncoder
 from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
 from mcpio.app.schema.plain import to_json
 from mcpio.app.schema.validation import SchemaError
-from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
+from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
+from mcpio.revisions import Era
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
 
@@ -182,7 +183,9 @@ class Tools(Registry[FunctionTool]):
     def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure, or raise a protocol error."""
         found = unwrap_group(error)
-        if intended_answer(found, scope.peer.era) is not None and not scope.driving.is_from_peer(found):
+        is_for_model = isinstance(found, CapabilityMissing) and scope.peer.era is Era.HANDSHAKE
+        answer = None if is_for_model else intended_answer(found, scope.peer)
+        if answer is not None and not scope.driving.is_from_peer(found):
             raise found
         name = tool.description.name
         if isinstance(found, ToolError):
