@@ -20,7 +20,12 @@ from typing import Final, Protocol
 
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop, reason_of
-from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT, FINAL_WRITE_TIMEOUT, TRANSPORT_CLOSE_TIMEOUT
+from mcpio._drivers.timeouts import (
+    FINAL_READ_TIMEOUT,
+    FINAL_WRITE_TIMEOUT,
+    TRANSPORT_CANCEL_TIMEOUT,
+    TRANSPORT_CLOSE_TIMEOUT,
+)
 from mcpio.app.awaitables import failure_of
 from mcpio.app.runtime import Runtime, Spawned, checked_grace
 from mcpio.app.session import Session, SessionDriving
@@ -124,6 +129,9 @@ class Actor(ABC):
         self._ended = loop.event()
         self._written = loop.event()
         self._over = loop.event()
+        self._released = loop.event()
+        self._pumps = 2
+        self._is_closed = False
         self._last_write = loop.scope()
         self._is_marked = False
         self._is_fresh = True
@@ -290,13 +298,34 @@ class Actor(ABC):
                 steps.callback(self._end_timer.cancel)
             if self._after_close is not None:
                 steps.push_async_callback(self._in_time, None, "cleaning up after a session failed", self._after_close)
-            close = partial(self._in_time, TRANSPORT_CLOSE_TIMEOUT, "closing the transport failed")
-            steps.push_async_callback(close, self._adapter.aclose)
+            steps.push_async_callback(self._close_transport)
             # Callers that wait for an answer learn that none comes.
             steps.callback(self._finish_events)
             steps.callback(self.connection.abort)
             async with self._loop.last_moment(FINAL_WRITE_TIMEOUT):
                 await self._send_cancellations()
+
+    def _note_pump_over(self) -> None:
+        """Record that the task that reads, or the one that writes, has ended."""
+        self._pumps -= 1
+        if not self._pumps:
+            self._released.set()
+
+    async def _release_transport(self) -> None:
+        """Wait until the cancelled tasks that read and write have ended. Where one does not, close the transport first.
+
+        A read that waits in a thread is woken by that alone.
+        """
+        async with self._loop.last_moment(TRANSPORT_CANCEL_TIMEOUT):
+            await self._released.wait()
+        if self._pumps:
+            self.report("the transport ignores a cancellation, and is closed", None)
+            await self._close_transport()
+
+    async def _close_transport(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._in_time(TRANSPORT_CLOSE_TIMEOUT, "closing the transport failed", self._adapter.aclose)
 
     async def _send_cancellations(self) -> None:
         """In a cancelled block: tell the peer which requests no caller waits for any more, so that it stops them."""

@@ -35,10 +35,15 @@ class AsyncioActor(Actor):
             await asyncio.sleep(0)
             async with asyncio.TaskGroup() as group:
                 pumps = [group.create_task(self._read()), group.create_task(self._write())]
-                await self._take_turns()
-                await self._finish_writing()
                 for pump in pumps:
-                    pump.cancel()
+                    pump.add_done_callback(lambda _: self._note_pump_over())
+                try:
+                    await self._take_turns()
+                    await self._finish_writing()
+                finally:
+                    for pump in pumps:
+                        pump.cancel()
+                    await self._release_transport()
         finally:
             try:
                 await self._end()

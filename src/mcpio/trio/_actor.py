@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 from mcpio._drivers.actor import Actor
@@ -20,10 +22,19 @@ class TrioActor(Actor):
         """Run the session until its connection ends; then close the transport."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._read)
-                nursery.start_soon(self._write)
-                await self._take_turns()
-                await self._finish_writing()
-                nursery.cancel_scope.cancel()
+                nursery.start_soon(self._pump, self._read)
+                nursery.start_soon(self._pump, self._write)
+                try:
+                    await self._take_turns()
+                    await self._finish_writing()
+                finally:
+                    nursery.cancel_scope.cancel()
+                    await self._release_transport()
         finally:
             await self._end()
+
+    async def _pump(self, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        finally:
+            self._note_pump_over()

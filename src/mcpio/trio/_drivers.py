@@ -83,11 +83,12 @@ async def serve(
     check_in_trio("servers")
     check_options(beginning, ServerSetupOptions.__annotations__)
     adapter = adapter_for(transport)
+    connection: Any = None
     try:
         check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, trio.current_time(), **beginning)
-            connection: Any = setup.connection
+            connection = setup.connection
             await carry(
                 setup,
                 adapter,
@@ -96,9 +97,11 @@ async def serve(
                 task_status=task_status,
             )
     except BaseException:
-        # The lifespan may have failed, or have been cancelled, before an actor owned the transport.
-        with contextlib.suppress(Exception):
-            await trio.aclose_forcefully(transport)
+        # The lifespan may have failed, or have been cancelled, before an actor owned the transport. One that did has
+        # ended the connection, and closed the transport.
+        if connection is None or not connection.closed:
+            with contextlib.suppress(Exception):
+                await trio.aclose_forcefully(transport)
         raise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -15,7 +16,7 @@ import trio
 from mcpio.app.server import Server
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 from mcpio.testing.transport_kit._harness import Conversation, Harness
-from mcpio.testing.transport_kit._loops import Group, KitLoop, current_loop
+from mcpio.testing.transport_kit._loops import Group, KitLoop, Limit, current_loop
 from mcpio.testing.transport_kit._server import Seen, kit_server
 from mcpio.types import CreateMessageRequest, CreateMessageResult
 
@@ -92,6 +93,31 @@ def check(*needs: str, breaks: bool = False) -> Callable[[Callable[..., Any]], C
     return lambda function: Check(function.__name__, needs, breaks, function)
 
 
+class Step:
+    """A step of a check that is cut short when it takes too long."""
+
+    def __init__(self, loop: KitLoop, limit: Limit, expected: str, deadline: float) -> None:
+        self.expected = expected
+        """What has to happen."""
+        self._loop = loop
+        self._limit = limit
+        self.move(deadline)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the step was cut short. Known after its block."""
+        return self._limit.has_expired
+
+    def move(self, deadline: float) -> None:
+        """Cut the step short at that time; infinity for never."""
+        self._limit.move(deadline)
+        self._cut_at = time.monotonic() + deadline - self._loop.now()
+
+    def is_overdue(self, seconds: float) -> bool:
+        """Whether the step goes on, ``seconds`` after it was cut short. May be called from another thread."""
+        return time.monotonic() > self._cut_at + seconds
+
+
 class CheckRun:
     """One run of a check with a harness."""
 
@@ -103,8 +129,22 @@ class CheckRun:
         """Warnings and errors that mcpio logged."""
         self.seen: Seen = Seen()
         self.server: Server = kit_server(self.seen)
+        self.steps: list[Step] = []
+        """The steps under way that may be cut short."""
         self._check = check
         self._group = group
+
+    @contextlib.asynccontextmanager
+    async def _step(self, expected: str) -> AsyncIterator[Step]:
+        """Cut the block short after the harness's patience."""
+        deadline = self.loop.now() + self.harness.patience
+        async with self.loop.limited(deadline) as limit:
+            step = Step(self.loop, limit, expected, deadline)
+            self.steps.append(step)
+            try:
+                yield step
+            finally:
+                self.steps.remove(step)
 
     @contextlib.asynccontextmanager
     async def join(self, server: Server | None = None, **options: Unpack[ClientOptions]) -> AsyncIterator[Conversation]:
@@ -115,11 +155,12 @@ class CheckRun:
         serving = server or self.server
         patience, entered, failure = self.harness.patience, False, None
         before = set(serving.sessions)
-        async with self.loop.limited(self.loop.now() + patience) as limit:
+        async with self._step("a connection, with a handshake") as limit:
             try:
                 async with self.harness.join(serving, **options) as conversation:
                     entered = True
                     limit.move(inf)
+                    limit.expected = "both ends to end when the client is closed"
                     sessions = set(serving.sessions) - before
                     self._group.start_soon(self._release_after, conversation)
                     try:
@@ -135,8 +176,7 @@ class CheckRun:
         if failure is not None:
             raise failure
         if limit.has_expired:
-            expected = "both ends to end when the client is closed" if entered else "a connection, with a handshake"
-            raise self.fault(expected, f"nothing, for {patience:g} s")
+            raise self.fault(limit.expected, f"nothing, for {patience:g} s")
         if self.harness.in_process:
             expected = "the server's session to end when the client has closed"
             await self.until(lambda: sessions.isdisjoint(serving.sessions), expected)
@@ -146,7 +186,7 @@ class CheckRun:
         """Fail if the block raises, or takes longer than the harness's patience."""
         patience = self.harness.patience
         try:
-            async with self.loop.limited(self.loop.now() + patience) as limit:
+            async with self._step(expected) as limit:
                 yield
         except _FAILURES as error:
             raise self.fault(expected, f"{type(error).__name__}: {error}") from error

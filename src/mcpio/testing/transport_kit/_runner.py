@@ -8,7 +8,8 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -26,6 +27,13 @@ CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
 OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
 SOON: Final = 0.2
 """Seconds for a thread that is about to end, as those are with which asyncio waits for child processes."""
+WATCHED: Final = "mcpio transport check"
+LOOK: Final = 0.1
+"""Seconds between two looks at the steps of a check."""
+STUCK: Final = (
+    "a wait that does not end when it is cancelled, nor when the transport is closed; on Trio, a receive() in a thread "
+    "needs trio.to_thread.run_sync(..., abandon_on_cancel=True)"
+)
 SLOWNESS: Final = "held up everything else"
 """Part of mcpio's warning about a slow handler, which a busy machine can cause."""
 FAULTS: Final = ("the transport failed", "closing the transport failed", "cleaning up after a session failed")
@@ -57,7 +65,11 @@ def run_check(check: Check, harness: Harness) -> None:
     with _reports() as reports:
         run: list[CheckRun] = []
         main = partial(_run_in_loop, check, harness, reports, run)
-        loop.run(main, reports.append, virtual_time=harness.virtual_time)
+        work = partial(loop.run, main, reports.append, virtual_time=harness.virtual_time)
+        if harness.virtual_time:
+            work()  # it waits for Trio only, which ends every wait that is cancelled
+        else:
+            _watch(work, harness.patience, run)
     fault = partial(run[0].fault, "nothing to be left behind when everything is closed")
     if left := _left_open(files):
         raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
@@ -65,6 +77,27 @@ def run_check(check: Check, harness: Harness) -> None:
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
     if held := run[0].server.ledger.total:
         raise fault(f"the server still counts {held} bytes as held for clients")
+
+
+def _watch(work: Callable[[], None], patience: float, run: list[CheckRun]) -> None:
+    """Run an event loop in a thread. Raises TransportFault, and leaves the thread, if a step does not end when cut."""
+    raised: list[BaseException] = []
+
+    def contained() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(contained,), name=WATCHED, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(LOOK)
+        for step in run[0].steps[:] if run else ():
+            if step.is_overdue(patience):
+                raise run[0].fault(step.expected, STUCK)
+    if raised:
+        raise raised[0]
 
 
 async def _run_in_loop(check: Check, harness: Harness, reports: list[str], runs: list[CheckRun]) -> None:
