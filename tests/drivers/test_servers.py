@@ -281,6 +281,30 @@ def test_failed_restart_is_tried_again(each_virtual_loop: EachLoop) -> None:
     assert changes == ["ready", "restarting", "restarting", "ready"]
 
 
+def test_end_of_the_block_closes_all_servers_and_is_told_to_those_that_wait(each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        dying = _Dying(here, 2)
+        outcomes: list[str] = []
+        config: dict[str, Any] = {"dying": dying, "good": partial(here.drivers.memory_client, _server("G"))}
+
+        async def wait(servers: Any) -> None:
+            try:
+                await servers.ready("dying")
+            except ConnectFailed as error:
+                outcomes.append(str(error))
+
+        async with here.tasks() as tasks:
+            async with here.drivers.open_servers(config, restart=Backoff(base=1e6, cap=1e6)) as servers:
+                dying.clients[0].close()
+                await here.settle()
+                tasks.spawn(wait(servers))
+                await here.checkpoint()
+            assert [servers.state(name) for name in servers] == ["closed", "closed"]
+        assert outcomes == ["the server 'dying' is not ready: closed"]
+
+    each_virtual_loop.run(main, virtual=True)
+
+
 def test_lost_server_without_a_policy_has_failed(each_virtual_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         dying = _Dying(here, 1)

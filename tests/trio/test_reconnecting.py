@@ -224,6 +224,27 @@ def test_each_loss_is_passed_to_a_function_or_logged(
     assert ("trying again" in caplog.text) is not hears
 
 
+def test_client_closed_while_it_connects_again_reports_nothing_of_that(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        place, silent = Place(nursery, tmp_path), tmp_path / "s"
+        await place.begin(make_server())
+        async with open_unix(place.path, reconnect=POLICY, era="handshake") as client:
+            await place.end()
+            with trio.socket.socket(trio.socket.AF_UNIX) as listener:
+                await listener.bind(str(silent))
+                listener.listen()
+                accepted, _ = await listener.accept()
+                with accepted:
+                    assert b"initialize" in await accepted.recv(1000)
+                    client.close(0)
+                    await client.driver.wait_closed()
+
+    run(main)
+    assert "no session on the new connection" not in caplog.text
+
+
 def test_block_without_a_connection_is_left_immediately(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)

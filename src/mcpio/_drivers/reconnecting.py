@@ -221,6 +221,7 @@ class ReconnectingAdapter:
             # Only now: a server that accepts connections and hangs in the handshake does not work.
             self._restarts.began(self._loop.now())
         except McpError as error:
-            self._client.driver.report(f"no session on the new connection: {error}", None)
+            if not self._renewal.was_closed:
+                self._client.driver.report(f"no session on the new connection: {error}", None)
             if self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
                 self._renewal.give_up(error)

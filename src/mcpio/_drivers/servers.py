@@ -29,7 +29,7 @@ __all__ = ["START_TIMEOUT", "OnChange", "ServerSource", "ServerState", "Servers"
 
 T = TypeVar("T")
 
-ServerState: TypeAlias = Literal["starting", "ready", "restarting", "failed"]
+ServerState: TypeAlias = Literal["starting", "ready", "restarting", "failed", "closed"]
 
 ServerSource: TypeAlias = ServerEntry | Callable[..., AbstractAsyncContextManager[Client]]
 """An entry of a configuration, or a function that opens a client with ``ClientOptions``, such as
@@ -57,17 +57,20 @@ async def run_servers(
     if on_failure not in ("keep", "raise"):
         raise ValueError(f"on_failure= is 'keep' or 'raise', not {on_failure!r:.60}")
     servers = Servers(loop, drivers, config, restart, on_change, options)
-    async with loop.group() as runtime:
-        running = [runtime.spawn(servers._run(name, runtime)) for name in servers]  # noqa: SLF001  the two are one
-        with loop.scope(start_timeout):
-            await servers._settled(stop_at_failure=on_failure == "raise")  # noqa: SLF001  likewise
-        try:
-            if on_failure == "raise":
-                servers._raise_failure()  # noqa: SLF001  likewise
-            yield servers
-        finally:
-            for task in running:
-                task.cancel()
+    try:
+        async with loop.group() as runtime:
+            running = [runtime.spawn(servers._run(name, runtime)) for name in servers]  # noqa: SLF001  the two are one
+            with loop.scope(start_timeout):
+                await servers._settled(stop_at_failure=on_failure == "raise")  # noqa: SLF001  likewise
+            try:
+                if on_failure == "raise":
+                    servers._raise_failure()  # noqa: SLF001  likewise
+                yield servers
+            finally:
+                for task in running:
+                    task.cancel()
+    finally:
+        servers._close()  # noqa: SLF001  likewise
 
 
 class Servers:
@@ -112,8 +115,9 @@ class Servers:
         state = self._states[name]
         if state == "ready":
             return self._clients[name]
-        error = ConnectFailed(f"the server {name!r} is not ready: {self._errors.get(name, state)}")
-        error.__cause__ = self._errors.get(name)
+        why = None if state == "closed" else self._errors.get(name)
+        error = ConnectFailed(f"the server {name!r} is not ready: {why or state}")
+        error.__cause__ = why
         raise error
 
     def state(self, name: str) -> ServerState:
@@ -308,6 +312,12 @@ class Servers:
             self._on_change(name, change)
         except Exception as error:
             report(f"on_change failed for the server {name!r}", error)
+
+    def _close(self) -> None:
+        """Record that the block has ended, and with it all servers: tasks that wait for one learn so."""
+        self._clients.clear()
+        self._states.update(dict.fromkeys(self._states, "closed"))
+        self._changed.set()
 
     async def _settled(self, *, stop_at_failure: bool) -> None:
         """Wait until no server is starting; or until one has failed, with ``stop_at_failure``."""

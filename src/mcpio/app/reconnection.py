@@ -249,14 +249,15 @@ class SessionReconnector:
         except McpError as error:
             if self._losses > losses:
                 return  # lost again meanwhile, which has started another attempt
-            if self._was_closed():
+            if self.was_closed:
                 self.give_up()
                 return
             client.driver.report("the session was lost, and cannot be opened anew", error)
             client.close(0)
             self.give_up(error)
 
-    def _was_closed(self) -> bool:
+    @property
+    def was_closed(self) -> bool:
         """Whether this side closed the connection."""
         connection = self._client.connection
         end = connection.end

@@ -116,8 +116,9 @@ class SocketStream(asyncio.Protocol):
         await asyncio.wait([self._closed])
 
     def cut(self) -> None:
-        """Close without waiting. Further calls do nothing."""
-        self._transport.abort()
+        """Close without waiting. Does nothing once it is closed: asyncio's transports then have no loop to abort in."""
+        if not self._closed.done():
+            self._transport.abort()
 
     def get_extra_info(self, name: str) -> Any:
         """Return a property of the connection, like ``asyncio.BaseTransport.get_extra_info``."""
