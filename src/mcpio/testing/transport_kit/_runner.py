@@ -36,7 +36,12 @@ STUCK: Final = (
 )
 SLOWNESS: Final = "held up everything else"
 """Part of mcpio's warning about a slow handler, which a busy machine can cause."""
-FAULTS: Final = ("the transport failed", "closing the transport failed", "cleaning up after a session failed")
+FAULTS: Final = (
+    "the transport failed",
+    "the transport ignores a cancellation",
+    "closing the transport failed",
+    "cleaning up after a session failed",
+)
 """Beginnings of mcpio's reports on transports that raise unexpected exceptions."""
 
 
