@@ -9,6 +9,7 @@ import pytest
 from eachloop import EachLoop, Here
 from rawsite import RawRequest, ServeSite, Site, Wire, result_of
 
+from mcpio import Limits, Options, RequestError, Server
 from mcpio._drivers.actor import EVENTS_PER_TURN
 from mcpio.framing import jsonrpc
 
@@ -113,3 +114,23 @@ def test_events_of_one_read_take_turns_with_other_tasks(
     serve_site(play, flood)
     assert watch.parsed > 60_000 // len(event)
     assert watch.most <= MOST, watch.most
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_message_with_too_many_values_fails_its_call_alone(each_loop: EachLoop, era: str) -> None:
+    server = Server("s", "1", options=Options(limits=Limits(message_values=200)))
+    server.tool(_length)
+
+    async def main(here: Here) -> None:
+        async with here.served(server) as near, here.open_client(near, era=era) as client:
+            with pytest.raises(RequestError, match="a message has more than 200 values") as refused:
+                await client.call_tool("_length", {"numbers": [0] * 300})
+            assert refused.value.code == -32600
+            called = await client.call_tool("_length", {"numbers": [0] * 30})
+            assert called.structured_content == {"result": 30}
+
+    each_loop.run(main)
+
+
+def _length(numbers: list[int]) -> int:
+    return len(numbers)
