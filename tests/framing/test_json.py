@@ -11,6 +11,7 @@ import math
 import subprocess
 import sys
 import traceback
+import types
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -519,3 +520,11 @@ def test_importing_the_module_imports_no_library() -> None:
     )
     shown = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True).stdout
     assert shown == "set()\n"
+
+
+def test_sorted_members_give_equal_bytes_to_equal_values() -> None:
+    one = {"b": [{"z": 1, "a": 2.5}], "a": types.MappingProxyType({"é": Name.ONE, "c": uuid.UUID(int=0)})}
+    two = {"a": {"c": str(uuid.UUID(int=0)), "é": "one"}, "b": [{"a": 2.5, "z": 1}]}
+    assert json.dumps_sorted(one) == json.dumps_sorted(two)
+    assert json.dumps_sorted(two).startswith(b'{"a":{"c":"')
+    assert json.dumps_sorted([1]) != json.dumps_sorted([1.0])
