@@ -489,3 +489,88 @@ def test_session_that_cannot_start_is_reported_once_and_removed() -> None:
     assert done(client.call("fine")).status == 404
     assert wire.reports == ["a session failed"]
     assert wire.host.machine.sessions == ()
+
+
+class Direct:
+    """A server whose requests are served in one call each."""
+
+    def __init__(self) -> None:
+        server = Server("s", "1")
+        server.tool(lambda: "ok", name="quick")
+        server.tool(lambda: "x" * 100_000, name="long")
+
+        @server.tool
+        async def slow(ctx: Context) -> str:
+            await ctx.sleep(1)
+            return "late"
+
+        self.runtime = ManualRuntime()
+        self.ready: list[Any] = []
+        self.host = HttpHost(
+            server,
+            self.runtime,
+            clock=lambda: self.runtime.now,
+            on_ready=self.ready.append,
+            on_deadline=lambda when: None,
+            report=lambda message, error: None,
+        )
+        self.fields: dict[str, str] = {}
+        self.asked = 0
+
+    def post(self, message: Any, **fields: str) -> Any:
+        self.asked += 1
+        given = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        head = tuple((name.encode(), value.encode()) for name, value in (given | self.fields | named).items())
+        return self.host.serve(RequestHead(self.asked, "POST", "/mcp", head), json.dumps(message).encode())
+
+    def shake_hands(self) -> None:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        self.fields = {"mcp-session-id": dict(answer.headers)[b"mcp-session-id"].decode()}
+        assert self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}).status == 202
+
+    def call(self, tool: str, *, is_stateless: bool) -> Any:
+        if not is_stateless:
+            return self.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool}})
+        message = tool_call()
+        message["params"]["name"] = tool
+        fields = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": tool}
+        return self.post(message, **fields)
+
+    def pulled(self, exchange: int) -> bytes:
+        found = b""
+        while items := self.host.responses_to_send(exchange):
+            found += b"".join(item.data for item in items if isinstance(item, Body))
+        return found
+
+
+@pytest.mark.parametrize("is_stateless", [False, True])
+def test_whole_request_is_answered_within_the_call(is_stateless: bool) -> None:
+    direct = Direct()
+    if not is_stateless:
+        direct.shake_hands()
+    answer = direct.call("quick", is_stateless=is_stateless)
+    assert answer.status == 200
+    assert dict(answer.headers)[b"content-length"] == str(len(answer.body)).encode()
+    assert text_of(json.loads(answer.body)) == "ok"
+    assert (direct.ready, direct.host.responses_to_send(direct.asked)) == ([], [])
+    assert (
+        direct.post({"jsonrpc": "2.0", "id": 1, "method": "no/such", "params": {}}, accept="text/plain").status == 406
+    )
+
+
+@pytest.mark.parametrize("is_stateless", [False, True])
+def test_answer_that_is_long_or_late_is_pulled(is_stateless: bool) -> None:
+    direct = Direct()
+    if not is_stateless:
+        direct.shake_hands()
+    assert direct.call("long", is_stateless=is_stateless) is None
+    assert set(direct.ready) == {direct.asked}
+    assert len(text_of(json.loads(direct.pulled(direct.asked)))) == 100_000
+    direct.ready.clear()
+    assert direct.call("slow", is_stateless=is_stateless) is None
+    assert direct.ready == []
+    direct.runtime.advance_to(2)
+    assert text_of(json.loads(direct.pulled(direct.asked))) == "late"
+    assert direct.host.machine._exchanges == {}

@@ -15,7 +15,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.events import RequestReceived
 from mcpio.http.durable.queue import DurableHooks
 from mcpio.http.durable.sessions import DurableSessions
-from mcpio.http.model import Body, End, RequestHead, Reset
+from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.calls import Calls
 from mcpio.http.server.server import HttpEvent, HttpServer
@@ -75,7 +75,12 @@ class Site:
         fields = [(field.replace("_", "-").encode(), value.encode("latin-1")) for field, value in headers.items()]
         head = RequestHead(name, method, target, fields, principal)
         if self.is_whole and body is not None:
-            self.machine.receive_request(head, body, self.now)
+            found = self.machine.serve(head, body, self.now)
+            self.settle()
+            answer = self.machine.answer_of(found)
+            if answer is not None:
+                for item in (ResponseHead(name, answer.status, answer.headers), Body(name, answer.body), End(name)):
+                    response.take(item)
         else:
             self.machine.receive(head, self.now)
             if body is not None:

@@ -16,7 +16,7 @@ from mcpio.app.reporting import internal_error
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
-from mcpio.http.model import End, RequestHead
+from mcpio.http.model import End, whole_request
 from mcpio.http.server.calls import Calls
 from mcpio.http.server.server import HttpServer
 from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcpio.events import IncomingId
     from mcpio.http.durable.queue import DurableHooks
     from mcpio.http.durable.sessions import DurableSessions
-    from mcpio.http.model import RequestItem, ResponseItem
+    from mcpio.http.model import Answer, RequestHead, RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
     from mcpio.http.session_records import SessionEffect
 
@@ -126,18 +126,10 @@ class HttpHost:
 
     def receive(self, *items: RequestItem) -> None:
         """Process items of a request (head, body, end), in order."""
-        machine, now = self.machine, self.clock()
-        if (offer := self.server.offer()) is not self._offer:
-            self._offer = offer
-            if self._engine is not None:
-                self._engine.offer(*offer)
-        if self._ends_streams:
-            # Again each time: the clock of an event loop may stand still while the machine sleeps.
-            machine.epoch = self.runtime.wall_clock() - now
-        if len(items) == 3 and items[0].__class__ is RequestHead and items[2].__class__ is End:
-            # A whole request in one read, as most are.
-            head, body, _ = items
-            machine.receive_request(head, body.data, now)  # type: ignore[arg-type, union-attr]  # by the classes
+        machine, now = self.machine, self._begin_turn()
+        whole = whole_request(items)
+        if whole is not None:
+            machine.serve(*whole, now, is_direct=False)
             self._drain()
             return
         for item in items:
@@ -147,6 +139,32 @@ class HttpHost:
                 self._drain()
         if not items or items[-1].__class__ is not End:
             self._drain()
+
+    def serve(self, head: RequestHead, body: bytes, now: float | None = None) -> Answer | None:
+        """Process a whole request; return its answer if that is complete within this call.
+
+        Otherwise the response comes by ``on_ready`` and ``responses_to_send``. ``now`` is the time, if it is known.
+        """
+        machine = self.machine
+        exchange = machine.serve(head, body, self._begin_turn(now))
+        self._drain()
+        answer = machine.answer_of(exchange)
+        if machine.has_news:
+            self._drain()
+        return answer
+
+    def _begin_turn(self, now: float | None = None) -> float:
+        """Bring what the machine depends on up to date; return the time."""
+        if now is None:
+            now = self.clock()
+        if (offer := self.server.offer()) is not self._offer:
+            self._offer = offer
+            if self._engine is not None:
+                self._engine.offer(*offer)
+        if self._ends_streams:
+            # Again each time: the clock of an event loop may stand still while the machine sleeps.
+            self.machine.epoch = self.runtime.wall_clock() - now
+        return now
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
         """Return what to send of a response. See ``HttpServer.responses_to_send``."""

@@ -294,15 +294,20 @@ class ServerSession(Session):
             new_scope = partial(self._new_scope, self, event)
             server.scope_rules.check(method, event.request, event.context.principal, new_scope)
         if event.context.era is Era.STATELESS:
-            handler = self._served_statelessly(said, handler)
+            handler = self._served_statelessly(event, said, handler)
         layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
 
-    def _served_statelessly(self, method: str, handler: Handler) -> Handler:
+    def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
         """Return the handler of a stateless request."""
+        del event
         if self.connection.phase is Phase.NEW:
             # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
             self.server.audience.remove(self, (LISTS,))
+        return self._in_rounds(method, handler)
+
+    def _in_rounds(self, method: str, handler: Handler) -> Handler:
+        """Return the handler within the rounds of its call, for methods that may ask."""
         row = METHODS.get(method)
         if row is None or not row.may_ask:
             return handler
@@ -411,6 +416,12 @@ class StatelessSession(ServerSession):
         """Whether any request runs."""
         serving: bool = self.connection.is_serving
         return serving
+
+    def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
+        tools = self.server.tools
+        if method == "tools/call" and handler == tools.call and tools.takes_arguments_only(event.request):
+            return handler  # it has no way to ask by, but to return what it asks
+        return self._in_rounds(method, handler)
 
     def account_of(self, event: RequestReceived) -> Hashable:
         """Return the key that a request is counted under: its principal, or the call itself."""

@@ -89,6 +89,7 @@ class AsgiApp:
         self._server = server
         self._config = config
         self._principal = principal
+        self._has_policy = config.http.policy != HostPolicy(None, None)
         self._guard: RequestGuard | None = None
         if config.auth is not None:
             from mcpio._drivers.auth.guarding import RequestGuard
@@ -208,7 +209,7 @@ class AsgiApp:
     def _policy(self, scope: Scope) -> HostPolicy | None:
         """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""
         address = scope.get("server")
-        if self._config.http.policy != HostPolicy(None, None) or not address or address[1] is None:
+        if self._has_policy or not address or address[1] is None:
             return None
         return _policy_for(address[0], address[1])
 

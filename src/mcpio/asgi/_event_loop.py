@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import attrs
 
@@ -20,6 +21,8 @@ class EventLoop:
 
     identity: object
     """The same object for the same loop, and no other."""
+    is_current: Callable[[], bool]
+    """Whether it is the loop that runs now."""
     clock: Callable[[], float]
     """Its time, in seconds."""
     runtime: Runtime
@@ -83,13 +86,30 @@ def _trio_loop() -> EventLoop:
     from mcpio.trio._event_loop import TrioEventLoop
     from mcpio.trio._runtime import TrioRuntime
 
-    loop = TrioEventLoop()
-    return EventLoop(loop_identity(), loop.now, TrioRuntime(None), loop.group, loop.last_moment)
+    trio, loop, token = sys.modules["trio"], TrioEventLoop(), loop_identity()
+
+    def is_current() -> bool:
+        try:
+            return trio.lowlevel.current_trio_token() is token
+        except RuntimeError:
+            return False
+
+    # The clock itself: each request asks it several times.
+    clock = trio.lowlevel.current_clock().current_time
+    return EventLoop(token, is_current, clock, TrioRuntime(None), loop.group, loop.last_moment)
 
 
 def _asyncio_loop() -> EventLoop:
     from mcpio.asyncio._event_loop import AsyncioEventLoop
     from mcpio.asyncio._runtime import AsyncioRuntime
 
-    loop = AsyncioEventLoop()
-    return EventLoop(loop_identity(), loop.now, AsyncioRuntime(None), loop.group, loop.last_moment)
+    asyncio, loop = sys.modules["asyncio"], AsyncioEventLoop()
+    running: Any = loop_identity()
+
+    def is_current() -> bool:
+        try:
+            return asyncio.get_running_loop() is running
+        except RuntimeError:
+            return False
+
+    return EventLoop(running, is_current, running.time, AsyncioRuntime(None), loop.group, loop.last_moment)

@@ -31,14 +31,14 @@ class AsgiRequest:
     until ``open`` gives it one.
     """
 
-    __slots__ = ("_is_ready", "_waiter", "exchange", "is_head", "life", "queue", "running", "runtime")
+    __slots__ = ("_is_ready", "_life", "_waiter", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
 
     exchange: int
     """The machine's name for its exchange."""
     is_head: bool
     """Whether the response has no body, as for HEAD."""
-    life: Lifecycle
-    """The state of the exchange. ``SEND_HEAD`` is applied when the machine has output of the response."""
+    is_whole: bool
+    """Whether the machine got all of it in one call."""
     queue: list[RequestTask]
     """The tasks that wait for ``open``."""
     running: dict[RequestTask, None]
@@ -49,12 +49,22 @@ class AsgiRequest:
     def __init__(self, exchange: int, *, is_head: bool = False) -> None:
         self.exchange = exchange
         self.is_head = is_head
-        self.life = Lifecycle(_NO_TIMEOUTS, 0.0, state=State.BODY, is_last=True)
+        self.is_whole = False
+        self._life: Lifecycle | None = None
         self.queue = []
         self.running = {}
         self.runtime = None
         self._is_ready = False
         self._waiter: OneShot | None = None
+
+    @property
+    def life(self) -> Lifecycle:
+        """The state of the exchange. ``SEND_HEAD`` is applied when the machine has output of the response."""
+        # A request that is answered within the call that brings it has none.
+        if self._life is None:
+            state = State.ANSWER if self.is_whole else State.BODY
+            self._life = Lifecycle(_NO_TIMEOUTS, 0.0, state=state, is_last=True)
+        return self._life
 
     def add(self, task: RequestTask) -> None:
         """Run a task in this request."""
@@ -163,6 +173,13 @@ class DeadlineWatch:
             self._sleeper[2].cancel()
             self._sleeper = None
             self._arm()
+
+    def is_due(self, now: float) -> bool:
+        """Whether a deadline has passed."""
+        if self._deadline is not None and self._deadline <= now:
+            return True
+        due = self._timers.next()
+        return due is not None and due <= now
 
     def check(self) -> None:
         """Handle the expired deadlines."""

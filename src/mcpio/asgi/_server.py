@@ -18,9 +18,9 @@ from mcpio._drivers.task_host import TaskHost, hosted_tasks
 from mcpio._drivers.timeouts import STORE_TIMEOUT
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Runtime, Spawned
-from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
+from mcpio.asgi._event_loop import EventLoop, running_loop
 from mcpio.asgi._requests import AsgiRequest, DeadlineWatch, RequestTask, current_request
-from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Answer, Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.http.server.lifecycle import Action, Input, State
 
 if TYPE_CHECKING:
@@ -120,11 +120,23 @@ class AsgiServer:
             if message is not None and message["type"] == "http.disconnect":
                 return
             request.queue, self._queue = self._queue, []
-            self._watch.check()  # deadlines that passed while no request was open to watch them
+            now = self.now()
+            if self._watch.is_due(now):
+                self._watch.check()  # deadlines that passed while no request was open to watch them
             if message is None:
                 self._host.receive(head)
-            else:
+            elif message.get("more_body", False):
                 self._take(request, message, head)
+            else:
+                request.is_whole = True
+                answer = self._host.serve(head, message.get("body", b""), now)
+                if answer is not None:
+                    await _send_answer(answer, send, is_head=request.is_head)
+                    if request.queue:
+                        # The handler has begun tasks, which live in this call.
+                        self._step(request, Input.SEND_END)
+                        await self._drain(request, receive, send)
+                    return
             await self._read(request, receive)
             if request.life.state is State.ANSWER and not request.queue:
                 # Answered at once, as by plain functions: a task group would cost more than the request.
@@ -316,7 +328,7 @@ class AsgiServer:
 
     def _enter_loop(self) -> None:
         """Use the running event loop. Raises RuntimeError if requests are open in another one."""
-        if self._loop is not None and self._loop.identity is loop_identity():
+        if self._loop is not None and self._loop.is_current():
             return
         if self._requests or self._lifespan is not None or self._websockets:  # false while no WebSocket is open
             raise RuntimeError("this application is being served in another event loop")
@@ -402,6 +414,15 @@ class AsgiRuntime:
         self._server.loop.runtime.call_soon(function)
 
 
+async def _send_answer(answer: Answer, send: Send, *, is_head: bool) -> None:
+    """Send a whole response."""
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers]})
+        await send({"type": "http.response.body", "body": b"" if is_head else answer.body})
+    except OSError:
+        return  # ASGI servers may say so that the client has disconnected
+
+
 async def _send(items: list[ResponseItem], send: Send, *, is_head: bool) -> None:
     """Send a part of a response, its body in one piece."""
     data: list[bytes] = []
@@ -446,4 +467,4 @@ def _comes_at_once(head: RequestHead, most: int) -> bool:
 
 def headers_of(scope: Scope) -> Headers:
     """Return the header fields of a scope, with names in lower case."""
-    return tuple((name.lower(), value) for name, value in scope["headers"])
+    return tuple([(name.lower(), value) for name, value in scope["headers"]])

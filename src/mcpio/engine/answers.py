@@ -169,6 +169,11 @@ class Answers:
         request = self._incoming.get(id)
         return request is not None and getattr(request.dialogue, "honoured", None) is not None
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request of the peer's runs."""
+        return self._incoming.running is not None
+
     # Observers
 
     def add_observer(self, observer: Observer) -> None:

@@ -441,17 +441,22 @@ class RunningRequests:
         if self.running is None:
             self.running = {}
         self.running[request.id] = request
-        self.next = request.id + 1
+        self.next = int(request.id) + 1
 
     def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
         """End a running request."""
-        if self.running is None or self.running.pop(request.id, None) is None:
-            return
-        if not self.running:
+        running: Any = self.running
+        del running[request.id]
+        if not running:
             self.running = None
-        if (self._unanswered or cause in _UNANSWERED) and self._in_reach(request.id):
+        if self._unanswered or cause in _UNANSWERED:
+            self._note(request.id, cause)
+
+    def _note(self, id: int, cause: RequestInput) -> None:
+        """Remember whether a request that has ended was answered."""
+        if self._in_reach(id):
             # While a request runs, its bit may be an older one's.
-            bit = 1 << request.id % _REMEMBERED
+            bit = 1 << id % _REMEMBERED
             self._unanswered = self._unanswered | bit if cause in _UNANSWERED else self._unanswered & ~bit
 
     def was_answered(self, id: int) -> bool:
@@ -507,10 +512,12 @@ class IncomingRequests(RunningRequests):
 
     def add(self, request: IncomingRequest) -> None:
         """Record a request under ``next_id``."""
-        super().add(request)
-        if self._by_wire_id is None:
-            self._by_wire_id = {}
+        # As the base class does, here and below, without its calls: this runs for each request.
+        if self.running is None or self._by_wire_id is None:
+            self.running, self._by_wire_id = {}, {}
         self._held.requests += request.size
+        self.running[request.id] = request
+        self.next = int(request.id) + 1
         found = self._by_wire_id.setdefault(request.wire_id, request)
         if isinstance(found, dict):
             found[request.via] = request
@@ -521,17 +528,19 @@ class IncomingRequests(RunningRequests):
         """End a running request."""
         if self.running is None or self._by_wire_id is None:
             return
-        super().finish(request, cause)
         self._held.requests -= request.size
+        del self.running[request.id]
         found = self._by_wire_id[request.wire_id]
         if isinstance(found, dict):
             del found[request.via]
         if found is request or not found:
             del self._by_wire_id[request.wire_id]
-        if not len(self):
-            self._by_wire_id = None
+        if not self.running:
+            self.running = self._by_wire_id = None
         if request.via is None:
             self._remember(request.wire_id)
+        if self._unanswered or cause in _UNANSWERED:
+            self._note(request.id, cause)
 
     def _remember(self, wire_id: int | str) -> None:
         if isinstance(wire_id, int):

@@ -295,11 +295,6 @@ class StatelessEngine(Answers):
         return self.end is not None
 
     @property
-    def is_serving(self) -> bool:
-        """Whether a request runs."""
-        return self._incoming.running is not None
-
-    @property
     def serving(self) -> int:
         """How many requests run."""
         return len(self._incoming)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -16,6 +16,7 @@ from mcpio._checks import is_count, required
 from mcpio.http.options import HostPolicy
 
 __all__ = [
+    "Answer",
     "Body",
     "Denied",
     "End",
@@ -27,7 +28,18 @@ __all__ = [
     "ResponseItem",
     "header_fields",
     "names_of",
+    "whole_request",
 ]
+
+if TYPE_CHECKING:
+    from attrs import frozen as item
+
+else:
+
+    def item(cls: type) -> type:
+        """Make a class of items: frozen to type checkers, and cheap to make at run time, as each request makes some."""
+        return attrs.define(cls, unsafe_hash=True)
+
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Names in lower case, values without surrounding space."""
@@ -46,7 +58,7 @@ def names_of(headers: Headers) -> str:
     return f"<{', '.join(name.decode('latin-1') for name, _ in headers)}>"
 
 
-@attrs.frozen
+@item
 class RequestHead:
     """The head of a request."""
 
@@ -100,7 +112,7 @@ class Denied:
     """More header fields of the response: ``www-authenticate``, for instance."""
 
 
-@attrs.frozen
+@item
 class ResponseHead:
     """The head of a response. It has no body when ``End`` follows at once."""
 
@@ -112,7 +124,7 @@ class ResponseHead:
     """The header fields, with ``content-length`` if the length is known."""
 
 
-@attrs.frozen
+@item
 class Body:
     """A piece of a body."""
 
@@ -122,7 +134,7 @@ class Body:
     """The bytes, any number of them."""
 
 
-@attrs.frozen
+@item
 class End:
     """The end of a request or of a response."""
 
@@ -130,7 +142,7 @@ class End:
     """The exchange."""
 
 
-@attrs.frozen
+@item
 class Reset:
     """An exchange that broke off: the peer disconnected, or must be disconnected."""
 
@@ -140,5 +152,24 @@ class Reset:
     """The cause, if it is known."""
 
 
+class Answer(NamedTuple):
+    """A response in one piece."""
+
+    status: int
+    """The status code."""
+    headers: Headers
+    """The header fields, with ``content-length`` where the status has one."""
+    body: bytes
+    """The body."""
+
+
 RequestItem: TypeAlias = RequestHead | Body | End | Reset
 ResponseItem: TypeAlias = ResponseHead | Body | End | Reset
+
+
+def whole_request(items: Sequence[RequestItem]) -> tuple[RequestHead, bytes] | None:
+    """Return the head and the body of a request that came in one read, as most do; ``None`` for any other items."""
+    if len(items) == 3 and items[0].__class__ is RequestHead and items[2].__class__ is End:
+        head, body, _ = items
+        return head, body.data  # type: ignore[return-value, union-attr]  # by the classes
+    return None

@@ -172,6 +172,18 @@ def test_closing_server_gives_its_calls_the_shorter_grace_and_ends() -> None:
     assert (site.machine.closed, engine_of(site).closed) == (True, True)
 
 
+def test_stream_of_a_call_that_outlasts_the_grace_ends_as_a_stream() -> None:
+    site = Site(engine=TWO_ERAS)
+    response, id = logging_call(site)
+    log(site, id)
+    site.settle()
+    site.machine.close(0.0, 1.0)
+    site.machine.handle_timeout(1.0)
+    site.settle()
+    assert (response.status, response.is_over, response.is_broken) == (200, True, False)
+    assert site.machine.closed
+
+
 def test_first_call_of_a_closing_server_is_refused() -> None:
     site, post = Site(engine=TWO_ERAS), Post(name="x")
     fields = {name.replace("-", "_"): value for name, value in post.fields.items()}
@@ -361,9 +373,12 @@ def test_handlers_that_are_cut_off_are_answered_for() -> None:
     exchange = alone.call("wait", seconds=50)
     driving, _ = alone.wire.host._stateless or (None, None)
     assert driving is not None
-    driving._session._running.clear()
+    running = driving._session._running
+    cut_off = dict(running)
+    running.clear()
     alone.wire.host.fail_abandoned()
     alone.wire.run()
+    running.update(cut_off)  # for the coroutine, which ends with the test
     assert exchange.json["error"]["code"] == -32603
 
 

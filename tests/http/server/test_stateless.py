@@ -395,11 +395,12 @@ def test_field_given_twice_is_refused(name: str) -> None:
     site, post = Site(engine=TWO_ERAS), Post(name="x")
     fields = {"content-type": "application/json", "accept": "application/json, text/event-stream", **post.fields}
     given = [(key.encode(), value.encode()) for key, value in fields.items()]
-    response = site._responses[99] = Exchange()
     given.append((name.encode(), post.fields[name].encode()))
-    site.machine.receive_request(RequestHead(99, "POST", "/mcp", given), json.dumps(post.body).encode(), 0.0)
+    exchange = site.machine.serve(RequestHead(99, "POST", "/mcp", given), json.dumps(post.body).encode(), 0.0)
     site.settle()
-    assert said(response) == (400, -32020)
+    answer = site.machine.answer_of(exchange)
+    assert answer is not None
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (400, -32020)
 
 
 @pytest.mark.req("SHTTP-04")

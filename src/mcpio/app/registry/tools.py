@@ -142,6 +142,17 @@ class Tools(Registry[FunctionTool]):
         tool = self.find(name)
         return () if tool is None else tool.param_headers
 
+    def takes_arguments_only(self, request: CallToolRequest) -> bool:
+        """Whether a call is the first round of a plain function that sees neither the request nor a dependency."""
+        tool = self.find(request.name)
+        return (
+            tool is not None
+            and tool.mount is None
+            and tool.endpoint.takes_arguments_only
+            and request.request_state is None
+            and request.input_responses is None
+        )
+
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
         tool = self.find(request.name, scope)

@@ -173,6 +173,8 @@ class Calls:
     """Sessions have keys from 1."""
 
     limits: Limits
+    begun: list[Call]
+    """The calls that were admitted in this turn. Most are answered within it, and need no timer."""
 
     def __init__(
         self,
@@ -200,8 +202,7 @@ class Calls:
         self.settle = settle
         self._overloaded = overloaded
         self._envelopes = EnvelopeReader(revisions)
-        # The calls that were admitted in this turn. Most are answered within it, and need no timer.
-        self._begun: list[Call] = []
+        self.begun = []
         self._waiting: dict[int, Call] = {}
         self.on_room: Callable[[], None] = _nothing
 
@@ -248,7 +249,7 @@ class Calls:
         if event is not None:
             call.id = event.id
             exchange.call = call
-            self._begun.append(call)
+            self.begun.append(call)
             self._events.append((self, event))
 
     def _post_other(self, exchange: Exchange, message: jsonrpc.Message, version: str | None) -> None:
@@ -276,7 +277,7 @@ class Calls:
 
     def wait(self) -> None:
         """Have the calls that were not answered within this turn wait: for the stream to begin, and counted."""
-        begun, self._begun = self._begun, []
+        begun, self.begun = self.begun, []
         for call in begun:
             exchange = call.exchange
             if exchange is not None:
@@ -316,11 +317,11 @@ class Calls:
         if event is not None:
             self._events.append((self, event))
 
-    def cut(self, call: Call, rejection: Rejection | None = None) -> None:
-        """Break off a call, whose client reads too slowly by default."""
+    def cut(self, call: Call) -> None:
+        """Break off a call whose client reads too slowly."""
         exchange = call.exchange
-        self.lose(call, "the server broke off the call")
-        exchange.cut(rejection or self._overloaded)
+        self.lose(call, "the client reads too slowly")
+        exchange.cut(self._overloaded)
         self.settle(exchange)
 
     # Time
@@ -360,10 +361,16 @@ class Calls:
             self._timers.set((_CALLS, 0, 0), limit if due is None else min(due, limit))
 
     def end(self, rejection: Rejection) -> None:
-        """Break off the calls that still run."""
+        """End the calls that still run: with ``rejection``, or where a stream has begun, with its end."""
         self.wait()
         for call in tuple(self._waiting.values()):
-            self.cut(call, rejection)
+            exchange = call.exchange
+            self.lose(call, "the server is closing")
+            if exchange.response is _UNDECIDED:
+                exchange.reject(rejection)
+            else:
+                exchange.finish()
+            self.settle(exchange)
 
     def next_event(self) -> Event | None:
         """Return the last event, once the server is closing and every call is over."""

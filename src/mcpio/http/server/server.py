@@ -48,7 +48,7 @@ from mcpio.http.checks import (
     preflight_headers,
     too_large,
 )
-from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
+from mcpio.http.model import Answer, Body, End, Headers, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import Cors, HttpOptions
 from mcpio.http.param_headers import ParamHeader
 from mcpio.http.server.calls import Call, Calls
@@ -198,7 +198,7 @@ class Endpoint:
 class HttpServer:
     """Any number of clients of one server, over HTTP. It owns the engine of each session.
 
-    ``receive`` takes what came of a request, ``receive_request`` a whole one. ``next_event`` gives what happened and in
+    ``receive`` takes what came of a request, ``serve`` a whole one. ``next_event`` gives what happened and in
     which session; ``next_ready`` names an exchange that has something to send, and ``responses_to_send`` gives it.
     After acting on the connection of a session outside of an event of it, call ``touch``. The machine reads no clock
     and waits for nothing.
@@ -356,11 +356,15 @@ class HttpServer:
         else:
             self._lose(exchange, item.cause)
 
-    def receive_request(self, head: RequestHead, body: bytes, now: float) -> None:
-        """Process a whole request, as if its head, body and end were received one after the other."""
+    def serve(self, head: RequestHead, body: bytes, now: float, *, is_direct: bool = True) -> Exchange:
+        """Process a whole request, as if its head, body and end were received one after the other.
+
+        Drain the events; then ``answer_of`` has the answer, if that is short and complete by then. Unless ``is_direct``
+        it comes by ``responses_to_send`` in any case.
+        """
         if now > self.streams.now:
             self.streams.now = now
-        exchange = self._begin(head)
+        exchange = self._begin(head, is_direct=is_direct)
         if exchange.response is not _UNDECIDED:
             pass  # rejected by its head
         elif len(body) > self._short or exchange.lookup is _WAITING or head.method == "OPTIONS":
@@ -371,8 +375,20 @@ class HttpServer:
             # Short enough that no limit can be in its way: it need not be counted before it is acted on.
             exchange.is_complete = True
             self._serve(exchange, body)
-        if exchange.session is None:
+        if exchange.lookup is _WAITING:
             self._settle_alone(exchange)
+        return exchange
+
+    def answer_of(self, exchange: Exchange) -> Answer | None:
+        """Return the answer to a request that ``serve`` took. Call it once, after the events were drained.
+
+        ``None`` says that the rest comes by ``next_ready`` and ``responses_to_send``, as for any other request. After
+        an answer the exchange is over; drain the events again.
+        """
+        exchange.is_direct = False
+        if exchange.answer is not None:
+            self._forget_exchange(exchange)
+        return exchange.answer
 
     # Pull
 
@@ -400,7 +416,7 @@ class HttpServer:
                 self._flush(session)
             elif self._durable is None or not self._durable.admit_next():
                 break
-        if self.calls is not None:
+        if self.calls is not None and self.calls.begun:
             self.calls.wait()
         if self._begun:
             # Only now: the handlers of this turn have acted, and most of these streams have no exchange any more.
@@ -442,6 +458,11 @@ class HttpServer:
         else:
             self._settle_exchange(found)
         return items
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a drain may find something: an event, a mark, or an exchange with output."""
+        return bool(self.events or self._touched or self._ready or self._deferring)
 
     # Time
 
@@ -574,7 +595,7 @@ class HttpServer:
         if now > self.streams.now:
             self.streams.now = now
 
-    def _begin(self, head: RequestHead) -> Exchange:
+    def _begin(self, head: RequestHead, *, is_direct: bool = False) -> Exchange:
         if head.exchange in self._exchanges:
             raise LocalProtocolError(f"the exchange {head.exchange!r} is open already")
         admission, session_id, last_event_id, size = self._admissions.of(head)
@@ -589,6 +610,7 @@ class HttpServer:
             session_id=session_id,
             last_event_id=last_event_id,
             size=size,
+            is_direct=is_direct,
         )
         rejection = self._admit(exchange, admission)
         if rejection is not None:

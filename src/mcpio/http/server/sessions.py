@@ -13,7 +13,7 @@ from mcpio.engine.outbox import BACKLOG
 from mcpio.engine.server import ServerConnection
 from mcpio.events import IncomingId
 from mcpio.http.checks import REQUESTED_HEADERS, ParsedRequest, Rejection, rejection_body
-from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Answer, Body, End, Headers, Reset, ResponseHead, ResponseItem
 from mcpio.http.options import Answers
 from mcpio.http.server.replay import EventQueue, ReplayBuffer
 from mcpio.http.stateless import HANDSHAKE_NAMES
@@ -168,7 +168,7 @@ class HttpSession:
     @property
     def is_at_rest(self) -> bool:
         """Whether it has no open exchange and no running request."""
-        return not self.exchanges and not self.connection.pending.incoming
+        return not self.exchanges and not self.connection.is_serving
 
     @property
     def weight(self) -> int:
@@ -267,6 +267,7 @@ class Exchange:
         "_headers",
         "_offset",
         "_ready",
+        "answer",
         "answers",
         "body",
         "call",
@@ -275,6 +276,7 @@ class Exchange:
         "gate",
         "id",
         "is_complete",
+        "is_direct",
         "items",
         "last_event_id",
         "lookup",
@@ -298,6 +300,8 @@ class Exchange:
     """The last event that the client saw, where it resumes a stream."""
     principal: Hashable
     """The authenticated caller."""
+    answer: Answer | None
+    """The whole response, where it was there within the call that brought the request."""
     answers: Answers
     """Which forms of response the client takes."""
     call: Any
@@ -320,6 +324,8 @@ class Exchange:
     """Bytes of it that the ledger knows of; 0 while it is counted with its session."""
     is_complete: bool
     """Whether all of the request has come."""
+    is_direct: bool
+    """Whether the caller that brought the request takes a whole response at once, as ``answer``."""
     response: Response
     """How far the response has come."""
     lookup: Lookup
@@ -340,6 +346,7 @@ class Exchange:
         session_id: str | None = None,
         last_event_id: str | None = None,
         size: int = 0,
+        is_direct: bool = False,
     ) -> None:
         """Start an exchange whose head has ``size`` bytes.
 
@@ -363,6 +370,8 @@ class Exchange:
         self.items = []
         self.size = self.settled = self._offset = self.gate = 0
         self.is_complete = False
+        self.is_direct = is_direct
+        self.answer = None
         self.response = _UNDECIDED
         self.lookup = Lookup.NONE
 
@@ -413,27 +422,22 @@ class Exchange:
         if session is not None and session.journal is not None:
             self.gate = session.journal.mark()
             session.journal.gated[self] = None
-        length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
-        head = ResponseHead(self.id, status, (*headers, *length, *self._headers))
-        if body:
-            if session is not None:
-                if session.unwritten > BACKLOG:
-                    body = bytes(memoryview(body))  # see ``send``
-                session.unwritten += len(body)
-            self.size += len(body)
-            self.items += (head, Body(self.id, body), End(self.id))
-        else:
-            self.items += (head, End(self.id))
-        self.response = _ENDED
-        self._ready[self.id] = None
+        self._complete(status, headers, body)
 
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
         """Answer with an error, which waits for no store; ``id`` is the request's, if it could be read."""
-        body = rejection_body(rejection, id)
-        length = (b"content-length", b"%d" % len(body))
-        head = ResponseHead(self.id, rejection.status, (JSON, *rejection.headers, length, *self._headers))
-        self.items.append(head)
-        self.send(body)
+        self._complete(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id))
+
+    def _complete(self, status: int, headers: Headers, body: bytes) -> None:
+        length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
+        fields = (*headers, *length, *self._headers)
+        self.response = _ENDED
+        if self.is_direct and not self.gate and len(body) <= BACKLOG:
+            self.answer = Answer(status, fields, body)
+            return
+        self.items.append(ResponseHead(self.id, status, fields))
+        if body:
+            self.send(body)
         self.finish()
 
     def take_back(self) -> None:

@@ -16,7 +16,17 @@ import trio
 from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
-from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import (
+    Answer,
+    Body,
+    End,
+    RequestHead,
+    RequestItem,
+    Reset,
+    ResponseHead,
+    ResponseItem,
+    whole_request,
+)
 from mcpio.http.server.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State
 from mcpio.trio._event_loop import BROKEN
 from mcpio.trio._fd_streams import RECEIVE_SIZE
@@ -287,10 +297,33 @@ class HttpConnection:
 
     def _hand_over(self) -> None:
         """Pass the items of one read to the machine together. It may answer within this call."""
-        if self._items:
-            items = tuple(self._items)
-            self._items.clear()
+        items = self._items
+        if not items:
+            return
+        self._items = []
+        whole = whole_request(items)
+        if whole is not None:
+            answer = self._host.serve(*whole)
+            if answer is not None:
+                self._answer(answer)
+        else:
             self._host.receive(*items)
+
+    def _answer(self, answer: Answer) -> None:
+        """Write a whole response."""
+        head, self._head, self._exchange = self._head, None, None
+        if self._is_retired:
+            self._life.is_last = True
+        responses = self._responses
+        try:
+            data = responses.head(head, answer.status, answer.headers, closes=self._life.is_last)
+        except Exception as error:
+            report("a response could not be written", error)
+            self.abort()
+            return
+        self._write(data + responses.body(answer.body))
+        if not self._is_writing:
+            self._finish()
 
     def _act(self, event: Input, status: int, message: str) -> None:
         """Step, and answer where the table says so: a request that cannot be served, or that comes too slowly."""
