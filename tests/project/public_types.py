@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tree import ROOT, settings
@@ -59,12 +61,18 @@ def _belongs(name: str, homes: set[str]) -> bool:
 
 def main() -> int:
     """Print what is not known, and return 1 when there is anything."""
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "--ignoreexternal"]
-    run = subprocess.run([*command, "--verifytypes", "mcpio"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--ignoreexternal", "--verifytypes", "mcpio"]
+    # With --verifytypes, pyright looks in the first interpreter on PATH, whatever --pythonpath says.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     try:
-        symbols = json.loads(run.stdout)["typeCompleteness"]["symbols"]
+        report = json.loads(run.stdout)["typeCompleteness"]
     except (ValueError, KeyError):
-        print(run.stdout, run.stderr, sep="\n")
+        report = {"symbols": []}
+    symbols = report["symbols"]
+    if not symbols:
+        print("pyright did not read mcpio:", run.stdout, run.stderr, sep="\n")
         return 1
     names = public_names()
     found = sorted(complaints(names, symbols))

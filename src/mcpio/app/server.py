@@ -144,8 +144,9 @@ class Server:
     ledger: Ledger
     """The memory held for all of its clients, within ``Limits.total_bytes``."""
     fault_reports: FaultReports
-    advice: Advice
     """Reports failures of all sessions to the operator."""
+    advice: Advice
+    """Reports each piece of advice to the operator once, for all sessions."""
     thread_pool: ThreadPool
     """The threads of blocking handlers of all sessions."""
     changes: Changes

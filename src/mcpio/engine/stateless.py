@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from mcpio.codec import codec
+from mcpio.codec import Codec, codec
 from mcpio.engine.admission import Admission, admission, offered
 from mcpio.engine.envelope import EnvelopeReader
 from mcpio.engine.gates import Capabilities, why_not_asked, why_not_sent, without_changes
@@ -68,16 +68,17 @@ class StatelessServer:
             # Their names are those of methods of 2025-11-25, with other params: the program reads these itself.
             self._custom |= TASK_EXTENSION_METHODS
         revision = options.stateless_revisions[0]
-        self.codec = codec(revision)
-        self.capabilities, self._offered = capabilities, offered(Role.SERVER, revision, capabilities)
-        self.declared = capabilities
+        self.codec: Codec = codec(revision)
+        self.capabilities: ServerCapabilities = capabilities
+        self.declared: ServerCapabilities = capabilities
+        self._offered = offered(Role.SERVER, revision, capabilities)
         if not options.limits.has_listeners:
             # What is declared has clients listen for it.
             self.capabilities = without_changes(capabilities)
             self._offered -= {"subscriptions/listen"}
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, to_json(dumps, self._identity))
-        self.envelopes = EnvelopeReader(options.revisions)
+        self.envelopes: EnvelopeReader = EnvelopeReader(options.revisions)
 
     def claims(self, name: str) -> bool:
         """Return whether a request without an envelope is of this era: only this era has it, or is spoken."""

@@ -173,8 +173,11 @@ class Calls:
     """Sessions have keys from 1."""
 
     limits: Limits
+    """The limits of each call."""
     begun: list[Call]
     """The calls that were admitted in this turn. Most are answered within it, and need no timer."""
+    on_room: Callable[[], None]
+    """Called when the output of a call may have become less."""
 
     def __init__(
         self,
@@ -204,7 +207,7 @@ class Calls:
         self._envelopes = EnvelopeReader(revisions)
         self.begun = []
         self._waiting: dict[int, Call] = {}
-        self.on_room: Callable[[], None] = _nothing
+        self.on_room = _nothing
 
     @property
     def now(self) -> float:
