@@ -155,3 +155,25 @@ def test_envelope_that_is_large_or_equal_to_others_is_not_kept(extension: Any) -
     params = {"_meta": {**GOOD, CAPABILITIES: {"experimental": {"e": extension}}}}
     assert reader.read(params) is not reader.read(params)
     assert reader.read(params) == reader.read(params)
+
+
+def test_clients_that_take_turns_are_each_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpio.engine.envelope._MOST_KNOWN", 3)
+    reader = EnvelopeReader(REVISIONS)
+
+    def read(name: Any, declared: Any = None) -> Envelope:
+        meta = {VERSION: "2026-07-28", CAPABILITIES: declared or {}, INFO: {"name": name, "version": "1"}}
+        return reader.read({"_meta": meta})
+
+    first, second = read("a"), read("b")
+    assert (read("a"), read("b")) == (first, second)
+    assert read("a") is first
+    assert read("b") is second
+    other = read("a", {"roots": {}})  # the same name says nothing: only an equal envelope is the same
+    assert other.capabilities.roots is not None
+    assert read("a", {"roots": {}}) is other
+    with pytest.raises(RequestError):
+        read(["a"])
+    for name in "cde":
+        read(name)
+    assert read("b") is not second

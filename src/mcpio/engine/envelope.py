@@ -75,31 +75,39 @@ def read_envelope(
 
 
 class EnvelopeReader:
-    """Reads envelopes as ``read_envelope`` does, and the same one again without decoding it.
+    """Reads envelopes as ``read_envelope`` does, and the last one of each of a few clients again without decoding it.
 
     Most clients send the same one with each request. Nothing is inferred from an earlier request (ENV-04): what an
     envelope says depends on its raw form alone, and that is equal.
     """
 
-    __slots__ = ("_last", "_revisions")
+    __slots__ = ("_known", "_revisions")
 
     def __init__(self, revisions: tuple[Revision, ...]) -> None:
         self._revisions = revisions
-        self._last: tuple[Any, Envelope] | None = None  # in its raw form, and decoded
+        # By the name and version that clients give themselves: an envelope in its raw form, and decoded.
+        self._known: dict[Any, tuple[Any, Envelope]] = {}
 
     def read(self, params: Mapping[str, Any], *, header: tuple[str, ...] | None = None) -> Envelope:
         """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
         meta: Any = params.get("_meta")
         raw = {key: meta[key] for key in _MEMBERS if key in meta} if meta.__class__ is dict else None
-        last = self._last
+        info: Any = None if raw is None else raw.get(META_CLIENT_INFO)
+        key = (info.get("name"), info.get("version")) if info.__class__ is dict else None
+        try:
+            known = self._known.get(key)
+        except TypeError:
+            known = None  # a malformed name has no hash
         # The progress token differs between requests, so it is left out of the comparison.
-        if last is not None and last[0] == raw and (header is None or header == (last[1].revision.name,)):
+        if known is not None and known[0] == raw and (header is None or header == (known[1].revision.name,)):
             if "progressToken" in meta:
                 check_progress_token(meta)
-            return last[1]
+            return known[1]
         envelope = read_envelope(params, self._revisions, header=header)
         if _may_be_kept(raw):
-            self._last = (raw, envelope)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = (raw, envelope)
         return envelope
 
 
@@ -123,6 +131,9 @@ def _may_be_kept(raw: Any) -> bool:
             return False
     return True
 
+
+_MOST_KNOWN: Final = 32
+"""Clients whose envelopes are remembered. Beyond, all are forgotten."""
 
 _MOST_VALUES: Final = 100
 _LONGEST_TEXT: Final = 1000

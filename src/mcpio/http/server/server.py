@@ -97,6 +97,9 @@ ID_BYTES: Final = 16
 SLACK: Final = 8192
 """Granularity of the ledger in bytes: most requests change less, so that no update is needed."""
 
+ONE_READ: Final = 65536
+"""The longest body, in bytes, that is acted on before it is counted. Adapters read about as much at once."""
+
 LIGHT: Final = 65536
 """Weight of a session up to which a decrease need not be reported to the ledger at once."""
 
@@ -273,7 +276,7 @@ class HttpServer:
         self._param_headers = param_headers
         self._stateless = stateless
         self.calls = None
-        self._short = min(SLACK, limits.message_bytes)
+        self._short = min(limits.message_bytes, max(SLACK, min(ONE_READ, limits.peer_bytes // 64)))
 
         self._sessions: dict[int, HttpSession] = {}
         # In the order of their last use: to make room, the first that is idle ends.
