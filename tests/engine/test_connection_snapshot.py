@@ -15,9 +15,22 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId, RequestFailed
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.tasks import TaskMetadata
+from mcpio.types.lifecycle import PingRequest, ServerCapabilities, ToolsCapability
+from mcpio.types.tasks import (
+    CreateTaskResult,
+    ServerTaskRequestsCapability,
+    ServerTasksCapability,
+    Task,
+    TaskMetadata,
+    ToolTasksCapability,
+)
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsResult
+
+# What a server declares that runs tools as tasks.
+OFFERS_OF_TASKS = ServerCapabilities(
+    tools=ToolsCapability(),
+    tasks=ServerTasksCapability(requests=ServerTaskRequestsCapability(tools=ToolTasksCapability(call={}))),
+)
 
 
 def moved(connection: Any, now: float = 0.0, later: float = 100.0) -> Any:
@@ -168,3 +181,47 @@ def test_unfit_snapshot_is_refused() -> None:
     for change in changes:
         with pytest.raises(LocalProtocolError, match="malformed snapshot"):
             ClientConnection.restore({**snapshot, **change}, 0.0, options=Options())
+
+
+@pytest.mark.parametrize("via", [None, "post 1"])
+def test_restored_request_can_be_run_again(via: str | None) -> None:
+    connection = server("2025-11-25")
+    message = request("tools/call", "a", name="add", arguments={"a": 1}, _meta={"progressToken": "p"})
+    (came,) = feed(connection, message, via=via)
+    (again,) = moved(connection).unanswered
+    assert again.event == came
+    assert connection.unanswered[0].event == came
+
+
+def test_restored_request_without_a_readable_message_has_no_event() -> None:
+    connection = server("2025-11-25")
+    feed(connection, call("a"))
+    snapshot = connection.snapshot(0.0)
+    (state,) = snapshot["incoming"]
+    whole = state["message"]
+    for message, known in ((None, None), ({**whole, "params": {}}, {})):
+        state["message"] = message
+        (owed,) = ServerConnection.restore(snapshot, 0.0).unanswered
+        assert (owed.event, owed.raw and owed.raw["params"]) == (None, known)
+    for wrong in ({**whole, "method": "prompts/get"}, {**whole, "params": 5}):
+        state["message"] = wrong
+        with pytest.raises(LocalProtocolError, match="malformed snapshot: the message of tools/call is another"):
+            ServerConnection.restore(snapshot, 0.0)
+
+
+def test_restored_request_may_still_become_a_task() -> None:
+    connection = server(offers=OFFERS_OF_TASKS)
+    message = call("a")
+    message["params"]["task"] = {}
+    feed(connection, message)
+    again = moved(connection)
+    (owed,) = again.unanswered
+    now = "2026-01-01T00:00:00Z"
+    again.send_result(owed.id, CreateTaskResult(Task("t", "working", now, now, 5)))
+    assert sent(again)[0]["result"]["task"]["taskId"] == "t"
+
+
+def test_restored_requests_count_as_held() -> None:
+    connection = server("2025-11-25")
+    feed(connection, call("a", text="x" * 5000))
+    assert moved(connection).held.requests > 5000

@@ -202,7 +202,7 @@ def test_empty_outgoing_table_holds_no_containers() -> None:
 
 
 def incoming(id: IncomingId, wire_id: int | str, name: str, token: int | str | None, via: Hashable) -> IncomingRequest:
-    return IncomingRequest(id, wire_id, name, METHODS.get(name), token, via, REQUEST_COST, DIALOGUE, CONTEXT)
+    return IncomingRequest(id, wire_id, name, METHODS.get(name), token, via, REQUEST_COST, DIALOGUE, CONTEXT, None)
 
 
 def migrate(old: IncomingRequests, new: IncomingRequests) -> None:
@@ -323,7 +323,7 @@ def test_snapshot_with_old_answers_is_accepted() -> None:
 
 def test_pending_and_unanswered_are_plain_values() -> None:
     assert Pending((OutgoingId(1),), ()) == Pending((OutgoingId(1),), ())
-    assert Unanswered(IncomingId(1), "ping", None, CONTEXT).method == "ping"
+    assert Unanswered(IncomingId(1), "ping", None, CONTEXT, None).method == "ping"
 
 
 CAUSES = st.sampled_from([RequestInput.SEND_RESULT, RequestInput.SEND_ERROR, RequestInput.RECV_CANCEL])
@@ -379,5 +379,6 @@ def test_states_have_the_members_that_a_snapshot_keeps() -> None:
         "task",
         "envelope",
         "listening",
+        "message",
     ]
     assert len(attrs.fields(OutgoingState)) == 13

@@ -105,7 +105,8 @@ def wire(snapshot: dict[str, Any]) -> Any:
 
 def test_snapshot_holds_every_member_as_json() -> None:
     snapshot = busy_server().snapshot(4.0)
-    assert snapshot["version"] == 1
+    assert snapshot["version"] == 2
+    assert new_server().snapshot(4.0)["version"] == 1
     assert set(snapshot) == {field.name for field in attrs.fields(SessionState)} - {"opening"} | {"version"}
     empty = {name for name, value in snapshot.items() if value in (None, [], {}, "", False, 0)}
     unused = {"tasks", "batches"}

@@ -550,12 +550,14 @@ def test_task_marks_and_requests_mean_nothing() -> None:
     assert answer(connection, event, CallToolResult(()))["_meta"] == ME
 
 
-def test_stateless_request_weighs_at_most_a_kib_while_it_runs_and_nothing_after() -> None:
+def test_stateless_request_weighs_a_kib_beside_its_message_while_it_runs_and_nothing_after() -> None:
     connection = server_of(MODERN)
     shared = {id(connection._admission), id(connection._stateless)}
+    messages: set[int] = set()
 
     def exchange(number: int) -> IncomingId:
         event: Any = one(connection, tool_call(number, {"roots": {}}, {CLIENT: {"name": "c", "version": "1"}}), number)
+        messages.add(id(event.raw))
         return IncomingId(event.id)
 
     connection.send_result(exchange(0), CallToolResult(()))
@@ -563,7 +565,7 @@ def test_stateless_request_weighs_at_most_a_kib_while_it_runs_and_nothing_after(
     idle = weight(connection, set(shared))
     for running in (1, 64):
         ids = [exchange(1000 + number) for number in range(running)]
-        assert weight(connection, set(shared)) - idle <= running * 1024
+        assert weight(connection, shared | messages) - idle <= running * 1024
         for id_ in ids:
             connection.send_result(id_, CallToolResult(()))
         sent(connection)

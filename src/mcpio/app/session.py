@@ -295,7 +295,7 @@ class Session(TaskCalls):
         """
         from mcpio.app.session_snapshot import save
 
-        return save(self, {id: scope.raw for id, (scope, _) in self._running.items()}, self._save_state())
+        return save(self, self._save_state())
 
     # Methods for subclasses
 
@@ -606,8 +606,9 @@ class SessionDriving:
     def resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
         """Continue where a restored connection left off. Call it before anything is fed.
 
-        ``saved`` is what the connection was restored from. Without it the peer's requests are unknown, and all of them
-        fail; otherwise ``unanswered`` decides. Our own requests are cancelled, since their callers are gone.
+        ``saved`` is what the connection was restored from. Without it the state of their handlers is unknown, and all
+        of the peer's requests fail; otherwise ``unanswered`` decides. Our own requests are cancelled, since their
+        callers are gone.
 
         Raises LocalProtocolError if the snapshot is malformed.
         """
@@ -615,7 +616,7 @@ class SessionDriving:
 
         session = self._session
         session._load_state({} if saved is None else saved.state)
-        resume(session, session._handle, {} if saved is None else saved.running, unanswered)
+        resume(session, session._handle, "fail" if saved is None else unanswered)
         session.driver.wake()
 
     def fail_abandoned(self) -> None:

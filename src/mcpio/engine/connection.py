@@ -619,8 +619,8 @@ class Connection(Answers):
 
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:
-        """The peer's requests that wait for an answer: after ``restore``, the caller must answer or fail them."""
-        return tuple(Unanswered(each.id, each.name, each.via, each.context) for each in self._incoming)
+        """The peer's requests that wait for an answer: after ``restore``, the caller must run or fail each."""
+        return tuple(Unanswered(each.id, each.name, each.via, each.context, each.raw) for each in self._incoming)
 
     def is_pending(self, id: OutgoingId | IncomingId) -> bool:
         """Return whether a request has no outcome yet: one of ours, or one of the peer's by an ``IncomingId``."""
@@ -745,7 +745,8 @@ class Connection(Answers):
     ) -> Self:
         """Return a connection that continues from ``snapshot``; ``now`` is on the new caller's clock.
 
-        Outgoing requests keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
+        Outgoing requests keep their ids, cookies and remaining time; those of the peer are in ``unanswered``, with the
+        events to run them again.
         Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
         """
         from mcpio.engine.snapshot import load  # few connections are ever written out
@@ -849,7 +850,7 @@ class Connection(Answers):
     def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
         """Return the dialogue and the context of a running request from a snapshot."""
         dialogue = self._dialogue
-        context: Any = dialogue.context  # a peer whose requests run is known
+        context: Any = self._context_for(state.via)  # a peer whose requests run is known
         return dialogue, context
 
     def _tell(self, what: str, *arguments: Any) -> None:
@@ -1233,7 +1234,7 @@ class Connection(Answers):
             # Where much runs already, a closer look is worth its time.
             size = REQUEST_COST + parsed_size(text)
         record = IncomingRequest(
-            IncomingId(incoming.next), message.id, name, method, token, via, size, dialogue, context
+            IncomingId(incoming.next), message.id, name, method, token, via, size, dialogue, context, message.raw
         )
         if meta.__class__ is dict and META_RELATED_TASK in meta:
             record.task = _related_task(name, meta, dialogue.codec.revision)

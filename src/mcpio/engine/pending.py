@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from mcpio.engine.ledger import REQUEST_COST, Held
+from mcpio.codec import codec
+from mcpio.engine.ledger import REQUEST_COST, Held, parsed_size
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
-from mcpio.errors import RequestError
-from mcpio.events import IncomingId, OutgoingId, RequestContext
+from mcpio.errors import InvalidMessage, RequestError
+from mcpio.events import IncomingId, OutgoingId, RequestContext, RequestReceived
 from mcpio.framing import jsonrpc
+from mcpio.framing.json import dumps
 from mcpio.methods import METHODS, Method
 from mcpio.revisions import Era
+from mcpio.types.custom import CustomRequest
 
 if TYPE_CHECKING:
     from mcpio.codec import Codec
@@ -363,6 +366,7 @@ class IncomingRequest:
         "method",
         "name",
         "progress",
+        "raw",
         "size",
         "task",
         "token",
@@ -377,6 +381,8 @@ class IncomingRequest:
     """Writes the answer."""
     size: int
     """How many bytes it takes while it runs."""
+    raw: Mapping[str, Any] | None
+    """The whole message, so that another process can run it again; ``None`` where a snapshot lacks it."""
 
     def __init__(
         self,
@@ -389,10 +395,12 @@ class IncomingRequest:
         size: int,
         dialogue: IncomingDialogue,
         context: RequestContext,
+        raw: Mapping[str, Any] | None,
     ) -> None:
         self.dialogue = dialogue
         self.context = context
         self.size = size
+        self.raw = raw
         self.id: IncomingId = id
         self.wire_id: int | str = wire_id
         self.name: str = name
@@ -569,6 +577,7 @@ class IncomingRequests(RunningRequests):
                 task=each.task,
                 envelope=_envelope_of(each.context),
                 listening=each.dialogue.listening,
+                message=None if each.raw is None else dict(each.raw),
             )
             for each in self
         ]
@@ -590,11 +599,14 @@ class IncomingRequests(RunningRequests):
         for state in states:
             dialogue, context = place(state)
             id, method = IncomingId(state.id), _method_in(dialogue, state.name)
-            size = REQUEST_COST  # their parameters are not kept
+            raw = state.message
+            size = REQUEST_COST if raw is None else REQUEST_COST + parsed_size(dumps(raw))
             request = IncomingRequest(
-                id, state.wire_id, state.name, method, state.token, state.via, size, dialogue, context
+                id, state.wire_id, state.name, method, state.token, state.via, size, dialogue, context, raw
             )
             request.progress, request.task = state.progress, state.task
+            if raw is not None and method is not None and method.task_capability:
+                request.wants_task = raw.get("params", {}).get("task") is not None
             self.add(request)
 
     def load_ids(self, next_id: int, finished: list[int | str], answered: list[int]) -> None:
@@ -631,3 +643,21 @@ class Unanswered:
     """The exchange that brought it."""
     context: RequestContext
     """The context in which it came."""
+    raw: Mapping[str, Any] | None
+    """The whole message, or ``None`` if the snapshot lacks it."""
+
+    @property
+    def event(self) -> RequestReceived | None:
+        """The event with which the request came, to run it again; ``None`` if it can no longer be read."""
+        if self.raw is None:
+            return None
+        method, params = METHODS.get(self.method), dict(self.raw.get("params", {}))
+        try:
+            request = (
+                CustomRequest(self.method, params)
+                if method is None
+                else codec(self.context.revision).decode(params, method.params_type)
+            )
+        except InvalidMessage:
+            return None
+        return RequestReceived(self.id, request, self.context, self.raw, False)

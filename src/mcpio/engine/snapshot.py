@@ -21,8 +21,8 @@ from mcpio.revisions import Era, Revision
 __all__ = ["VERSION", "BatchState", "IncomingState", "OpeningState", "OutgoingState", "SessionState", "dump", "load"]
 
 VERSION = 2
-"""The newest version of the layout that this library reads. It is written where the state has parts of the stateless
-era; otherwise version 1 is, which earlier releases read too."""
+"""The newest version of the layout that this library reads. It is written where the state has members that version 1
+lacks; otherwise version 1 is, which earlier releases read too."""
 
 Scalar: TypeAlias = int | str | None
 
@@ -68,6 +68,8 @@ class IncomingState:
     envelope: dict[str, Any] | None = None
     """The members of ``_meta`` that a stateless request came with."""
     listening: ListeningState | None = None
+    message: dict[str, Any] | None = None
+    """The whole message, as it came."""
 
 
 @attrs.frozen(kw_only=True)
@@ -151,7 +153,10 @@ class SessionState:
 
 def dump(state: SessionState) -> dict[str, Any]:
     """Return the snapshot: a mapping that JSON can hold."""
-    values = attrs.asdict(state)
+    # The messages are JSON already, and may be large: they are not copied.
+    values = attrs.asdict(state, filter=lambda attribute, _: attribute.name != "message")
+    for members, request in zip(values["incoming"], state.incoming, strict=True):
+        members["message"] = request.message
     version = 2 if state.is_stateless else 1
     for members in (values, *values["incoming"]):
         for name in _SINCE_2:
@@ -185,7 +190,7 @@ def load(snapshot: Any) -> SessionState:
     return state
 
 
-_SINCE_2 = ("envelope", "listening", "opening")
+_SINCE_2 = ("envelope", "listening", "message", "opening")
 """The members that version 1 lacks."""
 
 _CONTAINERS = {
@@ -234,7 +239,15 @@ def _contradiction(state: SessionState) -> str | None:
     if not all(batch.running and set(batch.running) <= set(batch.ids) for batch in state.batches):
         return "a batch that waits for nothing of its own"
     keys = [(request.via, request.wire_id) for request in state.incoming]
-    return "two of the peer's requests have one id" if len(set(keys)) < len(keys) else None
+    return "two of the peer's requests have one id" if len(set(keys)) < len(keys) else _contradiction_in_messages(state)
+
+
+def _contradiction_in_messages(state: SessionState) -> str | None:
+    for request in state.incoming:
+        message = request.message or {}
+        if message.get("method", request.name) != request.name or message.get("params", {}).__class__ is not dict:
+            return f"the message of {request.name:.100} is another"
+    return None
 
 
 def _contradiction_in_opening(state: SessionState) -> str | None:

@@ -211,7 +211,9 @@ class StatelessEngine(Answers):
             revision.era, revision, envelope.capabilities, envelope.info, envelope.log_level, principal, carrier
         )
         id = IncomingId(self._incoming.next)
-        self._incoming.add(IncomingRequest(id, message.id, name, row.method, token, carrier, size, dialogue, context))
+        self._incoming.add(
+            IncomingRequest(id, message.id, name, row.method, token, carrier, size, dialogue, context, message.raw)
+        )
         self._held.requests += size
         return RequestReceived(id, request, context, message.raw, False)
 
@@ -307,7 +309,7 @@ class StatelessEngine(Answers):
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """The requests that wait for an answer."""
-        return tuple(Unanswered(each.id, each.name, each.via, each.context) for each in self._incoming)
+        return tuple(Unanswered(each.id, each.name, each.via, each.context, each.raw) for each in self._incoming)
 
     def is_pending(self, id: IncomingId) -> bool:
         """Return whether a request has no answer yet."""
