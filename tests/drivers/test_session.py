@@ -251,6 +251,60 @@ def test_cancelled_thread_is_abandoned(each_loop: EachLoop) -> None:
         release.set()
 
 
+@pytest.mark.parametrize("name", ["blocks", "awaits"])
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_threads_change_and_notify_the_server(
+    era: Any, name: str, each_loop: EachLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, inner = Server("s"), Server("inner")
+    server.mount(inner, "inner")
+
+    def give(text: str = "") -> str:
+        return text
+
+    def complete(text: str) -> list[str]:
+        return [text]
+
+    def change(ctx: Context) -> None:
+        server.tool(give, name="added")
+        server.tools.remove("removed")
+        server.tools.disable("added")
+        server.tools.enable("added")
+        server.tools.changed()
+        inner.tool(give, name="within")
+        server.unmount(inner)
+        server.mount(inner, "again")
+        server.resource("a:b")(give)
+        server.resource("a:{text}/d")(give)
+        server.prompt(give)
+        server.completion("text", prompt="give")(complete)
+        server.notify_resource_updated("a:b")
+        server.notify_elicitation_complete("unknown")
+        # What is called in the loop already runs at once.
+        ctx.run_in_loop(lambda: ctx.run_in_loop(server.tools.changed))
+        ctx.run_in_loop(lambda: ctx.progress(1))
+
+    server.tool(change, name="blocks", blocking=True)
+
+    @server.tool
+    async def awaits(ctx: Context) -> None:
+        await ctx.run_in_thread(lambda: change(ctx))
+
+    server.tool(give, name="removed")
+
+    async def main(here: Here) -> None:
+        reported: list[Any] = []
+        async with conversation(here, server, era=era) as client:
+            result = await client.call_tool(name, on_progress=lambda *said: reported.append(said))
+            assert not result.is_error, result
+            assert reported == [(1, None, None)]
+            found = [tool.name for tool in (await client.list_tools()).tools]
+            assert found == ["blocks", "awaits", "added", "again__within"]
+
+    each_loop.run(main)
+    assert caplog.records == []
+
+
 def test_blocking_handler_is_reported(each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture) -> None:
     async def main(here: Here) -> None:
         server = Server("s")

@@ -140,10 +140,10 @@ class RequestScope:
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the event loop's thread, and return its result.
 
-        A handler in a thread (``blocking=True``) must not touch the session or the server itself; with this it can.
-        Raises NoBackChannel if the loop has ended.
+        A handler in a thread (``blocking=True``) must not touch the session itself; with this it can. Raises
+        NoBackChannel if the loop has ended.
         """
-        return self._runtime.from_thread(function) if self._in_loop is not None else function()
+        return self._runtime.from_thread(function)
 
     @property
     def _runtime(self) -> Runtime:

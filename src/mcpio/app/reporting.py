@@ -222,7 +222,8 @@ def loop_hint(error: BaseException) -> str | None:
         return None
     return (
         f"there is no {loop} loop here, but another one, or a thread: ctx.sleep() waits on every loop, time.sleep() "
-        f"in a thread, and mcpio serve --loop {loop.lower()} runs handlers on {loop}"
+        f"in a thread, where ctx.run_in_loop(function) calls what belongs to the loop, and mcpio serve "
+        f"--loop {loop.lower()} runs handlers on {loop}"
     )
 
 

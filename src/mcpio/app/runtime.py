@@ -70,7 +70,7 @@ class Runtime(Protocol):
         """
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from another thread, and return its result."""
+        """Run a function in the loop's thread, and return its result: from another thread, or at once in that one."""
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Call a function at the loop's next turn. May be called from any thread and from signal handlers.

@@ -38,7 +38,7 @@ from mcpio.app.registry.registration import (
 from mcpio.app.registry.resources import Resources, not_found
 from mcpio.app.registry.tools import Tools
 from mcpio.app.reporting import Advice, FaultReports
-from mcpio.app.runtime import Driver
+from mcpio.app.runtime import Driver, Runtime
 from mcpio.app.server_session import NotificationHandler, ServerSession, StatelessSession, checked_level
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
@@ -238,9 +238,9 @@ class Server:
         if changes is not False:
             self.changes.subscribe(self._spread)
         self._told = 0
-        self.tools = Tools(lambda: self.changes.publish(Changed("tools")), mask_errors=mask_errors)
-        self.resources = Resources(lambda: self.changes.publish(Changed("resources")))
-        self.prompts = Prompts(lambda: self.changes.publish(Changed("prompts")))
+        self.tools = Tools(lambda: self.changes.publish(Changed("tools")), self._in_loop, mask_errors=mask_errors)
+        self.resources = Resources(lambda: self.changes.publish(Changed("resources")), self._in_loop)
+        self.prompts = Prompts(lambda: self.changes.publish(Changed("prompts")), self._in_loop)
         self.completions = Completions(self.prompts, self.resources)
         self.handlers = self._own_handlers()
         self.notification_handlers = {}
@@ -330,6 +330,10 @@ class Server:
         template = checked_uri(uri)
 
         def register(function: F) -> F:
+            self._in_loop(lambda: add(function))
+            return function
+
+        def add(function: Callable[..., Any]) -> None:
             if template.variables:
                 self.resources.check_reachable(template)
                 family = make_template(template, function, options, context=Context)
@@ -339,7 +343,6 @@ class Server:
                 entry = make_resource(uri, function, options, context=Context)
                 self._adopt(entry.endpoint)
                 self.resources.static.add(uri, entry)
-            return function
 
         return register
 
@@ -375,13 +378,16 @@ class Server:
             raise TypeError("give either prompt= or resource=")
 
         def register(function: F) -> F:
+            self._in_loop(lambda: add(function))
+            return function
+
+        def add(function: Callable[..., Any]) -> None:
             endpoint = RegisteredFunction(function, blocking=blocking, context=Context)
             self._adopt(endpoint)
             if prompt is not None:
                 self.completions.add_to_prompt(prompt, argument, endpoint)
             else:
                 self.completions.add_to_template(str(resource), argument, endpoint)
-            return function
 
         return register
 
@@ -424,10 +430,14 @@ class Server:
 
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
         tool = make_tool(function, options, context=Context, level=level + 1)
-        if tool.description.execution is not None and self.tasks is None:
-            self._keep_tasks()
-        self._adopt(tool.endpoint)
-        self.tools.add(tool.description.name, tool)
+
+        def add() -> None:
+            if tool.description.execution is not None and self.tasks is None:
+                self._keep_tasks()
+            self._adopt(tool.endpoint)
+            self.tools.add(tool.description.name, tool)
+
+        self._in_loop(add)
         return function
 
     def overrides(self, functions: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
@@ -505,8 +515,12 @@ class Server:
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options, context=Context)
-        self._adopt(prompt.endpoint)
-        self.prompts.add(prompt.description.name, prompt)
+
+        def add() -> None:
+            self._adopt(prompt.endpoint)
+            self.prompts.add(prompt.description.name, prompt)
+
+        self._in_loop(add)
         return function
 
     # Composition
@@ -527,6 +541,9 @@ class Server:
             raise TypeError(checked._WHY_NOT_MOUNTED)
         if prefix is not None and any(mount.prefix == prefix for mount in self.mounts):
             raise ValueError(f"another server is mounted under the prefix {prefix!r}: choose another, or unmount it")
+        self._in_loop(lambda: self._mount(checked, prefix))
+
+    def _mount(self, checked: Server, prefix: str | None) -> None:
         from mcpio.app.mounting import Mount
 
         mount = Mount(self, checked, prefix)
@@ -543,6 +560,9 @@ class Server:
         found = [mount for mount in self.mounts if mount.server is server]
         if not found:
             raise ValueError(f"the server {server.info.name!r} is not mounted in {self.info.name!r}")
+        self._in_loop(lambda: self._unmount(server, found))
+
+    def _unmount(self, server: Server, found: list[Mount]) -> None:
         for mount in found:
             mount.end()
         self.mounts = tuple(mount for mount in self.mounts if mount not in found)
@@ -558,7 +578,7 @@ class Server:
         for parent in self._mounted_in:
             parent._enter_mounted()
 
-    # Changes at run time: in the loop's thread, like everything that touches a session
+    # Changes at run time, from any thread: they are made in the loop's
 
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
@@ -572,22 +592,42 @@ class Server:
         ``within`` are resources that contain it: their subscribers are told of ``uri`` too. Where several processes
         share ``changes``, the subscribers of all of them are told, and the number is 0 if that is done later.
         """
+        change = Changed("updated", uri, (within,) if isinstance(within, str) else tuple(within))
+        return int(self._in_loop(lambda: self._publish(change)))
+
+    def _publish(self, change: Changed) -> int:
         self._told = 0
-        self.changes.publish(Changed("updated", uri, (within,) if isinstance(within, str) else tuple(within)))
+        self.changes.publish(change)
         return self._told
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Notify the client that its user has finished at a web address; return whether this was new (ELIC-16).
 
-        Called by the page at that address, in the loop's thread, with the id of ``Context.elicit_url``. Does nothing if
-        no open session knows the id.
+        Called by the page at that address, with the id of ``Context.elicit_url``. Does nothing if no open session knows
+        the id.
         """
+        return bool(self._in_loop(lambda: self._notify_elicitation_complete(id)))
+
+    def _notify_elicitation_complete(self, id: str) -> bool:
         for session in self.sessions:
             if session.driving.has_elicitation(id):
                 # Not of a session that is closing, which is not open any more.
                 with suppress(NoBackChannel):
                     return session.notify_elicitation_complete(id)
         return False
+
+    def _in_loop(self, function: Callable[[], Any]) -> Any:
+        """Call a function in the thread of the loop that serves this server, or one that this one is mounted in."""
+        runtime = self._serving_runtime()
+        return function() if runtime is None else runtime.from_thread(function)
+
+    def _serving_runtime(self) -> Runtime | None:
+        for session in self._sessions:
+            return session.driver.runtime
+        for parent in self._mounted_in:
+            if (found := parent._serving_runtime()) is not None:
+                return found
+        return None
 
     # For drivers
 

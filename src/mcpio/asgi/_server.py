@@ -406,7 +406,7 @@ class AsgiRuntime:
         return self._server.loop.runtime.to_thread(function)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from any other."""
+        """Run a function in the loop's thread, from any thread."""
         return self._server.loop.runtime.from_thread(function)
 
     def call_soon(self, function: Callable[[], None]) -> None:

@@ -110,7 +110,7 @@ class AsyncioOneShot:
 class AsyncioRuntime:
     """Runs tasks in a task group that outlives them. Make it inside the running loop."""
 
-    __slots__ = ("_loop", "group")
+    __slots__ = ("_loop", "_thread", "group")
 
     group: asyncio.TaskGroup | None
     """The group that the tasks run in, or None."""
@@ -119,6 +119,7 @@ class AsyncioRuntime:
         """Without a group, no task can be spawned."""
         self.group = group
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     @property
     def cancellation(self) -> type[BaseException]:
@@ -162,7 +163,9 @@ class AsyncioRuntime:
         return await asyncio.wrap_future(result)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from any other. Raises NoBackChannel if the loop is closed."""
+        """Run a function in the loop's thread, from any thread. Raises NoBackChannel if the loop is closed."""
+        if threading.get_ident() == self._thread:
+            return function()
         result: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(_settle, result, function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -94,7 +95,7 @@ class TrioOneShot:
 class TrioRuntime:
     """Runs tasks in a nursery that outlives them. Make it inside ``trio.run``."""
 
-    __slots__ = ("_limiter", "_nursery", "_token")
+    __slots__ = ("_limiter", "_nursery", "_thread", "_token")
 
     cancellation: type[BaseException] = trio.Cancelled
     """The exception of a cancelled task."""
@@ -106,6 +107,7 @@ class TrioRuntime:
         """Without a nursery, no task can be spawned."""
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
+        self._thread = threading.get_ident()
         # With Trio's own limiter, 40 abandoned calls would hold up those of all sessions.
         self._limiter = trio.CapacityLimiter(math.inf)
 
@@ -143,7 +145,9 @@ class TrioRuntime:
         return trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in Trio's thread, from any other. Raises NoBackChannel after the run."""
+        """Run a function in Trio's thread, from any thread. Raises NoBackChannel after the run."""
+        if threading.get_ident() == self._thread:
+            return function()
         try:
             return trio.from_thread.run_sync(function, trio_token=self._token)
         except trio.RunFinishedError:

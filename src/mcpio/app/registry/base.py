@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
 from mcpio.app.registry.function import RegisteredFunction
 
-__all__ = ["Mirror", "Mounted", "Offered", "Registry"]
+__all__ = ["InLoop", "Mirror", "Mounted", "Offered", "Registry"]
 
 
 class Offered(Protocol):
@@ -30,6 +30,13 @@ class Offered(Protocol):
 
 
 T = TypeVar("T", bound=Offered)
+
+InLoop: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Calls a function in the thread of the event loop that serves a registry's server, and returns its result."""
+
+
+def _at_once(function: Callable[[], Any]) -> Any:
+    return function()
 
 
 class Mounted(Protocol):
@@ -63,7 +70,7 @@ class Mirror(Protocol):
 
 
 class Registry(Generic[T]):
-    """Entries by key. Disabled entries are kept, but neither listed nor found."""
+    """Entries by key. Disabled entries are kept, but neither listed nor found. Any thread may change them."""
 
     edition: int
     """How many entries were added and removed."""
@@ -72,9 +79,10 @@ class Registry(Generic[T]):
     mirrors: tuple[Mirror, ...]
     """Functions that repeat every change elsewhere."""
 
-    def __init__(self, noun: str, changed: Callable[[], None]) -> None:
+    def __init__(self, noun: str, changed: Callable[[], None], in_loop: InLoop = _at_once) -> None:
         """``noun`` names an entry in errors. ``changed`` is called after every change of the list."""
         self.noun = noun
+        self._in_loop = in_loop
         self.mirrors = ()
         self._notify_changed = changed
         self.edition = 0
@@ -87,6 +95,9 @@ class Registry(Generic[T]):
 
     def add(self, key: str, entry: T) -> None:
         """Offer an entry. Raises ValueError if the key is taken."""
+        self._in_loop(lambda: self._add(key, entry))
+
+    def _add(self, key: str, entry: T) -> None:
         taken = self._entries.get(key)
         if taken is not None:
             owner = "" if taken.mount is None else f", of the mounted server {taken.mount.server!r}"
@@ -103,6 +114,9 @@ class Registry(Generic[T]):
 
     def remove(self, key: str) -> None:
         """Remove an entry. Raises KeyError for an unknown key."""
+        self._in_loop(lambda: self._remove(key))
+
+    def _remove(self, key: str) -> None:
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
         self.edition += 1
@@ -113,6 +127,9 @@ class Registry(Generic[T]):
 
     def enable(self, key: str, enabled: bool = True) -> None:
         """Enable an entry, or disable it. Raises KeyError for an unknown key."""
+        self._in_loop(lambda: self._enable(key, enabled))
+
+    def _enable(self, key: str, enabled: bool) -> None:
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
@@ -164,6 +181,9 @@ class Registry(Generic[T]):
 
     def changed(self) -> None:
         """Notify the clients that the list has changed, for example because ``visible=`` now returns something else."""
+        self._in_loop(self._tell)
+
+    def _tell(self) -> None:
         self._changed()
         for mirror in self.mirrors:
             mirror.changed()

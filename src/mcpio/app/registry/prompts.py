@@ -9,7 +9,7 @@ from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Mounted, Registry
+from mcpio.app.registry.base import InLoop, Mounted, Registry
 from mcpio.app.registry.content import block_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -48,8 +48,8 @@ class FunctionPrompt:
 class Prompts(Registry[FunctionPrompt]):
     """The prompts of a server, by name."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        super().__init__("prompt", changed)
+    def __init__(self, changed: Callable[[], None], *in_loop: InLoop) -> None:
+        super().__init__("prompt", changed, *in_loop)
 
     def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
         """Serve ``prompts/get``. Unknown prompts and invalid arguments are protocol errors (PROM-05)."""

@@ -12,7 +12,7 @@ from mcpio.app.awaitables import when_ready
 from mcpio.app.cache_hints import CacheHint
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Mounted, Registry
+from mcpio.app.registry.base import InLoop, Mounted, Registry
 from mcpio.app.registry.content import json_text
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.uri_template import MAX_URI, UriTemplate
@@ -90,9 +90,9 @@ class Resources:
     templates: Registry[FunctionTemplate]
     """The templates, by their text."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self.static = Registry("resource", changed)
-        self.templates = Registry("resource template", changed)
+    def __init__(self, changed: Callable[[], None], *in_loop: InLoop) -> None:
+        self.static = Registry("resource", changed, *in_loop)
+        self.templates = Registry("resource template", changed, *in_loop)
 
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import Mounted, Registry
+from mcpio.app.registry.base import InLoop, Mounted, Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.results import ResultEncoder
@@ -128,8 +128,8 @@ class FunctionTool:
 class Tools(Registry[FunctionTool]):
     """The tools of a server, by name."""
 
-    def __init__(self, changed: Callable[[], None], *, mask_errors: bool) -> None:
-        super().__init__("tool", changed)
+    def __init__(self, changed: Callable[[], None], *in_loop: InLoop, mask_errors: bool) -> None:
+        super().__init__("tool", changed, *in_loop)
         self._mask_errors = mask_errors
 
     @property
