@@ -242,6 +242,19 @@ def test_lists_come_in_pages(size: int | None, pages: int) -> None:
         assert len({repr(each) for each in found}) == 5
 
 
+@pytest.mark.parametrize(("options", "sizes"), [({}, [200, 1]), ({"page_size": None}, [201])])
+def test_long_list_comes_in_pages_unless_all_of_it_is_asked_for(options: Any, sizes: list[int]) -> None:
+    made = Server("s", **options)
+    for number in range(201):
+        made.tool(bare, name=f"tool{number}")
+    link, found, cursor = Link(made), list[int](), None
+    while not found or cursor is not None:
+        page = link.do(link.client.list_tools(cursor))
+        found.append(len(page.tools))
+        cursor = page.next_cursor
+    assert found == sizes
+
+
 @pytest.mark.req("PAGE-04")
 @pytest.mark.parametrize("call", ["list_tools", "list_prompts", "list_resources", "list_resource_templates"])
 def test_a_cursor_that_was_never_given_out_is_refused(call: str) -> None:

@@ -13,10 +13,13 @@ from mcpio.framing.json import dumps
 if TYPE_CHECKING:
     from mcpio.types._fields import MalformedItem
 
-__all__ = ["MALFORMED_BYTES", "MAX_PAGES", "MOST_MALFORMED", "Items", "Page", "PageGuard", "page_of"]
+__all__ = ["MALFORMED_BYTES", "MAX_PAGES", "MOST_MALFORMED", "PAGE_SIZE", "Items", "Page", "PageGuard", "page_of"]
 
 
 T = TypeVar("T")
+
+PAGE_SIZE: Final = 200
+"""Default for the number of entries in one page of a server."""
 
 MAX_PAGES: Final = 1000
 """Default for the number of pages of one list that a client requests."""

@@ -21,6 +21,7 @@ from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
 from mcpio.app.input_required import InputRequired
 from mcpio.app.mounted_states import own_state
+from mcpio.app.pagination import PAGE_SIZE
 from mcpio.app.registry.completion import Completions
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.pages import KeptPages
@@ -170,7 +171,7 @@ class Server:
         lifespan: Lifespan | None = None,
         log_level: LoggingLevel = "info",
         log_filter: LogFilter | None = None,
-        page_size: int | None = None,
+        page_size: int | None = PAGE_SIZE,
         mask_errors: bool = False,
         capabilities: ServerCapabilities | None = None,
         middleware: Iterable[Middleware] = (),
@@ -194,7 +195,8 @@ class Server:
             log_level: The least severe level of log messages that a client gets until it sets another.
             log_filter: Called with every outgoing log message. By default values that are named like secrets, or look
                 like them, are redacted (``mcpio.app.redact_secrets``).
-            page_size: How many entries an answer to a list request has; ``None`` for all.
+            page_size: How many entries an answer to a list request has at most; ``None`` for all. A long answer holds
+                up other clients while it is made.
             mask_errors: Whether to hide the text of a tool's exceptions from clients; ``ToolError`` is always sent.
             capabilities: Declared beside those of what is registered: for what is registered later, and extensions.
             middleware: Middleware around every request, the outermost first.
