@@ -494,7 +494,7 @@ def test_session_that_cannot_start_is_reported_once_and_removed() -> None:
 class Direct:
     """A server whose requests are served in one call each."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: HttpOptions | None = None) -> None:
         server = Server("s", "1")
         server.tool(lambda: "ok", name="quick")
         server.tool(lambda: "x" * 100_000, name="long")
@@ -513,6 +513,7 @@ class Direct:
             on_ready=self.ready.append,
             on_deadline=lambda when: None,
             report=lambda message, error: None,
+            options=options,
         )
         self.fields: dict[str, str] = {}
         self.asked = 0
@@ -574,3 +575,10 @@ def test_answer_that_is_long_or_late_is_pulled(is_stateless: bool) -> None:
     direct.runtime.advance_to(2)
     assert text_of(json.loads(direct.pulled(direct.asked))) == "late"
     assert direct.host.machine._exchanges == {}
+
+
+def test_session_of_one_request_ends_with_its_answer() -> None:
+    direct = Direct(HttpOptions(sessions=False))
+    direct.fields = {"mcp-protocol-version": "2025-11-25"}
+    assert direct.call("quick", is_stateless=False).status == 200
+    assert (direct.host.machine.sessions, direct.host._sessions) == ((), {})

@@ -79,7 +79,8 @@ class Exchange:
 
 def not_blaming(reports: Iterable[str]) -> list[str]:
     """Return what an operator was told that is no fault of a peer's."""
-    return [said for said in reports if not said.startswith(("the peer ", "a token is refused "))]
+    blames = ("the peer ", "a token is refused ", "the Origin ", "the Host ")
+    return [said for said in reports if not said.startswith(blames)]
 
 
 class Wire(Protocol):
