@@ -121,12 +121,13 @@ def test_delete_ends_session_with_all_its_streams() -> None:
 
 
 @pytest.mark.req("SESS-05")
-def test_unanswered_request_gets_404_when_its_session_ends() -> None:
+def test_running_request_is_cut_off_when_its_session_ends() -> None:
+    """Clients take 404 for proof that a request never ran, and may send it again in a new session."""
     site = Site()
     session = site.open()
     waiting, _ = site.call(session)
     site.ask("DELETE", mcp_session_id=session)
-    assert (waiting.status, waiting.is_over) == (404, True)
+    assert (waiting.status, waiting.is_over) == (500, True)
 
 
 @pytest.mark.req("SESS-05")

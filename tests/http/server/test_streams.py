@@ -383,7 +383,7 @@ def test_close_drops_messages_without_listener_and_streams_without_exchange() ->
     site.touch(found)
     assert found.undelivered == 1
     site.ask("DELETE", mcp_session_id=session)
-    assert waiting.status == 404
+    assert waiting.status == 500
 
 
 @pytest.mark.parametrize("sent_at", [0.001, 0.004, 0.1, 0.25])

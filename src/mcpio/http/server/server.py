@@ -1203,7 +1203,10 @@ class HttpServer:
         # A client that does not read is not waited for.
         delivers = end is None or end.reason not in _GIVEN_UP
         for exchange in self.streams.end(session, delivers=delivers):
-            exchange.reject(self.closed_response(session))
+            answer = self.closed_response(session)
+            # A client may take 404 for proof that nothing ran, and send the request again in a new session.
+            ran = answer is NO_SESSION and exchange.request.method == "POST"
+            exchange.reject(CUT_OFF if ran else answer)
         for exchange in session.exchanges:
             if exchange.size and not delivers:
                 exchange.cut(self.closed_response(session))
