@@ -14,6 +14,7 @@ import trio
 from mcpio.app import awaitables
 from mcpio.app.awaitables import (
     failure_of,
+    in_steps,
     is_awaitable,
     is_fault,
     is_of_kind,
@@ -164,3 +165,59 @@ def test_table_of_awaitable_classes_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(awaitables, "_MOST_CLASSES", 2)
     assert [is_awaitable(value) for value in (1, "a", 1.0, 1, "a")] == [False] * 5
     assert len(awaitables._AWAITABLE) <= 2
+
+
+# Steps
+
+
+class Pause:
+    """Waits once, and can neither be sent to nor closed."""
+
+    def __await__(self) -> Any:
+        return iter(["waits"])
+
+
+def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
+    times = iter([0, 0.04, 1, 1.06, 2, 2.07, 3, 3.08])
+    seen: list[Any] = []
+
+    @types.coroutine
+    def wait(value: str) -> Generator[str, Any, Any]:
+        return (yield value)
+
+    async def work() -> str:
+        seen.append(await wait("first"))
+        try:
+            await wait("second")
+        except KeyError as error:
+            seen.append(error)
+        try:
+            await wait("third")
+        finally:
+            seen.append("closed")
+        return "never"
+
+    steps = in_steps(work(), lambda: next(times), 0.05, lambda took: seen.append(round(took, 2)))
+    assert isinstance(steps, Generator)
+    failure = KeyError("a")
+    assert steps.send(None) == "first"
+    assert steps.send("sent") == "second"
+    assert steps.throw(failure) == "third"
+    steps.close()
+    assert seen == ["sent", 0.06, failure, 0.07, "closed"]
+
+
+def test_every_kind_of_awaitable_is_awaited_in_steps() -> None:
+    @types.coroutine
+    def plain() -> Generator[str, Any, str]:
+        return (yield "waits")
+
+    async def main(awaitable: Any) -> Any:
+        return await in_steps(awaitable, lambda: 0.0, 0.05, lambda _: None)
+
+    for awaitable, result in ((plain(), "sent"), (Pause(), None)):
+        running = main(awaitable)
+        assert running.send(None) == "waits"
+        with pytest.raises(StopIteration) as ended:
+            running.send("sent" if result else None)
+        assert ended.value.value == result

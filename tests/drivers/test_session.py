@@ -15,8 +15,8 @@ from eachloop import EachLoop, Here
 from peers import call
 from rawstream import RawEnd, conversation, raw_client, raw_server
 
-from mcpio import Context, RequestError, RequestTimeout, Server, Timeout
-from mcpio.types import PingRequest
+from mcpio import Client, Context, RequestError, RequestTimeout, Server, Timeout
+from mcpio.types import PingRequest, PromptReference
 
 # Requests
 
@@ -321,6 +321,60 @@ def test_blocking_handler_is_reported(each_virtual_loop: EachLoop, caplog: pytes
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "held up everything else for 60 ms" in record.getMessage()
+
+
+CALLS: dict[str, Callable[[Client], Awaitable[Any]]] = {
+    "tool": lambda client: client.call_tool("block"),
+    "task": lambda client: client.call_tool("task", task=True),
+    "resource": lambda client: client.read_resource("a:b"),
+    "prompt": lambda client: client.get_prompt("block"),
+    "completion": lambda client: client.complete(PromptReference("plain"), "text", ""),
+    "middleware": lambda client: client.get_prompt("plain", {"text": "a"}),
+}
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("kind", CALLS)
+def test_async_handler_that_blocks_between_two_waits_is_reported(
+    kind: str, era: Any, each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+    loops: list[Here] = []
+
+    async def block(ctx: Context) -> str:
+        for seconds in (0.04, 0.06):
+            await ctx.sleep(1)
+            loops[0].jump(seconds)
+        await ctx.sleep(1)
+        return "done"
+
+    async def complete(text: str, _: Any, ctx: Context) -> list[str]:
+        return [text + await block(ctx)]
+
+    def plain(text: str) -> str:
+        return text
+
+    async def around(ctx: Context, request: Any, call_next: Any) -> Any:
+        if kind == "middleware" and ctx.method == "prompts/get":
+            await block(ctx)
+        return await call_next(request)
+
+    server.tool(block)
+    server.tool(block, name="task", task_support="optional")
+    server.resource("a:b")(block)
+    server.prompt(block)
+    server.prompt(plain)
+    server.completion("text", prompt="plain")(complete)
+    server.middleware(around)
+
+    async def main(here: Here) -> None:
+        loops.append(here)
+        async with conversation(here, server, era=era) as client:
+            await CALLS[kind](client)
+
+    each_virtual_loop.run(main, virtual=True)
+    (record,) = caplog.records
+    assert "held up everything else for 60 ms: call what blocks by await ctx.run_in_thread(" in record.getMessage()
 
 
 @pytest.mark.parametrize("name", ["quits", "quits_later"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from types import GeneratorType
+from types import GeneratorType, coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ __all__ = [
     "check_parameters",
     "checked_callback",
     "failure_of",
+    "in_steps",
     "is_awaitable",
     "is_fault",
     "is_of_kind",
@@ -101,6 +102,37 @@ async def is_stopping(runtime: Runtime) -> bool:
     except BaseException:
         return True
     return False
+
+
+@coroutine
+def in_steps(
+    awaitable: Any, now: Callable[[], float], limit: float, report: Callable[[float], object]
+) -> Generator[Any, Any, Any]:
+    """Await a value, and report each step, from one wait to the next, that held the event loop for over ``limit``."""
+    steps: Any = awaitable if awaitable.__class__ is GeneratorType else awaitable.__await__()
+    if not hasattr(steps, "send"):
+        return (yield from steps)
+    resume, argument = steps.send, None
+    while True:
+        began = now()
+        try:
+            waits_for = resume(argument)
+        except StopIteration as end:
+            return end.value
+        finally:
+            # An exception that stayed here would be in a circle with this frame, which its traceback holds.
+            argument = None
+            took = now() - began
+            if took > limit:
+                report(took)
+        try:
+            argument = yield waits_for
+            resume = steps.send
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:
+            resume, argument = steps.throw, error
 
 
 def when_ready(value: Any, convert: Callable[[Any], Any]) -> Any:

@@ -847,7 +847,11 @@ class Client(Session):
         if handler is None:
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
         layers = self._handler_middleware
-        return self._wrapped(event, handler, layers) if layers else handler
+        if not layers:
+            return handler
+        from mcpio.app.middleware import wrapped
+
+        return wrapped(handler, layers)
 
     def _unexpected(self, event: RequestReceived) -> RequestError:
         # The server's handler asked, and its author must not look for the failure there.

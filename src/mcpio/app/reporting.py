@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SLOW",
+    "SLOW_STEP",
     "Advice",
     "FaultReports",
     "Operator",
@@ -44,7 +45,9 @@ __all__ = [
 
 
 SLOW: Final = 0.05
-"""Seconds that a plain function may block the event loop before it is reported."""
+"""Seconds that a function, or an async one between two waits, may hold the event loop before it is reported."""
+SLOW_STEP: Final = "call what blocks by await ctx.run_in_thread(function), or pause in long work by await ctx.sleep(0)"
+"""The advice where an async function, or middleware, held the event loop."""
 _BURST: Final = 10
 _PER_SECOND: Final = 0.1
 """After the first report of a kind: ten lines at once, then one every ten seconds."""

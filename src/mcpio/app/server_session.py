@@ -296,7 +296,11 @@ class ServerSession(Session):
         if event.context.era is Era.STATELESS:
             handler = self._served_statelessly(event, said, handler)
         layers = server.middlewares
-        return self._wrapped(event, handler, layers) if layers else handler
+        if not layers:
+            return handler
+        from mcpio.app.middleware import wrapped
+
+        return wrapped(handler, layers)
 
     def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
         """Return the handler of a stateless request."""

@@ -8,8 +8,9 @@ event loop's thread, between two waits.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -20,14 +21,16 @@ from mcpio.app.awaitables import (
     check_nothing_waits,
     checked_callback,
     failure_of,
+    in_steps,
     is_awaitable,
     is_fault,
     is_stopping,
 )
-from mcpio.app.contracts import Handler, Middleware, ProgressCallback
+from mcpio.app.contracts import Handler, ProgressCallback
 from mcpio.app.input_required import InputRequired
 from mcpio.app.reporting import (
     SLOW,
+    SLOW_STEP,
     FaultReports,
     PeerFaults,
     describe_request,
@@ -429,29 +432,17 @@ class Session(TaskCalls):
         else:
             self._answer(event, result)
         if took > SLOW:
-            self._report_slow(event, took)
-
-    def _wrapped(self, event: RequestReceived, handler: Handler, layers: Sequence[Middleware]) -> Handler:
-        """Return the handler of a request inside its middleware. A plain function is timed separately."""
-        from mcpio.app.middleware import wrapped
-
-        def timed(scope: Any, request: Any) -> Any:
-            began = self._now()
-            try:
-                return handler(scope, request)
-            finally:
-                took = self._now() - began
-                if took > SLOW:
-                    self._report_slow(event, took)
-
-        return wrapped(timed, layers)
+            self._report_slow(event, self._SLOW_ADVICE, took)
 
     async def _finish(self, event: RequestReceived, scope: Any, result: Any) -> None:
         """Await the result of a handler and send it. Every request gets exactly one answer (P4)."""
         try:
-            value = result if result.__class__ is InputRequired else await result
+            report = partial(self._report_slow, event, SLOW_STEP)
+            value = result
+            if value.__class__ is not InputRequired:
+                value = await in_steps(value, self._now, SLOW, report)
             if value.__class__ is InputRequired:
-                value = await self._ask_first(event, scope, value)
+                value = await in_steps(self._ask_first(event, scope, value), self._now, SLOW, report)
             # Plain functions answer without this wait: the engine defers requests while much output waits
             # (``Channel.is_full``). That does not stop tasks that run already, so they wait here.
             while not self.connection.has_room:
@@ -547,8 +538,8 @@ class Session(TaskCalls):
         """Report a failure to the operator, with its traceback the first time. ``kind``: see ``FaultReports``."""
         self._fault_reports.report(self.driver, message, error, kind)
 
-    def _report_slow(self, event: RequestReceived, took: float) -> None:
-        text = f"{{}} held up everything else for {took * 1000:.0f} ms: {self._SLOW_ADVICE}"
+    def _report_slow(self, event: RequestReceived, advice: str, took: float) -> None:
+        text = f"{{}} held up everything else for {took * 1000:.0f} ms: {advice}"
         self._report_request(event, text, None, kind="slow")
 
     def _report_request(

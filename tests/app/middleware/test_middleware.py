@@ -235,7 +235,9 @@ def test_blocking_tool_behind_middleware_is_reported_by_name() -> None:
     links.append(link)
     assert link.text("slow") == "done"
     (report,) = link.reports
-    assert report.startswith("tools/call 'slow' held up everything else for 200 ms: make its function async")
+    assert report.startswith(
+        "tools/call 'slow' held up everything else for 200 ms: call what blocks by await ctx.run_in"
+    )
 
 
 def test_middleware_uses_the_context_also_after_a_handler_in_a_thread() -> None:

@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 import attrs
 
 from mcpio._checks import is_amount, of_kind
-from mcpio.app.awaitables import checked_callback, failure_of, is_awaitable, is_fault, is_stopping
+from mcpio.app.awaitables import checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
 from mcpio.app.mounted_states import own_state
 from mcpio.app.pagination import page_of
-from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
+from mcpio.app.reporting import (
+    SLOW,
+    SLOW_STEP,
+    FaultReports,
+    describe_request,
+    intended_answer,
+    internal_error,
+    unwrap_group,
+)
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
 from mcpio.app.tasks.sharing import SharedTasks
 from mcpio.app.tasks.store import MemoryTaskStore, Settle, SharedTaskStore, TaskStorage, TaskStore, shared_store
@@ -478,16 +486,19 @@ class TaskReceiver:
         self._finish(run, outcome)
 
     async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
-        began = run.host.now()
+        def report_slow(advice: str, took: float) -> None:
+            held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
+            run.report(f"{held}: {advice}", None, kind=("slow", method))
+
+        now = run.host.now
+        began = now()
         try:
             result = work(run)
-            took = run.host.now() - began
+            took = now() - began
             if took > SLOW:
-                held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
-                fix = "make its function async, or register it with blocking=True"
-                run.report(f"{held}: {fix}", None, kind=("slow", method))
+                report_slow("make its function async, or register it with blocking=True", took)
             if is_awaitable(result):
-                result = await result
+                result = await in_steps(result, now, SLOW, partial(report_slow, SLOW_STEP))
             return TaskOutcome(_said(result, method))
         except BaseException as error:
             if not is_fault(error, run.host.runtime):
