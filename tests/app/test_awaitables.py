@@ -185,7 +185,7 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
     def wait(value: str) -> Generator[str, Any, Any]:
         return (yield value)
 
-    async def work() -> str:
+    async def work() -> None:
         seen.append(await wait("first"))
         try:
             await wait("second")
@@ -195,7 +195,6 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
             await wait("third")
         finally:
             seen.append("closed")
-        return "never"
 
     steps = in_steps(work(), lambda: next(times), 0.05, lambda took: seen.append(round(took, 2)))
     assert isinstance(steps, Generator)
@@ -210,7 +209,8 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
 def test_every_kind_of_awaitable_is_awaited_in_steps() -> None:
     @types.coroutine
     def plain() -> Generator[str, Any, str]:
-        return (yield "waits")
+        sent: str = yield "waits"
+        return sent
 
     async def main(awaitable: Any) -> Any:
         return await in_steps(awaitable, lambda: 0.0, 0.05, lambda _: None)

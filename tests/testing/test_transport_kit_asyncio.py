@@ -135,7 +135,7 @@ BROKEN: list[tuple[str, Callable[[], PairHarness], str, str]] = [
         "too many, the first",
     ),
     ("a_stalled_server", lambda: broken(room=10**6), "bytes of the client's are taken", "the transport took"),
-    ("a_cancelled_block", lambda: broken(stubborn), "a cancelled block to be left soon", "it ignores cancellation"),
+    ("a_cancelled_block", lambda: broken(stubborn), "when it is cancelled", "the transport ignores a cancellation"),
     ("loss_when_idle", lambda: broken(lose=keep), "the client to end, for the connection was lost", "nothing, for 1 s"),
     ("loss_when_idle", lambda: broken(raising), "OSError when a connection does not work", "KeyError('no such queue')"),
     ("leaving_nothing_behind", lambda: broken(leaving_a_task), "no task to be left behind", "16 still run"),
