@@ -273,14 +273,18 @@ async def waits(*_: Any) -> None: ...
     [
         ({"on_log": waits}, TypeError, "on_log is a plain function, called without waiting, not "),
         ({"on_notification": "told"}, TypeError, "on_notification is a plain function"),
-        ({"roots": [Root("https://example.com")]}, ValueError, "the URI of a root begins with file://, not 'https://"),
+        (
+            {"roots": [Root("https://example.com")]},
+            ValueError,
+            "roots= takes roots: the URI must begin with file://, not 'https://",
+        ),
         ({"info": "me"}, TypeError, "^info= takes Implementation, not 'me'"),
         ({"capabilities": {"roots": {}}}, TypeError, "^capabilities= takes ClientCapabilities, not "),
         ({"sampling": 5}, TypeError, r"^sampling= takes a function of \(scope, request\), not 5"),
         ({"elicitation": "ask"}, TypeError, r"^elicitation= takes a function of \(scope, request\), not 'ask'"),
         ({"tasks": True}, TypeError, "^tasks= takes TaskOptions, not True"),
         ({"retry": 3}, TypeError, "^retry= takes Backoff, not 3"),
-        ({"roots": ["file:///a"]}, TypeError, "roots are Root objects, not 'file:///a'"),
+        ({"roots": ["file:///a"]}, TypeError, "roots= takes Root objects, not 'file:///a'"),
     ],
 )
 def test_invalid_options_are_refused_before_opening(options: Any, kind: type[Exception], message: str) -> None:

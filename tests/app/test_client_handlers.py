@@ -282,7 +282,7 @@ def test_undeclared_roots_change_is_not_sent() -> None:
 
 def test_invalid_roots_change_nothing() -> None:
     link = Link(Server("s"), roots=ROOTS, era="handshake")
-    with pytest.raises(ValueError, match="begins with file://"):
+    with pytest.raises(ValueError, match="must begin with file://"):
         link.client.set_roots([Root("https://example.com")])
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
     with pytest.raises(LocalProtocolError, match="needs the capability roots"):
@@ -313,7 +313,7 @@ def test_root_that_is_not_a_file_uri_is_an_internal_error() -> None:
     link = Link(Server("s"), roots=lambda: [Root("https://example.com")], era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ListRootsRequest()))
-    assert str(link.errors[0]).startswith("the URI of a root begins with file://")
+    assert str(link.errors[0]).startswith("roots= takes roots: the URI must begin with file://")
 
 
 @pytest.mark.req("ELIC-23", "ROOT-04")
@@ -343,9 +343,13 @@ def test_unserved_method_is_not_found(method: str, params: str, declared: bool) 
 @pytest.mark.parametrize(
     ("roots", "kind", "message"),
     [
-        ([Root("https://example.com")], ValueError, "the URI of a root begins with file://, not 'https://"),
-        (["file:///a"], TypeError, "roots are Root objects, not 'file:///a'"),
-        (iter(ROOTS), TypeError, "roots are a list, or a function that returns one, not <tuple_iterator"),
+        (
+            [Root("https://example.com")],
+            ValueError,
+            "roots= takes roots: the URI must begin with file://, not 'https://",
+        ),
+        (["file:///a"], TypeError, "roots= takes Root objects, not 'file:///a'"),
+        (iter(ROOTS), TypeError, "roots= takes a list, or a function that returns one, not <tuple_iterator"),
     ],
 )
 def test_invalid_roots_are_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:

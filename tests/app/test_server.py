@@ -299,6 +299,23 @@ def test_registered_features_are_declared() -> None:
     assert other.capabilities.resources is not None
 
 
+@pytest.mark.req("CAP-03", "LOG-01")
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+def test_server_without_log_level_declares_no_logging_and_drops_messages(era: Any) -> None:
+    made = Server("s", log_level=None)
+    heard: list[Any] = []
+
+    @made.tool
+    def say(ctx: Context) -> str:
+        ctx.error("x")
+        ctx.session.log("error", "y")
+        return "done"
+
+    link = Link(made, era=era, on_log=heard.append)
+    assert link.text("say") == "done"
+    assert (made.capabilities.logging, heard, link.reports) == (None, [], [])
+
+
 @pytest.mark.req("CAP-03")
 def test_explicit_capabilities_are_kept() -> None:
     declared = ServerCapabilities(

@@ -67,7 +67,7 @@ JSON = st.sampled_from(
 )
 OBJECTS = st.sampled_from([{}, {"a": 1}, {"a": None, "b c": [{}], "": {"a": "x"}}])
 TEXTS = st.sampled_from(["", "a", "two words", "\u00e9\n", "5"])
-CHECKED = ["", "aGk=", "image/png", "2025-01-12", "https://a/b.png", "data:,a"]
+CHECKED = ["", "file:///a", "aGk=", "image/png", "2025-01-12", "https://a/b.png", "data:,a"]
 UNKNOWN: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [{}, {}, {"unknown": None}, {"x-y": [1], "": {"a": 1}}, {"execution ": 0}]
 )
@@ -154,6 +154,8 @@ def new_raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy
 
 
 def values_of(member: Member, revision: Revision) -> st.SearchStrategy[Any]:
+    if member.attribute == "output_schema" and revision <= member.wire.check_until:
+        return st.sampled_from([{"type": "object"}, {"type": "object", "a": None}])
     if member.wire.check is not None and member.annotation.startswith("str"):
         return st.sampled_from([text for text in CHECKED if member.wire.check(text) is None])
     return st.deferred(lambda: raw_values(member.type_in(revision), revision))

@@ -37,3 +37,11 @@ def test_roots_list_changed_round_trips() -> None:
     assert codec(REV_2025_11_25).encode(RootsListChangedNotification()) == {}
     with pytest.raises(InvalidMessage, match=r"does not exist in 2026-07-28$"):
         codec(REV_2026_07_28).encode(RootsListChangedNotification())
+
+
+@pytest.mark.req("ROOT-02")
+def test_root_elsewhere_is_received_and_never_sent() -> None:
+    assert codec(REV_2025_11_25).decode({"uri": "https://a.example"}, Root).uri == "https://a.example"
+    for revision in (REV_2025_11_25, REV_2026_07_28):
+        with pytest.raises(InvalidMessage, match=r"^roots\[0\]\.uri: must begin with file://, not 'https://a.example'"):
+            codec(revision).encode(ListRootsResult((Root("https://a.example"),)))

@@ -298,3 +298,13 @@ def test_result_cannot_be_converted_before_the_application_layer_was_imported(mo
     monkeypatch.setattr("mcpio.types.tools.CONVERSIONS", [])
     with pytest.raises(RuntimeError, match=r"import mcpio\.app\.Client"):
         CallToolResult(()).into(int)
+
+
+@pytest.mark.req("TOOL-06")
+def test_output_schema_must_describe_an_object_before_2026_07_28() -> None:
+    for schema in ({"type": "array"}, {}):
+        tool = Tool("a", {"type": "object"}, output_schema=schema)
+        with pytest.raises(InvalidMessage, match=r'^outputSchema: must have "type": "object" at its root before'):
+            codec(REV_2025_11_25).encode(tool)
+        assert codec(REV_2026_07_28).encode(tool)["outputSchema"] == schema
+        assert "outputSchema" not in codec(REV_2025_03_26).encode(tool)

@@ -66,7 +66,7 @@ def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
         current = roots
         return lambda _, __: when_ready(current(), _roots_result)
     if not isinstance(roots, Collection):
-        raise TypeError(f"roots are a list, or a function that returns one, not {roots!r:.100}")
+        raise TypeError(f"roots= takes a list, or a function that returns one, not {roots!r:.100}")
     result = _roots_result(roots)
     return lambda _, __: result
 
@@ -115,10 +115,12 @@ def _fits(form: ElicitSchema, name: str, value: Any) -> bool:
 
 def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
     """Return the result for roots. Raises ValueError if one is not a ``file://`` URI (ROOT-02)."""
+    from mcpio.types.roots import fault_in_root
+
     found = tuple(roots)
     for root in found:
         if not isinstance(root, types.Root):
-            raise TypeError(f"roots are Root objects, not {root!r:.100}")
-        if not root.uri.startswith("file://"):
-            raise ValueError(f"the URI of a root begins with file://, not {root.uri!r:.100}")
+            raise TypeError(f"roots= takes Root objects, not {root!r:.100}")
+        if (fault := fault_in_root(root.uri)) is not None:
+            raise ValueError(f"roots= takes roots: the URI {fault}")
     return types.ListRootsResult(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,7 +20,6 @@ from mcpio.errors import (
     OutputFull,
     RequestError,
 )
-from mcpio.framing.json import dumps
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
@@ -164,7 +162,7 @@ class ForwardingServer(Server):
         finally:
             in_flight.remove(scope.id)
         self._record(session, method, request)
-        return result if client.era is Era.HANDSHAKE else _as_in_sessions(result)
+        return result
 
     def _record(self, session: ServerSession, method: str, request: Any) -> None:
         """Record the state that a replacement of the server has to be given."""
@@ -217,23 +215,3 @@ _OF_SESSIONS: Final = {
     "logging/setLevel": _set_level,
 }
 """The requests that have no counterpart in the stateless era; a client does otherwise what they are for."""
-
-
-def _as_in_sessions(result: Any) -> Any:
-    """Return a result of a stateless server without what its revision alone allows: tools whose output is no object."""
-    if isinstance(result, types.ListToolsResult):
-        return attrs.evolve(result, tools=tuple(map(_tool_in_sessions, result.tools)))
-    if not isinstance(result, types.CallToolResult) or not result.has_structured_content:
-        return result
-    output = result.structured_content
-    if isinstance(output, Mapping):
-        return result
-    given = tuple(name for name in result.given if name != "structured_content")
-    content = result.content or (types.TextContent(dumps(output).decode()),)
-    return attrs.evolve(result, content=content, structured_content=None, given=given)
-
-
-def _tool_in_sessions(tool: types.Tool) -> types.Tool:
-    if tool.output_schema is None or tool.output_schema.get("type") == "object":
-        return tool
-    return attrs.evolve(tool, output_schema=None)

@@ -114,7 +114,7 @@ class Server:
     """A hint for the client's model."""
     lifespan: Lifespan | None
     """Entered by drivers around the serving."""
-    log_level: LoggingLevel
+    log_level: LoggingLevel | None
     """The least severe level of log messages that a client gets until it sets another."""
     log_filter: LogFilter | None
     """The filter of outgoing log messages."""
@@ -169,7 +169,7 @@ class Server:
         website_url: str | None = None,
         instructions: str | None = None,
         lifespan: Lifespan | None = None,
-        log_level: LoggingLevel = "info",
+        log_level: LoggingLevel | None = "info",
         log_filter: LogFilter | None = None,
         page_size: int | None = PAGE_SIZE,
         mask_errors: bool = False,
@@ -192,7 +192,8 @@ class Server:
             website_url: Its web site.
             instructions: A hint for the client's model.
             lifespan: Entered by drivers around the serving.
-            log_level: The least severe level of log messages that a client gets until it sets another.
+            log_level: The least severe level of log messages that a client gets until it sets another. With None the
+                server declares no logging, and what handlers log is dropped.
             log_filter: Called with every outgoing log message. By default values that are named like secrets, or look
                 like them, are redacted (``mcpio.app.redact_secrets``).
             page_size: How many entries an answer to a list request has at most; ``None`` for all. A long answer holds
@@ -227,7 +228,7 @@ class Server:
         )
         self.instructions = checked("instructions", instructions, str)
         self.lifespan = _checked_lifespan(lifespan)
-        self.log_level = checked_level(log_level)
+        self.log_level = None if log_level is None else checked_level(log_level)
         self.log_filter = checked_callback("log_filter", log_filter)
         self.options = chosen("options", options, Options)
         self.ledger = Ledger(self.options.limits.total_bytes)
@@ -655,7 +656,7 @@ class Server:
             resources=declared.resources or (ResourcesCapability(told, told) if len(self.resources) else None),
             prompts=declared.prompts or (PromptsCapability(told) if len(self.prompts) else None),
             completions={} if declared.completions is None and self.completions else declared.completions,
-            logging={} if declared.logging is None else declared.logging,
+            logging={} if declared.logging is None and self.log_level is not None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
             extensions=self._extensions(declared.extensions),
         )

@@ -62,7 +62,7 @@ class ServedBy(Protocol):
     """The server of a session: a ``Server``, as its sessions and handlers see it."""
 
     info: Implementation
-    log_level: LoggingLevel
+    log_level: LoggingLevel | None
     log_filter: LogFilter | None
     options: Options
     tools: Tools
@@ -137,7 +137,7 @@ class ServerSession(Session):
         super().__init__(connection, driver, new_scope)
         self.server = server
         self.state = state
-        self.log_level = server.log_level
+        self.log_level = server.log_level or "info"
         self.undelivered = 0
         self._subscriptions: dict[str, None] | None = None
         self._root_list: RootList | None = None

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -78,7 +77,9 @@ from mcpio.events import (
     SubscriptionAcknowledged,
     SubscriptionNotified,
 )
+from mcpio.framing.json import dumps
 from mcpio.methods import Kind
+from mcpio.revisions import Era
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.messages import NotificationPayload, RequestPayload
 
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from mcpio.app.health import SessionHealth
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
     from mcpio.revisions import Revision
+    from mcpio.types.tools import Tool
 
 __all__ = ["Handler", "ProgressCallback", "Session", "SessionDriving", "Waiter", "checked_callback"]
 
@@ -466,7 +468,7 @@ class Session(TaskCalls):
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
-            known = _in_known_blocks(result, event.context.revision)
+            known = _as_known(result, event.context.revision)
             if known is not result:
                 self._answer(event, known)
                 return
@@ -690,22 +692,43 @@ class Waiter:
         self.on_progress: ProgressCallback | None = on_progress
 
 
-def _in_known_blocks(result: Any, revision: Revision) -> Any:
-    """Return a result with texts in place of blocks that a revision lacks, such as audio before 2025-03-26."""
+def _as_known(result: Any, revision: Revision) -> Any:
+    """Return a result in what a revision has, such as texts in place of audio before 2025-03-26; else the same one."""
     from mcpio.types.content import ResourceLink, TextContent
+    from mcpio.types.prompts import GetPromptResult
+    from mcpio.types.sampling import CreateMessageResult
+    from mcpio.types.tools import CallToolResult, ListToolsResult
 
     def known(block: Any) -> Any:
         if getattr(block, "SINCE", revision) <= revision:
             return block
         if isinstance(block, ResourceLink):
             return TextContent(f"{block.title or block.name}: {block.uri}")
-        return TextContent(f"[{getattr(block, 'mime_type', block.type)}, which the client's revision {revision} lacks]")
+        return TextContent(f"[{getattr(block, 'mime_type', block.type)}, which revision {revision} lacks]")
 
-    if isinstance(content := getattr(result, "content", None), (tuple, list)):
-        blocks = tuple(map(known, content))
-        return result if all(map(is_, blocks, content)) else attrs.evolve(result, content=blocks)
-    if isinstance(messages := getattr(result, "messages", None), (tuple, list)):
-        said = tuple(attrs.evolve(each, content=known(each.content)) for each in messages)
-        is_same = all(new.content is old.content for new, old in zip(said, messages, strict=True))
-        return result if is_same else attrs.evolve(result, messages=said)
-    return result
+    def each(content: Any) -> Any:
+        return tuple(map(known, content)) if isinstance(content, (tuple, list)) else known(content)
+
+    found = result
+    if isinstance(result, (CallToolResult, CreateMessageResult)):
+        content = each(result.content)
+        found = result if content == result.content else attrs.evolve(result, content=content)
+    elif isinstance(result, GetPromptResult):
+        messages = tuple(attrs.evolve(message, content=known(message.content)) for message in result.messages)
+        found = attrs.evolve(result, messages=messages)
+    if revision.era is Era.STATELESS:
+        return found if found != result else result
+    # In a session the output of a tool is an object.
+    output = getattr(found, "structured_content", None)
+    if isinstance(found, CallToolResult) and found.has_structured_content and not isinstance(output, Mapping):
+        content = found.content or (TextContent(dumps(output).decode()),)
+        found = attrs.evolve(found, content=content, structured_content=None, given=())
+    elif isinstance(found, ListToolsResult):
+        found = attrs.evolve(found, tools=tuple(map(_of_object, found.tools)))
+    return found if found != result else result
+
+
+def _of_object(tool: Tool) -> Tool:
+    """Return the tool without an output schema that is not one of an object."""
+    schema = tool.output_schema
+    return tool if schema is None or schema.get("type") == "object" else attrs.evolve(tool, output_schema=None)

@@ -219,7 +219,7 @@ def checks_of(member: Member, revision: Revision) -> list[Check]:
     if wire.limits is not None:
         least, most = wire.limits
         found.append(lambda value: None if value is None or least <= value <= most else f"must lie in {least}..{most}")
-    if wire.check is not None:
+    if wire.check is not None and revision <= wire.check_until and member.exists_in(revision):
         found.append(wire.check)
     return [(member.attribute, member.name, check) for check in found]
 

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         object_until: Revision
         limits: tuple[float, float]
         check: Callable[[Any], str | None]
+        check_until: Revision
 
 else:
 
@@ -93,6 +94,7 @@ class Wire:
     __slots__ = (
         "always",
         "check",
+        "check_until",
         "essential",
         "lenient",
         "limits",
@@ -118,6 +120,7 @@ class Wire:
         object_until: Revision | None = None,
         limits: tuple[float, float] | None = None,
         check: Callable[[Any], str | None] | None = None,
+        check_until: Revision = REV_2026_07_28,
     ) -> None:
         self.since = since
         self.until = until
@@ -130,6 +133,7 @@ class Wire:
         self.object_until = object_until
         self.limits = limits
         self.check = check
+        self.check_until = check_until
 
 
 def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
@@ -151,6 +155,7 @@ def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
         limits: the least and the greatest number that may be sent (CONT-04).
         check: returns the fault of a value that may not be sent, ``None`` for any other. Received values are not
             checked.
+        check_until: the last revision with that check.
     """
     return field(default=default, metadata=wired(**options))
 

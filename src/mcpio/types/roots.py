@@ -7,17 +7,22 @@ from typing import ClassVar
 from attrs import field
 
 from mcpio.revisions import REV_2025_11_25, Revision
-from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, payload
+from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, payload, wired
 from mcpio.types.messages import NotificationPayload, ObjectPayload, RequestPayload, ResultPayload
 
 __all__ = ["ListRootsRequest", "ListRootsResult", "Root", "RootsListChangedNotification"]
 
 
+def fault_in_root(uri: str) -> str | None:
+    """Return why a URI is not that of a root, or ``None``."""
+    return None if uri.startswith("file://") else f"must begin with file://, not {uri!r:.100}"
+
+
 @payload
 class Root(ObjectPayload):
-    """A root. ``uri`` starts with ``file://`` (ROOT-02)."""
+    """A root. ``uri`` starts with ``file://`` (ROOT-02); a received one may not."""
 
-    uri: str
+    uri: str = field(metadata=wired(check=fault_in_root))
     name: str | None = None
 
 

@@ -39,6 +39,11 @@ def _fault_in_root(schema: Mapping[str, Any]) -> str | None:
     return None if schema.get("type", "object") == "object" else 'must have "type": "object" at its root'
 
 
+def _fault_in_output(schema: Mapping[str, Any] | None) -> str | None:
+    fits = schema is None or schema.get("type") == "object"
+    return None if fits else 'must have "type": "object" at its root before 2026-07-28'
+
+
 TaskSupport = Literal["forbidden", "optional", "required"]
 
 
@@ -97,7 +102,10 @@ class Tool(ObjectPayload):
     input_schema: Mapping[str, Any] = field(metadata=wired(check=_fault_in_root))
     description: str | None = None
     title: str | None = wire(default=None, since=REV_2025_06_18)
-    output_schema: Mapping[str, Any] | None = wire(default=None, since=REV_2025_06_18)
+    output_schema: Mapping[str, Any] | None = wire(
+        default=None, since=REV_2025_06_18, check=_fault_in_output, check_until=REV_2025_11_25
+    )
+    """Of an object; since 2026-07-28 any schema."""
     annotations: ToolAnnotations | None = wire(default=None, since=REV_2025_03_26)
     icons: tuple[Icon, ...] = wire(default=(), since=REV_2025_11_25)
     execution: ToolExecution | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25)

@@ -260,7 +260,7 @@ def test_content_unknown_to_the_revision_becomes_text() -> None:
     sound = AudioContent("AAAA", "audio/wav")
     assert Link(returning(sound)).call("give").content == (sound,)
     link = Link(returning(sound), revision=REV_2024_11_05)
-    assert link.text("give") == "[audio/wav, which the client's revision 2024-11-05 lacks]"
+    assert link.text("give") == "[audio/wav, which revision 2024-11-05 lacks]"
     assert link.reports == []
 
 

@@ -12,8 +12,19 @@ from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.options import Options
 from mcpio.errors import RequestError, URLElicitationRequired
-from mcpio.revisions import REV_2024_11_05
-from mcpio.types import AudioContent, ElicitURLRequest, GetPromptResult, PromptMessage, ResourceLink, TextContent
+from mcpio.revisions import REV_2024_11_05, Era
+from mcpio.types import (
+    AudioContent,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitURLRequest,
+    GetPromptResult,
+    PromptMessage,
+    ResourceLink,
+    SamplingMessage,
+    TextContent,
+    Tool,
+)
 
 
 def failure(link: Link, coroutine: Any) -> RequestError:
@@ -73,9 +84,56 @@ def test_blocks_that_the_revision_lacks_become_texts() -> None:
         return GetPromptResult(tuple(PromptMessage("user", block) for block in blocks))
 
     link = Link(server, options=Options(revisions=(REV_2024_11_05,)), era="handshake")
-    texts = ["a", "[audio/wav, which the client's revision 2024-11-05 lacks]", "doc: a:1"]
+    texts = ["a", "[audio/wav, which revision 2024-11-05 lacks]", "doc: a:1"]
     called: Any = link.do(link.client.call_tool("mixed"))
     assert [block.text for block in called.content] == texts
     got: Any = link.do(link.client.get_prompt("said"))
     assert [each.content.text for each in got.messages] == texts
     assert link.reports == []
+
+
+@pytest.mark.req("TOOL-06", "TOOL-08", "GONE-07")
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+def test_output_that_is_no_object_is_left_out_in_sessions_and_sent_without(era: Any) -> None:
+    server = Server("s")
+    schema = {"type": "array", "items": {"type": "integer"}}
+
+    @server.tool(output_schema=schema)
+    def count() -> Any:
+        return [1, 2]
+
+    @server.tool
+    def plain() -> int:
+        return 1
+
+    link = Link(server, era=era)
+
+    async def listed() -> list[Tool]:
+        return [tool async for tool in link.client.tools()]
+
+    schemas = [tool.output_schema for tool in link.do(listed())]
+    called: Any = link.do(link.client.call_tool("count"))
+    is_stateless = link.client.era is Era.STATELESS
+    assert schemas[0] == (schema if is_stateless else None)
+    assert schemas[1] is not None
+    assert called.structured_content == ([1, 2] if is_stateless else None)
+    assert called.text == "[1,2]"
+    assert link.reports == []
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_sampled_block_that_the_revision_lacks_becomes_text(many: bool) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        result = await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 9))
+        return result.text
+
+    async def sampling(_: Any, __: Any) -> CreateMessageResult:
+        audio = AudioContent("aGk=", "audio/wav")
+        return CreateMessageResult("assistant", (audio,) if many else audio, "m")
+
+    link = Link(server, sampling=sampling, options=Options(revisions=(REV_2024_11_05,)), era="handshake")
+    called: Any = link.do(link.client.call_tool("ask"))
+    assert called.text == "[audio/wav, which revision 2024-11-05 lacks]"

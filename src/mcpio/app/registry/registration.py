@@ -341,6 +341,6 @@ _COMPOSING = frozenset(
 
 def _validator(schema: Mapping[str, Any], option: str, root: str, max_steps: int) -> Callable[[Any], None]:
     check = partial(Validator(schema, max_steps=max_steps).validate, root=root)
-    if schema.get("type") != "object":
+    if option == "input_schema" and schema.get("type") != "object":
         raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
     return check
