@@ -20,7 +20,9 @@ from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import Answered, CancelReceived, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
-from mcpio.revisions import Revision
+from mcpio.methods import METHODS
+from mcpio.methods import Kind as MethodKind
+from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     Implementation,
@@ -124,12 +126,14 @@ class ServerConnection(Connection):
         name = message.method
         if name == "initialize" and self._options.handshake_revisions and not _has_envelope(message):
             return super()._sort_out(message, row, via)
+        # Looked at first, so that a connection that is asked for no such request holds nothing for them.
+        is_stateless = _has_envelope(message) or _is_stateless(name, self._options)
         try:
-            stateless = self._stateless
+            stateless = self._stateless if is_stateless else None
         except LocalProtocolError as fault:
             self._refuse(message, _internal_error(fault), via)
             return None
-        if stateless is None or not (_has_envelope(message) or stateless.claims(name)):
+        if stateless is None:
             return super()._sort_out(message, row, via)
         try:
             envelope = stateless.envelopes.read(message.params)
@@ -267,6 +271,13 @@ def _internal_error(fault: LocalProtocolError) -> RequestError:
     failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
     failure.__cause__ = fault
     return failure
+
+
+def _is_stateless(name: str, options: Options) -> bool:
+    """Return whether a request without an envelope is stateless: no other revision has it, or none is spoken."""
+    method = METHODS.get(name)
+    is_new = method is not None and method.kind is MethodKind.REQUEST and method.since >= REV_2026_07_28
+    return is_new or not options.handshake_revisions
 
 
 def _has_envelope(message: jsonrpc.Request) -> bool:

@@ -15,7 +15,7 @@ from mcpio.engine.pending import IncomingRequest
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.framing.json import JsonError, dumps, loads
-from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, declares
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import Implementation, ServerCapabilities
 from mcpio.types.logging import at_least
@@ -79,17 +79,6 @@ class StatelessServer:
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, to_json(dumps, self._identity))
         self.envelopes: EnvelopeReader = EnvelopeReader(options.revisions)
-
-    def claims(self, name: str) -> bool:
-        """Return whether a request without an envelope is of this era: only this era has it, or is spoken."""
-        method = METHODS.get(name)
-        revision = self.codec.revision
-        new = method is not None and method.since >= revision and method.kind is Kind.REQUEST
-        return new or self._revisions_are_stateless
-
-    @property
-    def _revisions_are_stateless(self) -> bool:
-        return all(revision.era is self.codec.revision.era for revision in self._revisions)
 
     def admission(self, refusal: str | None) -> Mapping[str, Admission]:
         """Return the table of the requests that are served; ``refusal`` is why none is at present."""
