@@ -175,7 +175,7 @@ def test_c13_invalid_arguments_give_an_error_result() -> None:
     link = Link(everything())
     result = link.call("add", a=1, b="x")
     assert result.is_error
-    assert result.text == 'Invalid value in add: arguments.b: expected an integer, got "x"'
+    assert result.text == "Invalid value in 'add': arguments.b: expected an integer, got \"x\""
     with pytest.raises(RequestError):
         link.call("none")
 

@@ -304,7 +304,7 @@ def test_tool_whose_client_fails_says_so_without_the_clients_secrets() -> None:
 
     link = Link(server, elicitation=returning(ValueError("secret"), later=True), era="handshake")
     said = "Internal error: the client's handler of elicitation/create failed (-32603)"
-    assert link.text("book") == f"failed: book failed: RequestError: {said}"
+    assert link.text("book") == f"failed: 'book' failed: RequestError: {said}"
     assert [str(error) for error in link.errors] == ["secret", said]
 
 

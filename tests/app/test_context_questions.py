@@ -200,8 +200,8 @@ def refuse(*_: Any) -> Any:
 @pytest.mark.req("SAMP-12", "TOOL-10")
 def test_error_of_the_client_is_not_sent_back_as_the_tools_own() -> None:
     link = asking(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
-    assert link.text("ask") == "failed: ask failed: SamplingRejected: User rejected sampling request (-1)"
-    assert link.reports == ["the tool ask failed"]
+    assert link.text("ask") == "failed: 'ask' failed: SamplingRejected: User rejected sampling request (-1)"
+    assert link.reports == ["the tool 'ask' failed"]
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.do(link.client.get_prompt("ask"))
     assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
@@ -217,7 +217,7 @@ def test_reraised_refusal_fails_the_tool_with_its_text() -> None:
                 failures.append(error)
         raise failures[0]
 
-    assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: SamplingRejected: User rejected")
+    assert asking(ask, sampling=refuse).text("ask").startswith("failed: 'ask' failed: SamplingRejected: User rejected")
 
 
 def test_handler_may_convert_a_clients_error() -> None:
@@ -244,7 +244,7 @@ def test_a_question_has_a_key_and_a_time_limit() -> None:
     link.advance(8)
     assert "RequestTimeout: elicitation/create: no answer within 7 s" in str(ask.result.content)
     assert seen[0].cancelled
-    assert link.reports == ["the tool ask failed"]
+    assert link.reports == ["the tool 'ask' failed"]
     assert isinstance(link.errors[0], RequestTimeout)
 
 

@@ -107,7 +107,7 @@ def test_everything_of_a_mounted_server_is_offered(revision: Revision) -> None:
     assert link.text("borrow") == "borrowed from main"
     assert link.text("books__borrow", title="Emma") == "Emma is yours"
     assert link.text("books__borrow", title="none") == "failed: no such book"
-    assert link.text("books__borrow") == "failed: Invalid value in borrow: arguments: missing argument title"
+    assert link.text("books__borrow") == "failed: Invalid value in 'borrow': arguments: missing argument title"
     [prompt] = link.do(client.list_prompts()).prompts
     assert (prompt.name, [each.name for each in prompt.arguments]) == ("books__review", ["title"])
     assert link.do(client.get_prompt("books__review", {"title": "Emma"})).messages[0].text == "Review Emma"
@@ -304,7 +304,7 @@ def test_requests_pass_the_middleware_of_both() -> None:
     link = Link(server, revision=REV_2025_11_25)
     assert link.text("books__borrow", title="Emma") == "Emma is yours"
     assert seen == ["main books__borrow", "library borrow"]
-    assert link.text("books__fail") == "failed: fail failed"
+    assert link.text("books__fail") == "failed: 'fail' failed"
 
 
 def test_handler_of_a_mounted_server_asks_the_client(revision: Revision) -> None:
@@ -341,7 +341,7 @@ def test_handler_of_a_mounted_server_asks_the_client(revision: Revision) -> None
     assert link.text("x__greet") == "Hello Ada"
     if revision is REV_2025_11_25:
         # The client's own error is not sent back to it as the server's.
-        assert link.text("x__pass_on").startswith("failed: pass_on failed: RequestError: no roots")
+        assert link.text("x__pass_on").startswith("failed: 'pass_on' failed: RequestError: no roots")
 
 
 def test_dependencies_of_mounted_servers_are_overridden_with_the_whole() -> None:

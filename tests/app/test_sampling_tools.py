@@ -102,7 +102,7 @@ def test_tools_run_until_the_model_answers() -> None:
         (use("fails"), "no idea"),
         (use("refuses"), "not today"),
         (use("none"), "Unknown tool: none"),
-        (use("weather", city=5), "Invalid value in weather: arguments.city: expected a string, got 5"),
+        (use("weather", city=5), "Invalid value in 'weather': arguments.city: expected a string, got 5"),
     ],
 )
 def test_tool_failures_are_sent_to_the_model(wanted: ToolUseContent, text: str) -> None:
@@ -193,4 +193,4 @@ def test_mask_errors_hides_exceptions_from_the_model() -> None:
         return says(use("breaks")) if len(seen) == 1 else DONE
 
     Link(server, sampling=sample, capabilities=WITH_TOOLS).call("tool")
-    assert results_in(seen[1]) == [("1", "breaks failed", True)]
+    assert results_in(seen[1]) == [("1", "'breaks' failed", True)]

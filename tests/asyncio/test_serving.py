@@ -80,7 +80,7 @@ def test_tool_that_needs_trio_gets_an_error_that_names_asyncio(
             group.create_task(serve_one(*far))
             async with open_streams(*near) as client:
                 text = (await client.call_tool("nap")).text
-                assert text.startswith("nap failed: ")
+                assert text.startswith("'nap' failed: ")
                 assert "there is no Trio loop here" in text
                 assert "ctx.sleep()" in text
                 assert (await client.call_tool("rest")).text == "rested"

@@ -104,7 +104,7 @@ def test_all_faults_reported_together() -> None:
         "additionalProperties": False,
     }
     assert _refused(schema, "limt=3", "limit=many").splitlines() == [
-        "bad arguments for tool:",
+        "bad arguments for 'tool':",
         "  limt: no such argument. Did you mean 'limit'?",
         "  limit: expected integer, got 'many'",
         "  query: missing",

@@ -80,7 +80,7 @@ def test_unknown_tool_of_server_without_tools(command: Command) -> None:
 def test_bad_arguments_do_not_reach_the_server(command: Command, server: Server) -> None:
     ran = command("call", "add", "a=two", server=server)
     assert ran.status is Exit.BAD_ARGUMENTS
-    assert ran.err.splitlines()[:2] == ["mcpio: bad arguments for add:", "  a: expected integer, got 'two'"]
+    assert ran.err.splitlines()[:2] == ["mcpio: bad arguments for 'add':", "  a: expected integer, got 'two'"]
 
 
 def test_failure_with_json_prints_an_object(command: Command, server: Server) -> None:
@@ -91,7 +91,7 @@ def test_failure_with_json_prints_an_object(command: Command, server: Server) ->
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (RequestError(-32602, "too long"), Exit.BAD_ARGUMENTS, "add refuses the arguments: too long"),
+        (RequestError(-32602, "too long"), Exit.BAD_ARGUMENTS, "'add' refuses the arguments: too long"),
         (RequestError(-32603, "no luck"), Exit.REFUSED, "the server answered with an error: no luck (-32603)"),
     ],
 )

@@ -30,7 +30,7 @@ def test_wrong_arguments_rejected(command: Command, server: Server) -> None:
     ran = command("prompt", "repair", "think=x", server=server)
     assert ran.status is Exit.BAD_ARGUMENTS
     assert ran.err.splitlines() == [
-        "mcpio: bad arguments for repair:",
+        "mcpio: bad arguments for 'repair':",
         "  think: no such argument. Did you mean 'thing'?",
         "  thing: missing",
         "  it takes: thing=string [tool=string]",
@@ -41,7 +41,7 @@ def test_argument_that_is_not_text_rejected(command: Command, server: Server) ->
     ran = command("prompt", "repair", "thing:=[5]", server=server)
     assert ran.status is Exit.BAD_ARGUMENTS
     assert ran.err.splitlines() == [
-        "mcpio: bad arguments for repair:",
+        "mcpio: bad arguments for 'repair':",
         "  thing: expected string, got [5]; write thing=TEXT instead of thing:=JSON",
     ]
 
@@ -56,7 +56,7 @@ def test_unknown_prompt_lists_known_prompts(command: Command, server: Server) ->
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
-        (-32602, Exit.BAD_ARGUMENTS, "repair refuses the arguments: no"),
+        (-32602, Exit.BAD_ARGUMENTS, "'repair' refuses the arguments: no"),
         (-32603, Exit.REFUSED, "the server answered with an error: no (-32603)"),
     ],
 )

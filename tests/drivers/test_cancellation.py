@@ -94,7 +94,7 @@ def test_handler_that_raises_during_cancellation_affects_nothing_else(
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
     each_virtual_loop.run(main, virtual=True)
-    assert [record.getMessage() for record in caplog.records] == ["the tool fails_when_cancelled failed"]
+    assert [record.getMessage() for record in caplog.records] == ["the tool 'fails_when_cancelled' failed"]
 
 
 def test_cancelled_block_ends_the_handlers_of_its_calls(each_virtual_loop: EachLoop) -> None:

@@ -121,7 +121,7 @@ def test_raising_handler_fails_only_its_request(name: str, each_virtual_loop: Ea
         async with conversation(here, busy) as client:
             result = await client.call_tool(name)
             assert result.is_error
-            assert result.text == f"{name} failed: ValueError: the reason"
+            assert result.text == f"{name!r} failed: ValueError: the reason"
             with pytest.raises(RequestError, match="not at this hour") as caught:
                 await client.call_tool("refuses")
             assert (caught.value.code, caught.value.is_retryable()) == (1003, True)
@@ -162,7 +162,7 @@ def test_group_that_fails_during_cancellation_affects_nothing_else(
 
     each_virtual_loop.run(main, virtual=True)
     # On asyncio the cancellation of the handler's task is what its group raises.
-    expected = {"trio": ["the task of a handler failed"], "asyncio": ["the tool fails_when_cancelled failed"]}
+    expected = {"trio": ["the task of a handler failed"], "asyncio": ["the tool 'fails_when_cancelled' failed"]}
     assert [record.getMessage() for record in caplog.records] == expected[each_virtual_loop.name]
 
 

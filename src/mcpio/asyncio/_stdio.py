@@ -59,9 +59,10 @@ async def serve_stdio(
     """Serve the client that started this process, until it closes our standard input.
 
     During that, ``print`` and all other output to standard output goes to standard error. One SIGINT or SIGTERM ends
-    the process within 100 ms, with exit status 130 or 143. Use it as ``asyncio.run(serve_stdio(server))``. See
-    ``ServerSetupOptions`` for resumed sessions and taps. ``principal`` is who the client acts for: a server with scopes
-    needs a ``mcpio.auth.Grant`` that has them. ``end_with_parent`` ends the process when its parent ends: see
+    the process within 100 ms, with exit status 130 or 143; a child process, such as the server behind a proxy, is ended
+    first, which takes longer if it hangs. Use it as ``asyncio.run(serve_stdio(server))``. See ``ServerSetupOptions``
+    for resumed sessions and taps. ``principal`` is who the client acts for: a server with scopes needs a
+    ``mcpio.auth.Grant`` that has them. ``end_with_parent`` ends the process when its parent ends: see
     ``terminate_on_signals``.
 
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are

@@ -89,7 +89,7 @@ def prepare(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Pr
     if faults:
         takes = signature(schema) or "no arguments"
         lines = "".join(f"\n  {fault}" for fault in faults)
-        raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {of}:{lines}\n  it takes: {takes}")
+        raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {of!r}:{lines}\n  it takes: {takes}")
     return Prepared(arguments, tuple(notes))
 
 

@@ -40,7 +40,7 @@ async def call(client: Client, options: argparse.Namespace, console: Console) ->
         result = await client.call_tool(tool.name, prepared.arguments, on_progress=console.progress)
     except RequestError as error:
         if error.code == ErrorCode.INVALID_PARAMS:
-            raise Failure(Exit.BAD_ARGUMENTS, f"{tool.name} refuses the arguments: {error.message}") from error
+            raise Failure(Exit.BAD_ARGUMENTS, f"{tool.name!r} refuses the arguments: {error.message}") from error
         raise
     show = saving.shower(options, tool.name)
     if options.json:

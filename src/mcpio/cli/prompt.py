@@ -40,12 +40,12 @@ async def fill_in(client: Client, options: argparse.Namespace, console: Console)
         if not isinstance(value, str):  # given as JSON
             fault = f"{name}: expected string, got {json.dumps(value).decode()}"
             remedy = f"write {name}=TEXT instead of {name}:=JSON"
-            raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {prompt.name}:\n  {fault}; {remedy}")
+            raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {prompt.name!r}:\n  {fault}; {remedy}")
     try:
         result = await client.get_prompt(prompt.name, prepared.arguments)
     except RequestError as error:
         if error.code == ErrorCode.INVALID_PARAMS:
-            raise Failure(Exit.BAD_ARGUMENTS, f"{prompt.name} refuses the arguments: {error.message}") from error
+            raise Failure(Exit.BAD_ARGUMENTS, f"{prompt.name!r} refuses the arguments: {error.message}") from error
         raise
     if options.json:
         console.result(as_json(client, result))

@@ -87,9 +87,9 @@ def test_missing_arguments_equal_an_empty_object(arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "Invalid value in show: arguments: missing argument days"),
-        ({"days": "5"}, 'Invalid value in show: arguments.days: expected an integer, got "5"'),
-        ({"days": 5, "more": 1}, 'Invalid value in show: arguments: unknown argument "more"'),
+        ({}, "Invalid value in 'show': arguments: missing argument days"),
+        ({"days": "5"}, "Invalid value in 'show': arguments.days: expected an integer, got \"5\""),
+        ({"days": 5, "more": 1}, "Invalid value in 'show': arguments: unknown argument \"more\""),
     ],
 )
 def test_mismatched_arguments_give_an_error_result(revision: Revision, arguments: Any, text: str) -> None:
@@ -118,7 +118,7 @@ def test_given_input_schema_is_validated() -> None:
     assert link.do(link.client.list_tools()).tools[0].input_schema == schema
     assert link.call("show", days=2).structured_content == {"result": 2}
     assert link.text("show", days=0) == (
-        "failed: Invalid value in show: arguments.days: 0 is less than the minimum of 1"
+        "failed: Invalid value in 'show': arguments.days: 0 is less than the minimum of 1"
     )
     assert link.reports == []
 
@@ -135,7 +135,7 @@ def test_arguments_too_expensive_to_check_are_invalid_and_reported() -> None:
 
     link = Link(server)
     reason = "the value takes more than 10000 steps to check"
-    assert link.text("look", a=1) == f"failed: Invalid value in look: arguments: {reason}"
+    assert link.text("look", a=1) == f"failed: Invalid value in 'look': arguments: {reason}"
     assert link.reports == [f"the arguments for look could not be checked: {reason}"]
     assert link.errors == [None]
 
@@ -231,8 +231,8 @@ def test_result_is_validated_against_a_given_schema(later: bool, value: Any, fau
         assert link.reports == []
     else:
         assert result.is_error
-        assert result.content == (TextContent(f"give failed: InvalidMessage: {fault}"),)
-        assert link.reports == ["the tool give failed"]
+        assert result.content == (TextContent(f"'give' failed: InvalidMessage: {fault}"),)
+        assert link.reports == ["the tool 'give' failed"]
 
 
 @pytest.mark.req("TOOL-13")
@@ -247,8 +247,8 @@ def test_result_is_validated_against_a_given_schema(later: bool, value: Any, fau
 )
 def test_result_breaking_its_type_fails_the_tool(annotation: Any, value: Any, fault: str) -> None:
     link = Link(returning(value, annotation))
-    assert link.text("give") == f"failed: give failed: InvalidMessage: {fault}"
-    assert link.reports == ["the tool give failed"]
+    assert link.text("give") == f"failed: 'give' failed: InvalidMessage: {fault}"
+    assert link.reports == ["the tool 'give' failed"]
 
 
 def test_tool_may_return_a_call_tool_result() -> None:
@@ -273,19 +273,19 @@ def test_content_unknown_to_the_revision_becomes_text() -> None:
     ("error", "text", "reported"),
     [
         (ToolError("the oven is cold"), "the oven is cold", False),
-        (ToolError(), "fail failed", False),
+        (ToolError(), "'fail' failed", False),
         (ExceptionGroup("nursery", [ToolError("the oven is cold")]), "the oven is cold", False),
-        (ValueError("too hot"), "fail failed: ValueError: too hot", True),
-        (ExceptionGroup("nursery", [ValueError("too hot")]), "fail failed: ValueError: too hot", True),
+        (ValueError("too hot"), "'fail' failed: ValueError: too hot", True),
+        (ExceptionGroup("nursery", [ValueError("too hot")]), "'fail' failed: ValueError: too hot", True),
         (
             ExceptionGroup("nursery", [ValueError("hot"), ExceptionGroup("inner", [ValueError("hot"), KeyError("a")])]),
-            "fail failed: ValueError: hot; KeyError: 'a'",
+            "'fail' failed: ValueError: hot; KeyError: 'a'",
             True,
         ),
-        (ExceptionGroup("nursery", [ValueError("hot")] * 2), "fail failed: ValueError: hot", True),
+        (ExceptionGroup("nursery", [ValueError("hot")] * 2), "'fail' failed: ValueError: hot", True),
         (
             ExceptionGroup("nursery", [ValueError(number) for number in range(9)]),
-            "fail failed: ValueError: 0; ValueError: 1; ValueError: 2; and 6 more",
+            "'fail' failed: ValueError: 0; ValueError: 1; ValueError: 2; and 6 more",
             True,
         ),
     ],
@@ -293,12 +293,12 @@ def test_content_unknown_to_the_revision_becomes_text() -> None:
 def test_tool_error_is_an_error_result(later: bool, error: Exception, text: str, reported: bool) -> None:
     link = failing_with(error, later=later)
     assert link.call("fail") == CallToolResult((TextContent(text),), is_error=True)
-    assert link.reports == ["the tool fail failed"] * reported
+    assert link.reports == ["the tool 'fail' failed"] * reported
 
 
 @both
 @pytest.mark.parametrize(
-    ("error", "text"), [(ToolError("the oven is cold"), "the oven is cold"), (ValueError("secret"), "fail failed")]
+    ("error", "text"), [(ToolError("the oven is cold"), "the oven is cold"), (ValueError("secret"), "'fail' failed")]
 )
 def test_exception_text_can_be_masked(later: bool, error: Exception, text: str) -> None:
     link = failing_with(error, later=later, mask_errors=True)

@@ -104,7 +104,7 @@ def test_clients_that_repeat_a_failing_call_do_not_flood_the_log() -> None:
     links = [Link(server) for _ in range(5)]
     for link in links:
         for _ in range(10):
-            assert link.text("fail").startswith("failed: fail failed: ValueError")
+            assert link.text("fail").startswith("failed: 'fail' failed: ValueError")
     reports = [report for link in links for report in link.reports]
     errors = [error for link in links for error in link.errors if error is not None]
     assert (len(reports), len(errors)) == (11, 1)

@@ -251,7 +251,7 @@ def test_error_of_a_task_is_stored_unchanged() -> None:
 
 @pytest.mark.req("TASK-15", "TASK-38")
 @pytest.mark.parametrize(
-    ("failure", "message"), [(ToolError("rock"), "rock"), (ValueError("rock"), "dig failed: ValueError: rock")]
+    ("failure", "message"), [(ToolError("rock"), "rock"), (ValueError("rock"), "'dig' failed: ValueError: rock")]
 )
 def test_failing_tool_gives_an_error_result_and_a_failed_task(failure: Exception, message: str) -> None:
     mine = Mine()
@@ -261,7 +261,7 @@ def test_failing_tool_gives_an_error_result_and_a_failed_task(failure: Exception
     assert (task["status"], task["statusMessage"]) == ("failed", message)
     result = mine.wire.ask("tasks/result", taskId=id)
     assert (result["isError"], result["content"]) == (True, [{"type": "text", "text": message}])
-    assert ("the tool dig failed" in mine.link.reports) is isinstance(failure, ValueError)
+    assert ("the tool 'dig' failed" in mine.link.reports) is isinstance(failure, ValueError)
 
 
 @pytest.mark.req("TASK-33")

@@ -164,11 +164,11 @@ class Tools(Registry[FunctionTool]):
             keywords = tool.bind(request.arguments or {})
         except InvalidMessage as error:
             # The model can correct itself (TOOL-11).
-            return _failed(f"Invalid value in {request.name}: {error}")
+            return _failed(f"Invalid value in {request.name!r}: {error}")
         except SchemaError as error:
             # The schema may be at fault as well, so its author is told too.
             scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
-            return _failed(f"Invalid value in {request.name}: arguments: {error}")
+            return _failed(f"Invalid value in {request.name!r}: arguments: {error}")
         try:
             value = tool.endpoint.call(scope, keywords)
             if is_awaitable(value):
@@ -200,11 +200,11 @@ class Tools(Registry[FunctionTool]):
             raise found
         name = tool.description.name
         if isinstance(found, ToolError):
-            return _failed(str(found) or f"{name} failed")
-        scope.driving.report(f"the tool {name} failed", found)
+            return _failed(str(found) or f"{name!r} failed")
+        scope.driving.report(f"the tool {name!r} failed", found)
         hint = loop_hint(found)
         text = describe_error(found) + ("" if hint is None else f" ({hint})")
-        return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {text}")
+        return _failed(f"{name!r} failed" if self._mask_errors else f"{name!r} failed: {text}")
 
 
 def _failed(text: str) -> CallToolResult:
