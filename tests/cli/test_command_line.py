@@ -27,6 +27,24 @@ def test_help_lists_every_command_and_status(words: list[str], capsys: pytest.Ca
     assert {*map(int, Exit), 130, 143} <= told
 
 
+@pytest.mark.parametrize("module", ["mcpio.cli.command_line", "argparse", "mcpio.cli.list"])
+def test_interrupt_during_an_import_ends_quietly(module: str) -> None:
+    code = f"""
+import sys
+
+class Interrupted:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+from mcpio.cli import main
+sys.meta_path.insert(0, Interrupted)
+sys.exit(main(["list", "server.py"]))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_and_rejects_unknown_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

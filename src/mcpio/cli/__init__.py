@@ -4,6 +4,20 @@
 used.
 """
 
-from mcpio.cli.command_line import main
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: "Sequence[str] | None" = None) -> int:
+    """Run a command line, ``sys.argv`` by default, and return the exit status: see ``command_line.main``."""
+    try:
+        from mcpio.cli import command_line
+
+        return command_line.main(argv)
+    except KeyboardInterrupt:
+        # The interrupt came during an import; a running command handles signals itself.
+        return 128 + 2

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import io
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -61,9 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):  # standard error itself may be unwritable
             _fail(Failure(Exit.UNWRITABLE, f"cannot write: {error.strerror}"))
         return Exit.UNWRITABLE
-    except KeyboardInterrupt:
-        # The interrupt came during an import; a running command handles signals itself.
-        return 128 + signal.SIGINT
 
 
 _UNWRITABLE = {errno.EPIPE, errno.ESHUTDOWN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
