@@ -21,6 +21,7 @@ extensions = [
     "contents",
     "plain_pages",
     "reference",
+    "signatures",
 ]
 contents_pages = ["index", "reference/index", "decisions/README"]
 """The pages whose links make the table of contents."""

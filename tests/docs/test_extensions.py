@@ -16,6 +16,7 @@ import field_texts
 import pytest
 import reference
 import revision_tables
+import signatures
 import state_diagrams
 from sphinx.pycode import ModuleAnalyzer
 from state_svg import Transition, draw
@@ -194,3 +195,11 @@ def test_contents_are_the_links_of_a_page() -> None:
         "\n```{toctree}\n:caption: A\n:hidden:\none\na/two\n```\n\n```{toctree}\n:caption: B\n:hidden:\nc\n```\n"
     )
     assert contents.toctrees("* [One](one.md)\n[No](no.md)\n") == "\n```{toctree}\n:hidden:\none\n```\n"
+
+
+def test_names_that_only_signatures_have_are_found() -> None:
+    found = {name: home for home, name, _ in signatures.names_in_signatures(PUBLIC)}
+    names = {"Connect", "ConnectionStats", "HttpConnectOptions", "ServerSetupOptions", "StdioOptions", "TapSource"}
+    assert names <= found.keys()
+    assert found["StderrSink"] == "mcpio._drivers.stdio.process"  # a field of an option type that has a page here only
+    assert not {"HttpServer", "Any", "T", "Callable"} & found.keys()

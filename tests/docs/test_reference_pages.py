@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import reference
+import signatures
 from tree import settings
 
 PAGES = {
@@ -64,3 +65,9 @@ def test_defaults_in_signatures_are_python(page: str) -> None:
         words(each) for html in signatures for each in re.findall(r'"default_value">(.*?)</em>', html, re.DOTALL)
     ]
     assert [each for each in defaults if re.match(r"<|\w+>", each)] == []
+
+
+def test_every_name_in_a_public_signature_has_a_page() -> None:
+    found = signatures.names_in_signatures(settings()["tool"]["mcpio"]["public-modules"])
+    shown = PAGES["signatures.html"]
+    assert [f"{home}.{name}" for home, name, _ in found if f'id="{home}.{name}"' not in shown] == []

@@ -37,12 +37,19 @@ class ProcessOptions(TypedDict, total=False):
     """The keyword arguments of ``start_process``, for functions that pass them on."""
 
     env: Mapping[str, str] | None
+    """Environment variables, in addition to those that every child process gets."""
     inherit_env: bool
+    """Whether the child gets the whole environment of this process."""
     cwd: str | os.PathLike[str] | None
+    """The working directory; ``None`` for that of this process."""
     stderr: StderrSink
+    """Where its standard error goes."""
     close_grace: float
+    """Seconds that it has to exit after its input was closed."""
     terminate_grace: float
+    """Seconds that it has to exit after it was asked to terminate; then it is killed."""
     die_with_parent: bool
+    """Whether it is killed when this process dies, where the system can do that."""
 
 
 EXIT_TIMEOUT: Final = 0.5
