@@ -21,7 +21,7 @@ from mcpio.events import (
     ProtocolViolated,
     RequestFailed,
 )
-from mcpio.revisions import HANDSHAKE_REVISIONS, Revision
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types.lifecycle import (
     PingRequest,
 )
@@ -77,6 +77,37 @@ def test_error_without_a_request_has_a_null_id_before_2025_11_25(connection: Any
     violated = connection.next_event()
     assert isinstance(violated, ProtocolViolated)
     assert violated.raw == "rubbish"
+    (fault,) = sent(connection)
+    assert ("id" in fault, fault.get("id")) == (has_id, None)
+
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.mark.req("RPC-12")
+@pytest.mark.parametrize(
+    ("options", "earlier", "wrong", "has_id"),
+    [
+        ({}, [], request("initialize", 1.5, protocolVersion="2025-11-25"), False),
+        ({}, [], request("initialize", 1.5, protocolVersion="2025-06-18"), True),
+        ({}, [], request("initialize", 1.5, protocolVersion=5), True),
+        ({}, [], request("tools/list", 1.5, _meta=ENVELOPE), False),
+        ({}, [], request("tools/list", 1.5), True),
+        ({}, [request("server/discover", 1, _meta=ENVELOPE)], request("tools/list", 1.5), False),
+        ({"revisions": (REV_2025_11_25,)}, [], request("tools/list", 1.5), False),
+        ({"revisions": (REV_2025_06_18, REV_2025_11_25)}, [], request("tools/list", 1.5), True),
+    ],
+)
+def test_error_without_a_request_is_that_of_the_revision_that_was_said(
+    options: Any, earlier: Any, wrong: Any, has_id: bool
+) -> None:
+    connection = new_server(**options)
+    feed(connection, *earlier)
+    sent(connection)
+    feed(connection, wrong)
     (fault,) = sent(connection)
     assert ("id" in fault, fault.get("id")) == (has_id, None)
 

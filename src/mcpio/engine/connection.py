@@ -581,6 +581,11 @@ class Connection(Answers):
         return None if handshake is None or handshake.context is None else handshake.context.revision
 
     @property
+    def _spoken(self) -> Revision | None:
+        """The revision that the peer speaks, as far as its messages have said."""
+        return self.revision
+
+    @property
     def peer(self) -> Peer | None:
         """The peer's name, version and capabilities; ``None`` before the handshake."""
         handshake = self._handshake
@@ -1530,10 +1535,12 @@ class Connection(Answers):
         self._channel.outbox.put(text, Queued.RESPONSE, via=via, last=True, lane=lane)
         self._check_outbox()
 
-    def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable) -> None:
-        # Before 2025-11-25 an error without a request has a null id, from then on none (RPC-12).
-        revision = self.revision
-        with_null = revision is None or revision < REV_2025_11_25
+    def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable, raw: Any = None) -> None:
+        # Before 2025-11-25 an error without a request has a null id, from then on none (RPC-12). Where neither the
+        # message nor an earlier one says the revision, the oldest that this side speaks counts.
+        with_null = (
+            wire_id is None and (_revision_said(raw) or self._spoken or min(self._options.revisions)) < REV_2025_11_25
+        )
         text = jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=with_null)
         self._answer(text, via)
 
@@ -1553,7 +1560,7 @@ class Connection(Answers):
     def _rebuke(self, code: int, fault: str, raw: Any, via: Hashable, *, to: int | str | None = None) -> None:
         """Report a violation by the peer, and answer it: under that id, or under none."""
         self._violate(code, fault, raw, via)
-        self._answer_error(to, RequestError(code, f"{_TITLES.get(code, 'Invalid request')}: {fault}"), via)
+        self._answer_error(to, RequestError(code, f"{_TITLES.get(code, 'Invalid request')}: {fault}"), via, raw)
 
     def _ignore(self, reason: IgnoreReason, message: jsonrpc.Notification, via: Hashable) -> None:
         self._events.append(MessageIgnored(reason, message.raw, via))
@@ -1785,6 +1792,16 @@ def _related_task(name: str, meta: dict[str, Any], revision: Revision) -> str | 
     related = meta[META_RELATED_TASK]
     task_id = related.get("taskId") if isinstance(related, dict) else None
     return task_id if isinstance(task_id, str) else None
+
+
+def _revision_said(raw: Any) -> Revision | None:
+    """Return the revision that a malformed message names: in its envelope, or as that of a handshake."""
+    params = raw.get("params") if isinstance(raw, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    name = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None
+    if isinstance(params, dict) and raw.get("method") == "initialize":
+        name = params.get("protocolVersion")
+    return Revision.parse(name) if isinstance(name, str) else None
 
 
 def _in_use() -> RequestError:

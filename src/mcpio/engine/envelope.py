@@ -81,10 +81,14 @@ class EnvelopeReader:
     envelope says depends on its raw form alone, and that is equal.
     """
 
-    __slots__ = ("_known", "_revisions")
+    __slots__ = ("_known", "_revisions", "revision")
+
+    revision: Revision | None
+    """The revision of the latest envelope; ``None`` before the first."""
 
     def __init__(self, revisions: tuple[Revision, ...]) -> None:
         self._revisions = revisions
+        self.revision = None
         # By the name and version that clients give themselves: an envelope in its raw form, and decoded.
         self._known: dict[Any, tuple[Any, Envelope]] = {}
 
@@ -104,6 +108,7 @@ class EnvelopeReader:
                 check_progress_token(meta)
             return known[1]
         envelope = read_envelope(params, self._revisions, header=header)
+        self.revision = envelope.revision
         if _may_be_kept(raw):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

@@ -107,6 +107,10 @@ class ServerConnection(Connection):
     # Stateless requests
 
     @property
+    def _spoken(self) -> Revision | None:
+        return self.revision or (None if self._served is None else self._served.envelopes.revision)
+
+    @property
     def _stateless(self) -> StatelessServer | None:
         """The dialogue of the stateless era, if it is spoken here."""
         if not self._options.stateless_revisions:

@@ -55,9 +55,10 @@ class UriTemplate:
         """Return the decoded values in a URI, or ``None`` if the template does not match.
 
         The whole URI is matched as it is written. ``{name}`` matches one or more characters other than ``/?#``;
-        ``{+name}`` one or more of any; the earlier of two expressions takes as much as possible. An expression with an
-        operator (``{/name}``, ``{.name}``, ``{;name}``, ``{?name}``, ``{&name}``, ``{#name}``) may be absent, and so
-        are its names in the result. Parameters of ``{?a,b}`` may come in any order. ``{name*}`` gives a list of str,
+        ``{+name}`` one or more of any, but no ``?`` where a ``{?name}`` follows and no ``#`` where a ``{#name}`` does;
+        the earlier of two expressions takes as much as possible. An expression with an operator (``{/name}``,
+        ``{.name}``, ``{;name}``, ``{?name}``, ``{&name}``, ``{#name}``) may be absent, and so are its names in the
+        result. Parameters of ``{?a,b}`` may come in any order. ``{name*}`` gives a list of str,
         others one str. Decoded values may contain any character, ``/`` included: check them before using them as paths.
         """
         if len(uri) > MAX_URI:
@@ -226,8 +227,13 @@ class _Span:
         self.variables = {variable.name: variable for variable in expression.variables}
         self.marks = expression.mark if expression.mark != "+" else ""
         several = len(expression.variables) > 1 or expression.variables[0].explode
-        self.stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
-        self.find_stop = re.compile(f"[{self.stops}]" if self.stops else "(?!)").search
+        stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
+        self.stop_at(stops)
+
+    def stop_at(self, stops: str) -> None:
+        """End the range at these characters."""
+        self.stops = stops
+        self.find_stop = re.compile(f"[{stops}]" if stops else "(?!)").search
 
     def values(self, text: str) -> dict[str, str | list[str]] | None:
         """Return the decoded values in the matched text, or ``None`` if they do not fit."""
@@ -286,6 +292,13 @@ class _Matcher:
                     raise UriTemplateError(f"{variable.name!r} stands twice in the template, so it has no one value")
                 names.add(variable.name)
             self._add(part)
+        later = ""
+        for piece in reversed(self._pieces):
+            if isinstance(piece, _Span):
+                if not piece.marks and not piece.stops:
+                    # Else the path would take the query and the fragment too.
+                    piece.stop_at(later)
+                later += "".join(mark for mark in piece.marks if mark in "?#" and mark not in later)
         self._bounds = _quick_way(self._pieces) or self._bounds_by_sweeps
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
