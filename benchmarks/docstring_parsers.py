@@ -12,7 +12,7 @@ import timeit
 from importlib import import_module
 from typing import Any
 
-from mcpio.app.schema.docstring import parse_docstring
+from mcpio.app.schema.values import parse_docstring
 
 GOOGLE = """Find notes.
 
@@ -71,7 +71,7 @@ def main() -> None:
         print(f"{name:34} ours {ours.parameters == parameters!s:6} package {other == parameters!s:6} {other} {kept}")
     for name, call in {"ours": lambda: parse_docstring(GOOGLE), "package": lambda: theirs.parse(GOOGLE)}.items():
         print(f"{name:10} {min(timeit.repeat(call, number=500, repeat=9)) / 500 * 1e6:6.0f} µs a docstring")
-    for module in ("mcpio.app.schema.docstring", "docstring_parser"):
+    for module in ("mcpio.app.schema.values", "docstring_parser"):
         code = f"import inspect, re, time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
         times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(7)]
         print(f"import {module:30} {min(times) * 1000:5.1f} ms")

@@ -98,7 +98,7 @@ def serve_over_http(
 ) -> None:
     """Serve until the process is ended."""
     # Here, not above: who serves over standard input and output does not pay for it.
-    from mcpio.http.options import HttpOptions
+    from mcpio.http.model import HttpOptions
     from mcpio.stores import SqliteStore
     from mcpio.trio import serve_http
 

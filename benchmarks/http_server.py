@@ -25,7 +25,7 @@ from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
 from http_load import HttpClient, HttpServer, drive, why_not
 
 from mcpio.auth import load_signer, signed_jwt
-from mcpio.auth.signing import new_key
+from mcpio.auth.keys import new_key
 
 HTTPTOOLS = f"{OURS}, httptools"
 SDK_HTTPTOOLS = "mcp, httptools"

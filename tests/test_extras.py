@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcpio._drivers.auth.credential_files import KeyringCredentials
+from mcpio._drivers.login import KeyringCredentials
 from mcpio._extras import extra
 from mcpio.auth import JwtVerifier, load_signer
 

@@ -33,7 +33,7 @@ from mcpio.types import (
     ToolTasksCapability,
 )
 from mcpio.types._fields import Payload
-from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
+from mcpio.types.base import NotificationPayload, RequestPayload, ResultPayload
 
 ROWS = list(METHODS.values())
 SERVER, CLIENT, BOTH = Direction.TO_SERVER, Direction.TO_CLIENT, Direction.BOTH

@@ -17,7 +17,7 @@ from linked import Link
 from wires import request as raw_request
 
 from mcpio.app.context import Context
-from mcpio.app.middleware.limiting import RateLimit, allow
+from mcpio.app.middleware.policies import RateLimit, allow
 from mcpio.app.server import Server
 from mcpio.codec import codec
 from mcpio.engine.table import Role

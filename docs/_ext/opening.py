@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, Verdict, judge
+from mcpio.engine.client import Initialize, ProbeAgain, Refuse, SettleStateless, Verdict, judge
 from mcpio.errors import (
     AuthorizationRequired,
     InvalidMessage,
@@ -15,8 +15,7 @@ from mcpio.errors import (
     UnexpectedResponse,
 )
 from mcpio.revisions import REVISIONS
-from mcpio.types.discovery import DiscoverResult
-from mcpio.types.lifecycle import ServerCapabilities
+from mcpio.types.features import DiscoverResult, ServerCapabilities
 
 __all__ = ["opening_rows"]
 

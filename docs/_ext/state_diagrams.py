@@ -1,7 +1,7 @@
 """The tables of the machines as drawings and as plain tables.
 
-Both take the name of a table in ``mcpio.engine.table``, ``task_records`` or ``mcpio.auth.table``, and the member of its
-keys' first column to show: ``TABLE CLIENT``. A table whose keys have two columns is shown whole, as ``BOTH``.
+Both take the name of a table in ``mcpio.engine.table``, ``task_records`` or ``mcpio.auth.authorizer``, and the member
+of its keys' first column to show: ``TABLE CLIENT``. A table whose keys have two columns is shown whole, as ``BOTH``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 from state_svg import Transition, draw
 
-from mcpio.auth import table as authorization_table
-from mcpio.engine import table, task_records
+from mcpio.auth import authorizer as authorization_table
+from mcpio.engine import table
+from mcpio.engine import tasks as task_records
 
 MODULES = (table, task_records, authorization_table)
 

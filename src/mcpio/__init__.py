@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mcpio.app.client import Client as Client
     from mcpio.app.context import Context as Context
     from mcpio.app.server import Server as Server
+    from mcpio.engine.channel import Outgoing as Outgoing
     from mcpio.engine.client import ClientConnection as ClientConnection
     from mcpio.engine.limits import Limits as Limits
     from mcpio.engine.limits import Timeout as Timeout
     from mcpio.engine.options import Options as Options
-    from mcpio.engine.outbox import Outgoing as Outgoing
     from mcpio.engine.server import ServerConnection as ServerConnection
     from mcpio.engine.table import Phase as Phase
     from mcpio.errors import AuthorizationRequired as AuthorizationRequired
@@ -69,15 +69,15 @@ if TYPE_CHECKING:
     from mcpio.revisions import LATEST_HANDSHAKE as LATEST_HANDSHAKE
     from mcpio.revisions import Revision as Revision
     from mcpio.types.content import TextContent as TextContent
-    from mcpio.types.lifecycle import ClientCapabilities as ClientCapabilities
-    from mcpio.types.lifecycle import Implementation as Implementation
-    from mcpio.types.lifecycle import ServerCapabilities as ServerCapabilities
-    from mcpio.types.lifecycle import ToolsCapability as ToolsCapability
-    from mcpio.types.tools import CallToolRequest as CallToolRequest
-    from mcpio.types.tools import CallToolResult as CallToolResult
-    from mcpio.types.tools import ListToolsRequest as ListToolsRequest
-    from mcpio.types.tools import ListToolsResult as ListToolsResult
-    from mcpio.types.tools import Tool as Tool
+    from mcpio.types.features import CallToolRequest as CallToolRequest
+    from mcpio.types.features import CallToolResult as CallToolResult
+    from mcpio.types.features import ClientCapabilities as ClientCapabilities
+    from mcpio.types.features import Implementation as Implementation
+    from mcpio.types.features import ListToolsRequest as ListToolsRequest
+    from mcpio.types.features import ListToolsResult as ListToolsResult
+    from mcpio.types.features import ServerCapabilities as ServerCapabilities
+    from mcpio.types.features import Tool as Tool
+    from mcpio.types.features import ToolsCapability as ToolsCapability
 
     __all__: list[str]
     __version__: str
@@ -91,7 +91,7 @@ else:
             "engine.client": "ClientConnection",
             "engine.limits": "Limits Timeout",
             "engine.options": "Options",
-            "engine.outbox": "Outgoing",
+            "engine.channel": "Outgoing",
             "engine.server": "ServerConnection",
             "engine.table": "Phase",
             "errors": (
@@ -107,8 +107,10 @@ else:
             ),
             "revisions": "LATEST_HANDSHAKE Revision",
             "types.content": "TextContent",
-            "types.lifecycle": "ClientCapabilities Implementation ServerCapabilities ToolsCapability",
-            "types.tools": "CallToolRequest CallToolResult ListToolsRequest ListToolsResult Tool",
+            "types.features": (
+                "CallToolRequest CallToolResult ClientCapabilities Implementation ListToolsRequest ListToolsResult "
+                "ServerCapabilities Tool ToolsCapability"
+            ),
             "_version": "__version__",
         },
         elsewhere={

@@ -16,8 +16,7 @@ import attrs
 if TYPE_CHECKING:
     from mcpio.errors import McpError, RemoteProtocolError, RequestError
     from mcpio.revisions import Era, Revision
-    from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
-    from mcpio.types.subscriptions import SubscriptionFilter
+    from mcpio.types.features import ClientCapabilities, Implementation, ServerCapabilities, SubscriptionFilter
 
 __all__ = [
     "Answered",

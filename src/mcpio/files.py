@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import attrs
 
-from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
+from mcpio.app.registry.base import PathClimbs, UnsafePath, path_segments
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError
 from mcpio.refusals import RefusalCode

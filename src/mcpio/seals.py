@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 
 from mcpio._extras import extra
-from mcpio.app.request_state import StateRejected, check_keys, decode64, encode64, key_id
+from mcpio.app.rounds import StateRejected, check_keys, decode64, encode64, key_id
 
 with extra("seal", "mcpio.seals"):
     from cryptography.exceptions import InvalidTag

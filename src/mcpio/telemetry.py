@@ -28,7 +28,7 @@ from mcpio.engine.table import Role
 from mcpio.errors import RequestError
 from mcpio.events import ConnectionClosed, Event
 from mcpio.observe.tap import Tap
-from mcpio.types.custom import CustomRequest, RawRequest
+from mcpio.types.base import CustomRequest, RawRequest
 
 with extra("opentelemetry", "mcpio.telemetry"):
     from opentelemetry import context as contexts

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from mcpio.app import awaitables
-from mcpio.app.awaitables import (
+from mcpio.app import runtime as awaitables
+from mcpio.app.runtime import (
     failure_of,
     in_steps,
     is_awaitable,

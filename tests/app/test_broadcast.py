@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpio.app.broadcast import BroadcastEvent
+from mcpio.app.runtime import BroadcastEvent
 from mcpio.testing import ManualCancelled, ManualRuntime
 
 

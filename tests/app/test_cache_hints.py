@@ -8,7 +8,7 @@ import pytest
 from loops import by_hand
 from statelessly import StatelessClient
 
-from mcpio.app.cache_hints import CacheHint
+from mcpio.app.contracts import CacheHint
 from mcpio.app.runtime import Runtime
 from mcpio.app.server import Server
 from mcpio.types import ReadResourceResult, TextResourceContents

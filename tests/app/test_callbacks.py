@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.awaitables import check_nothing_waits, checked_callback
+from mcpio.app.runtime import check_nothing_waits, checked_callback
 from mcpio.testing import ManualRuntime
 
 

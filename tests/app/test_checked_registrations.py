@@ -10,7 +10,7 @@ import pytest
 
 from mcpio import Server
 from mcpio.app.middleware import checked_middleware
-from mcpio.app.middleware.limiting import RateLimit
+from mcpio.app.middleware.policies import RateLimit
 from mcpio.trio import open_http, proxy
 
 

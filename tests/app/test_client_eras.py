@@ -28,7 +28,7 @@ from mcpio.types import (
     SubscriptionFilter,
     ToolListChangedNotification,
 )
-from mcpio.types.custom import CustomRequest
+from mcpio.types.base import CustomRequest
 
 NEW = "2026-07-28"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"

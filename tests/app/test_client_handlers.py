@@ -7,7 +7,7 @@ import pytest
 from handlers import returning
 from linked import Link
 
-from mcpio.app.client_handlers import roots_handler
+from mcpio.app.client import roots_handler
 from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
 from mcpio.engine.table import Role

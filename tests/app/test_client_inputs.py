@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from waits import Wait
 
-from mcpio.app.client import client_connection
-from mcpio.app.client_handlers import elicitation_handler, roots_handler, sampling_handler
+from mcpio.app.client import client_connection, elicitation_handler, roots_handler, sampling_handler
 from mcpio.app.client_inputs import send_in_rounds
 from mcpio.codec import codec
 from mcpio.engine.limits import Limits

@@ -8,8 +8,8 @@ import attrs
 import pytest
 from linked import Link
 
+from mcpio.app.asking import Accepted
 from mcpio.app.context import Context
-from mcpio.app.elicitation import Accepted
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.errors import LocalProtocolError

@@ -12,7 +12,7 @@ import trio
 from linked import Link
 
 from mcpio.app.context import Context
-from mcpio.app.depends import Depends
+from mcpio.app.schema.signature import Depends
 from mcpio.app.server import Server
 from mcpio.errors import Refusal, RequestError, ToolError
 from mcpio.refusals import RefusalCode

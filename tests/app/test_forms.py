@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from seats import Seat
 
-from mcpio.app.forms import Form, form_of
+from mcpio.app.asking import Form, form_of
 from mcpio.app.schema.constraints import Constraints
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage

@@ -15,8 +15,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.errors import LocalProtocolError
 from mcpio.events import ConnectionClosed, IncomingId
-from mcpio.http.model import Body, End, RequestHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, End, HttpOptions, RequestHead
 from mcpio.observe.tap import Tap, add_tap
 from mcpio.revisions import REV_2025_11_25
 from mcpio.testing import ManualRuntime

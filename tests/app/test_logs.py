@@ -6,12 +6,12 @@ import attrs
 import pytest
 from linked import Link
 
-from mcpio.app.logs import redact_secrets
+from mcpio.app.reporting import redact_secrets
 from mcpio.app.server import Server
 from mcpio.app.server_session import LogFilter
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.observe.redaction import MARK
+from mcpio.observe.tap import MARK
 from mcpio.types import LoggingMessageNotification
 
 

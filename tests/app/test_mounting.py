@@ -10,12 +10,11 @@ import trio
 from linked import Link
 from statelessly import accept
 
+from mcpio.app.asking import Accepted
 from mcpio.app.context import Context
-from mcpio.app.depends import Depends
-from mcpio.app.elicitation import Accepted
 from mcpio.app.forwarding import ForwardingServer
-from mcpio.app.middleware.limiting import for_all
-from mcpio.app.middleware.result_cache import Cache
+from mcpio.app.middleware.policies import Cache, for_all
+from mcpio.app.schema.signature import Depends
 from mcpio.app.server import Server
 from mcpio.auth.grant import Grant
 from mcpio.engine.options import Options

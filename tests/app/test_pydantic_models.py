@@ -9,10 +9,10 @@ import pydantic
 import pytest
 import trio
 
+from mcpio.app.asking import Accepted
 from mcpio.app.client import Client
 from mcpio.app.context import Context
-from mcpio.app.depends import Depends
-from mcpio.app.elicitation import Accepted
+from mcpio.app.schema.signature import Depends
 from mcpio.app.server import Server
 from mcpio.trio import memory_client
 from mcpio.types import ElicitRequest, ElicitResult, TextResourceContents

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.roots import RootList, root_of
+from mcpio.app.asking import RootList, root_of
 from mcpio.testing import ManualRuntime
 from mcpio.types import ListRootsResult, Root
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from loops import Run, loops, runtimes, turns, under_asyncio
 
-from mcpio.app.awaitables import is_stopping
-from mcpio.app.runtime import OneShot, Runtime, Spawned, checked_grace
+from mcpio.app.runtime import OneShot, Runtime, Spawned, checked_grace, is_stopping
 from mcpio.errors import LocalProtocolError
 
 # Tasks

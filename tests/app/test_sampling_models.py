@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.app.sampling import choose_model
+from mcpio.app.asking import choose_model
 from mcpio.types import ModelHint, ModelPreferences
 
 NAMES = ["claude-3-5-haiku", "claude-3-7-sonnet", "gpt-4o", "claude-3-5-sonnet"]

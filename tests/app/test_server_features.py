@@ -12,7 +12,7 @@ from mcpio.app.middleware import CallNext
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, TaskMetadata
-from mcpio.types.tools import CallToolRequest
+from mcpio.types.features import CallToolRequest
 
 BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
@@ -96,7 +96,7 @@ def test_completion_finds_the_asked_session() -> None:
 
 
 def test_connection_continues_from_a_saved_session() -> None:
-    from mcpio.app.session_snapshot import SavedSession
+    from mcpio.app.session import SavedSession
 
     server = Server("s")
     link = Link(server)

@@ -9,7 +9,7 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.session_snapshot import SavedSession
+from mcpio.app.session import SavedSession
 from mcpio.errors import LocalProtocolError
 from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, Root, RootsCapability
 

@@ -10,9 +10,8 @@ from linked import Link
 from mcpio.app.middleware import CallNext
 from mcpio.app.reporting import SLOW
 from mcpio.app.server import Server
-from mcpio.app.session_snapshot import SavedSession
-from mcpio.engine.keep_alive import KeepAlive
-from mcpio.engine.options import Options
+from mcpio.app.session import SavedSession
+from mcpio.engine.options import KeepAlive, Options
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import ConnectionLost, URLElicitationRequired
 from mcpio.types import (

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from linked import Link
 
-from mcpio.app.broadcast import BroadcastEvent
+from mcpio.app.runtime import BroadcastEvent
 from mcpio.app.server import Server
 from mcpio.engine.limits import DEFAULT, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.testing import ManualCancelled, ManualRuntime
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.tools import CallToolRequest
+from mcpio.types.features import CallToolRequest, PingRequest
 
 LARGE = {"text": "x" * 3000}
 

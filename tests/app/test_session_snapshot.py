@@ -8,7 +8,7 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.session_snapshot import SavedSession
+from mcpio.app.session import SavedSession
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.types import ClientCapabilities, CustomRequest, ElicitationCapability, ElicitFormRequest, ElicitSchema

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcpio.app.session_store import BATCH, MemorySessionStore, SessionStoreWorker
-from mcpio.http.session_records import SessionDelete, SessionEffect, SessionLoad, SessionSave, SessionSweep, StoredEvent
+from mcpio.http.sessions import SessionDelete, SessionEffect, SessionLoad, SessionSave, SessionSweep, StoredEvent
 from mcpio.testing import ManualRuntime
 from mcpio.testing.manual_runtime import ManualTask
 

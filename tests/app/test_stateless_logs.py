@@ -11,7 +11,7 @@ from waits import Wait
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.testing import ManualRuntime
-from mcpio.types.logging import LoggingLevel
+from mcpio.types.features import LoggingLevel
 
 
 def logging_server() -> Server:

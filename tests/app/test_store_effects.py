@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcpio.app.store_effects import apply_effects
+from mcpio.app.session_store import apply_effects
 
 
 def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:

@@ -12,9 +12,8 @@ from loops import Run, loops, turns
 from tasked import Mine
 from waits import Wait
 
-from mcpio.app.runtime import Runtime
+from mcpio.app.runtime import STRANGERS, Runtime, ThreadPool
 from mcpio.app.server import Server
-from mcpio.app.thread_pool import STRANGERS, ThreadPool
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.testing import ManualRuntime

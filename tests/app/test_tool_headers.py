@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.tool_headers import ToolHeaders
+from mcpio.app.client_tools import ToolHeaders
 from mcpio.errors import RequestError
-from mcpio.http.param_headers import ParamHeader
+from mcpio.http.model import ParamHeader
 from mcpio.testing import ManualRuntime
 from mcpio.types import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
@@ -93,7 +93,7 @@ def test_other_errors_are_raised(request_: Any, error: RequestError) -> None:
 
 
 def test_number_of_remembered_tool_headers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio.app.tool_headers.MOST_TOOLS", 1)
+    monkeypatch.setattr("mcpio.app.client_tools.MOST_TOOLS", 1)
     layers = Layers(ListToolsResult((tool("a", "Region"), tool("b", "Region"))))
     layers.ask(ListToolsRequest())
     assert [layers.layer.of(name) for name in ("a", "b")] == [(REGION,), ()]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from loops import Run, runtimes, turns
 
-from mcpio.app.runtime import Runtime
-from mcpio.app.turns import Turns
+from mcpio.app.runtime import Runtime, Turns
 
 
 @runtimes

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 from linked import Link
 
-from mcpio.app import typed_results
+from mcpio.app import client_tools as typed_results
 from mcpio.app.server import Server
 from mcpio.errors import InvalidMessage, ToolError
 from mcpio.revisions import REV_2025_03_26, REV_2025_11_25

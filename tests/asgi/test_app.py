@@ -12,8 +12,7 @@ from httpwire import RawClient
 
 from mcpio import Context, LocalProtocolError, Server
 from mcpio.asgi import app
-from mcpio.http.model import Denied
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import Denied, HostPolicy, HttpOptions
 from mcpio.observe import Tap
 
 

@@ -15,7 +15,7 @@ from asgiwire import EventLoop, OnAsyncio
 
 from mcpio import Context, Server
 from mcpio.asgi import app
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 # Sessions and event loops
 

@@ -14,8 +14,7 @@ from httpwire import RawClient
 from mcpio.asgi._server import AsgiServer
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.http.model import Reset
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions, Reset
 
 # The life of a call
 

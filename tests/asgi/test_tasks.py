@@ -12,7 +12,7 @@ from httpwire import RawClient
 from mcpio import Server
 from mcpio.app import TaskOptions
 from mcpio.asgi import app
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.stores import SqliteStore
 
 

@@ -14,8 +14,7 @@ from mcpio import Context, Server
 from mcpio.asgi import AsgiApp, app
 from mcpio.auth import ApiKeys, ResourceServer, api_key_digest
 from mcpio.engine import Limits, Options
-from mcpio.http.model import Denied
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import Denied, HostPolicy, HttpOptions
 from mcpio.websocket import WebSocketOptions
 
 HELLO = {

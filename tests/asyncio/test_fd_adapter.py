@@ -7,8 +7,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from mcpio._drivers.stdio.files import Access, InputFile, OutputFile
-from mcpio.asyncio._fd_adapter import FdAdapter
+from mcpio._drivers.stdio import Access, InputFile, OutputFile
+from mcpio.asyncio._stdio import FdAdapter
 
 SOURCE, SINK = 1001, 1002
 

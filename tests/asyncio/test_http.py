@@ -22,7 +22,7 @@ from mcpio import Client, ConnectFailed, ConnectionLost, Context, NoBackChannel,
 from mcpio.asyncio import HttpClientTimeouts, connect_http, open_http
 from mcpio.http import HttpClientOptions
 from mcpio.trio import serve_http
-from mcpio.types.elicitation import ElicitResult
+from mcpio.types.asking import ElicitResult
 
 __all__ = ["each_loop"]
 

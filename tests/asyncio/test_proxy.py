@@ -14,7 +14,7 @@ from streams import run
 
 from mcpio import Client, ConnectFailed, Context, McpError, Server
 from mcpio.asyncio import memory_client, proxy
-from mcpio.types.elicitation import ElicitResult
+from mcpio.types.asking import ElicitResult
 
 
 @attrs.frozen

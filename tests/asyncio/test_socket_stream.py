@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streams import each_loop, run_in_real_time
 
-from mcpio.asyncio._socket_stream import SocketStream
+from mcpio.asyncio._event_loop import SocketStream
 
 __all__ = ["each_loop"]
 

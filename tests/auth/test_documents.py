@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.auth.documents import DocumentCache, max_age
+from mcpio.auth.payloads import DocumentCache, max_age
 
 URL = "https://as.example.com/metadata"
 

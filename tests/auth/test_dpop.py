@@ -32,8 +32,7 @@ from mcpio.auth import (
     refresh,
     to_text,
 )
-from mcpio.auth.dpop import Proofs, new_proof_key
-from mcpio.auth.pkce import base64url
+from mcpio.auth.keys import Proofs, base64url, new_proof_key
 from mcpio.framing.json import dumps, loads
 
 ASKS = bearer_challenge("DPoP", resource_metadata=PRM)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpio.auth.errors import quoted
+from mcpio.auth.urls import quoted
 
 
 def test_quoted_text_of_a_peer_has_no_control_or_bidirectional_characters() -> None:

@@ -13,7 +13,7 @@ from mcpio.auth import (
     ProtectedResourceMetadata,
     client_metadata,
 )
-from mcpio.auth.documents import MAX_DOCUMENT, read_document
+from mcpio.auth.payloads import MAX_DOCUMENT, read_document
 
 SERVER = "https://mcp.example.com/mcp"
 ISSUER = "https://as.example/t1"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mcpio.auth import Secret
-from mcpio.auth.pkce import code_challenge, new_state, new_verifier
+from mcpio.auth.keys import code_challenge, new_state, new_verifier
 
 
 @pytest.mark.req("AUTH-25")

@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protectedsites import AS, MCP, SIGNER
 
-from mcpio.auth import (
-    Grant,
-    Guard,
-    JwtVerifier,
-    Refused,
-    ResourceServer,
-    load_signer,
-    parse_challenges,
-    proof_checks,
-    signed_jwt,
-)
+from mcpio.auth import Grant, Guard, JwtVerifier, Refused, ResourceServer, load_signer, parse_challenges, signed_jwt
+from mcpio.auth import verifiers as proof_checks
 from mcpio.framing.json import dumps
 
 NOW = 1_000_000.0

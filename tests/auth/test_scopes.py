@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.auth import missing_scopes
-from mcpio.auth.scopes import format_scopes, parse_scopes, select_scopes
+from mcpio.auth.grant import format_scopes, parse_scopes, select_scopes
 
 NONE: frozenset[str] = frozenset()
 

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from mcpio.auth import Secret
-from mcpio.auth.secret import as_secret
+from mcpio.auth.keys import as_secret
 
 CANARY = "canary-4711"
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpio.auth.table import AUTHORIZATION_TABLE, AuthorizationInput, AuthorizationState
+from mcpio.auth.authorizer import AUTHORIZATION_TABLE, AuthorizationInput, AuthorizationState
 
 
 def test_every_state_but_the_last_can_be_reached_and_left() -> None:

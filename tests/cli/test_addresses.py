@@ -11,8 +11,8 @@ import pytest
 from commanded import serving, written
 
 from mcpio.cli import main
-from mcpio.cli.addresses import Address, parse_socket_url
 from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.targets import Address, parse_socket_url
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from mcpio.cli import complete, main
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.hosts import Place
+from mcpio.cli.targets import Place
 
 SERVER = """
 from typing import Literal

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from mcpio.app import ServerEntry, ServersConfig
-from mcpio.cli import hosts, install, main
+from mcpio.cli import install, main
+from mcpio.cli import targets as hosts
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.hosts import HOSTS, Place
+from mcpio.cli.targets import HOSTS, Place
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.cli.json_text import MemberTwice, with_member, without_member
+from mcpio.cli.install import MemberTwice, with_member, without_member
 
 ENTRY = {"command": "bake", "args": ["--hot"]}
 

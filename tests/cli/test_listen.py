@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.addresses import Address, parse_address, parse_place
 from mcpio.cli.exit_status import Exit
+from mcpio.cli.targets import Address, parse_address, parse_place
 
 
 @pytest.fixture

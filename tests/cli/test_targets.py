@@ -13,8 +13,7 @@ import pytest
 from mcpio.app import ServerEntry
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.hosts import Place
-from mcpio.cli.targets import Target, resolve, where_else
+from mcpio.cli.targets import Place, Target, resolve, where_else
 
 SERVER = '''
 import os

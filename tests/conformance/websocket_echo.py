@@ -16,9 +16,8 @@ import h11
 import trio
 
 from mcpio.engine.table import Role
-from mcpio.http.location import Location
-from mcpio.http.model import RequestHead
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.client import Location
+from mcpio.http.model import HostPolicy, HttpOptions, RequestHead
 from mcpio.websocket import (
     AcceptedHandshake,
     ClientOpening,

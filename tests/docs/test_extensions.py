@@ -201,5 +201,5 @@ def test_names_that_only_signatures_have_are_found() -> None:
     found = {name: home for home, name, _ in signatures.names_in_signatures(PUBLIC)}
     names = {"Connect", "ConnectionStats", "HttpConnectOptions", "ServerSetupOptions", "StdioOptions", "TapSource"}
     assert names <= found.keys()
-    assert found["StderrSink"] == "mcpio._drivers.stdio.process"  # a field of an option type that has a page here only
+    assert found["StderrSink"] == "mcpio._drivers.stdio"  # a field of an option type that has a page here only
     assert not {"HttpServer", "Any", "T", "Callable"} & found.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tree import ROOT
 
-from mcpio.cli.hosts import CHECKED, HOSTS, Host
+from mcpio.cli.targets import CHECKED, HOSTS, Host
 
 PAGE = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
 

@@ -16,18 +16,18 @@ import mcpio
 import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, Event, Limits, ServerConnection, files
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
-from mcpio._drivers.stdio.process import INHERITED_VARIABLES, ProcessOptions
-from mcpio._drivers.stdio.stderr import MAX_LINE, TAIL_SIZE
+from mcpio._drivers.socket_server import MAX_CONNECTIONS
+from mcpio._drivers.stdio import INHERITED_VARIABLES, MAX_LINE, TAIL_SIZE, ProcessOptions
 from mcpio.app import client_tools, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
-from mcpio.app.middleware import limiting
-from mcpio.app.registry import completion, uri_template
-from mcpio.app.registry.pages import MOST_PAGES
+from mcpio.app.middleware import policies as limiting
+from mcpio.app.pagination import MOST_PAGES
+from mcpio.app.registry import prompts as completion
+from mcpio.app.registry import resources as uri_template
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import lists as cli_lists
-from mcpio.engine.inbox import QUOTE
+from mcpio.engine.channel import QUOTE
 from mcpio.errors import ErrorCode
 from mcpio.trio import default_environment, start_process
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 import trio
 
-from mcpio._drivers.fault_log import FaultLog
+from mcpio._drivers.setup import FaultLog
 
 
 class Clock:

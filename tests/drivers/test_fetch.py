@@ -12,7 +12,7 @@ import trio
 from certificates import serving_as, trusting
 from rawsite import RawRequest, RawSite, Wire
 
-from mcpio._drivers.http.fetch import fetch as fetch_on
+from mcpio._drivers.fetch import fetch as fetch_on
 from mcpio.auth import EffectFailed, Fetch, Reach, Response
 from mcpio.trio._event_loop import TrioEventLoop
 

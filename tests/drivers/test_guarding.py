@@ -10,8 +10,8 @@ import pytest
 from asgiwire import LOOPS, EventLoop
 from authkeys import ED25519
 
-from mcpio._drivers.auth import guarding
-from mcpio._drivers.auth.guarding import RequestGuard
+from mcpio._drivers import guarding
+from mcpio._drivers.guarding import RequestGuard
 from mcpio.asgi._event_loop import running_event_loop
 from mcpio.auth import (
     EffectFailed,

@@ -18,18 +18,16 @@ from mcpio.trio import open_http
 SOURCE = Path(mcpio.__file__).parent
 
 OTHER_MODULES = {
-    "_drivers/auth/credential_files.py": "of clients",
-    "_drivers/auth/login.py": "of clients",
+    "_drivers/login.py": "of clients",
     "_drivers/servers.py": "of clients",
-    "_drivers/sockets/client.py": "of clients",
-    "_drivers/stdio/client.py": "of clients",
-    "_drivers/terminal.py": "of clients",
+    "_drivers/socket_client.py": "of clients",
+    "_drivers/stdio.py": "of clients",
     "app/batching.py": "of clients",
     "app/client.py": "of clients",
     "app/pagination.py": "of clients",
     "app/tasks/calls.py": "of clients",
     "app/tasks/requester.py": "of clients",
-    "app/middleware/retrying.py": "of clients",
+    "app/middleware/policies.py": "of clients",
     "app/servers_config.py": "of clients",
     "app/schema/validation.py": "loads all of its package when a tool is registered",
 }
@@ -38,15 +36,18 @@ OTHER_MODULES = {
 AT_THE_START = {
     ("_drivers/__init__.py", "checked_server"): "asked before anything is served",
     ("_drivers/__init__.py", "checked_auth"): "asked before anything is served",
-    ("_drivers/preloading.py", "preload"): "this is it",
+    ("_drivers/setup.py", "preload"): "this is it",
     ("app/http_host.py", "_durable"): "of a store, when the host is made",
     ("app/http_host.py", "_new_worker"): "of a store, when the host is made",
     ("app/http_host.py", "_new_hooks"): "of a store, when the host is made",
     ("app/server.py", "_keep_tasks"): "when the server is made",
     ("app/registry/registration.py", "_validator"): "when a tool is registered",
-    ("app/schema/records.py", "_dataclass_fields"): "when a tool is registered",
-    ("app/schema/records.py", "attributes_of"): "when a tool is registered",
-    ("app/schema/patterns.py", "_re2_search"): "when a tool is registered",
+    ("app/schema/values.py", "_dataclass_fields"): "when a tool is registered",
+    ("app/schema/values.py", "attributes_of"): "when a tool is registered",
+    ("app/schema/constraints.py", "_re2_search"): "when a tool is registered",
+    ("trio/_http/server.py", "__init__"): "when the server is made",
+    ("trio/_http/server.py", "_http2_for"): "when the server is made",
+    ("trio/_http/server.py", "_websocket_config"): "when the server is made",
     ("observe/replay.py", "_read_profile"): "of recordings that are replayed",
     ("framing/json.py", "_msgspec_loads"): "chosen by preload",
     ("framing/json.py", "_orjson_dumps"): "chosen by preload",
@@ -62,7 +63,7 @@ def late_imports() -> Iterator[str]:
     drivers = [
         "trio/_transport.py",
         "trio/_http/parsers.py",
-        "trio/_http/connection.py",
+        "trio/_http/server.py",
     ]
     found = [SOURCE / name for name in (*below, *drivers)]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from authworld import World
 
-from mcpio._drivers.auth.redirect import RedirectReceiver, _has_ipv6
+from mcpio._drivers.login import RedirectReceiver, _has_ipv6
 from mcpio.auth import OAuth, PendingAuthorization
 
 
@@ -116,7 +116,7 @@ def test_silent_and_malformed_connections_do_not_delay_the_redirect() -> None:
 
 
 def test_connection_without_a_request_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio._drivers.auth.redirect._PATIENCE", 0.02)
+    monkeypatch.setattr("mcpio._drivers.login._PATIENCE", 0.02)
     with waiting() as (receiver, _, found, thread):
         port = port_of(receiver)
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

@@ -18,7 +18,7 @@ from eachloop import EachLoop, Here
 from lifespans import Scope
 
 from mcpio import ConnectFailed, Server
-from mcpio._drivers.sockets.sessions import ActiveSet
+from mcpio._drivers.socket_server import ActiveSet
 from mcpio.trio import SocketListening
 
 KINDS = pytest.mark.parametrize("kind", ["tcp", "unix"])

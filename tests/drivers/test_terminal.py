@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcpio._drivers.terminal import LineReader, read_line
+from mcpio._drivers.login import LineReader, read_line
 
 
 @contextmanager

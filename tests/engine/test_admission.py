@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.engine.admission import NOT_FOUND, admission, offered
-from mcpio.engine.gates import Capabilities, why_not_sent
+from mcpio.engine.gates import NOT_FOUND, Capabilities, admission, offered, why_not_sent
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Kind
 from mcpio.revisions import (
@@ -17,7 +16,7 @@ from mcpio.revisions import (
     Revision,
 )
 from mcpio.types import ElicitationCapability, PromptsCapability, RootsCapability, SamplingCapability
-from mcpio.types.lifecycle import ClientCapabilities, ResourcesCapability, ServerCapabilities, ToolsCapability
+from mcpio.types.features import ClientCapabilities, ResourcesCapability, ServerCapabilities, ToolsCapability
 from mcpio.types.tasks import ClientTasksCapability, ServerTasksCapability
 
 EVERYTHING: dict[Role, Capabilities] = {

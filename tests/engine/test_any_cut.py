@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -22,16 +22,18 @@ from mcpio.engine.table import Phase
 from mcpio.errors import RequestError
 from mcpio.events import CancelReceived, Event, Negotiated, ProtocolViolated, RequestFailed, RequestReceived
 from mcpio.profiles import Profile
+from mcpio.types.asking import ListRootsRequest
 from mcpio.types.content import TextContent
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
     Implementation,
+    ListToolsRequest,
     RootsCapability,
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
 INFO = Implementation("test", "1")
 OPTIONS = Options(request_timeout=Timeout(1024.0), limits=Limits(message_bytes=600, resync=True))

@@ -23,8 +23,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2026_07_28
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest
+from mcpio.types.features import PingRequest, SubscriptionFilter, SubscriptionsListenRequest
 
 LISTENING = SubscriptionFilter(tools_list_changed=True)
 

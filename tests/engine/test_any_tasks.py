@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from task_keeper import BAD, GOOD, WRONG, Keeper
 
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
     TASK_TABLE,
     Owner,
     StoreDelete,

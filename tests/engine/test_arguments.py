@@ -18,7 +18,7 @@ from mcpio.types import (
     ServerCapabilities,
     ToolListChangedNotification,
 )
-from mcpio.types.subscriptions import SubscriptionFilter
+from mcpio.types.features import SubscriptionFilter
 
 INFO = Implementation("x", "1")
 ROLES: list[Any] = [ServerConnection, ClientConnection]

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from wires import client, feed, note, request, result, sent, server
 
-from mcpio.engine.batches import Batches, BatchItem, as_item
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
-from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.limits import DEFAULT, Limits, Timeout
+from mcpio.engine.dialect import Batches, BatchItem, as_item
+from mcpio.engine.limits import DEFAULT, MESSAGE_COST, Limits, Timeout
 from mcpio.engine.snapshot import BatchState
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
 from mcpio.events import IncomingId, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived

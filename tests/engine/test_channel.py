@@ -22,8 +22,7 @@ from wires import INFO, INITIALIZED, new_server, sent
 from wires import server as operating
 
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import MESSAGE_COST, Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
@@ -36,11 +35,12 @@ from mcpio.events import (
     RequestFailed,
     RequestReceived,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    CallToolResult,
+    ListToolsRequest,
+    LoggingMessageNotification,
     PingRequest,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.tools import CallToolResult, ListToolsRequest
 
 # Feeding and pulling
 

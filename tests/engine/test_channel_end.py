@@ -30,11 +30,12 @@ from mcpio.events import (
     RequestFailed,
     RequestReceived,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.features import (
+    CallToolResult,
+    ListToolsRequest,
     PingRequest,
 )
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import CallToolResult, ListToolsRequest
 
 
 @pytest.mark.req("LIFE-17")

@@ -7,9 +7,8 @@ import pytest
 from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.keep_alive import KeepAlive
 from mcpio.engine.limits import Limits, Timeout
-from mcpio.engine.options import Options
+from mcpio.engine.options import KeepAlive, Options
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectFailed,
@@ -43,16 +42,17 @@ from mcpio.revisions import (
     REV_2025_11_25,
     Revision,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsResult, RootsListChangedNotification
+from mcpio.types.features import (
+    CallToolRequest,
     ClientCapabilities,
     Implementation,
     InitializeRequest,
+    ListToolsRequest,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
 )
-from mcpio.types.roots import ListRootsResult, RootsListChangedNotification
-from mcpio.types.tools import CallToolRequest, ListToolsRequest
 
 INFO = Implementation("client", "1", title="Client")
 

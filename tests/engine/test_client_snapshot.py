@@ -14,8 +14,7 @@ from mcpio.engine.snapshot import dump, load
 from mcpio.errors import LocalProtocolError
 from mcpio.events import Negotiated, RequestFailed, ResponseReceived
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2026_07_28, Era
-from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
-from mcpio.types.tools import ListToolsRequest
+from mcpio.types.features import Implementation, ListToolsRequest, ServerCapabilities, ToolsCapability
 
 INFO = Implementation("c", "1")
 DISCOVERED = {

@@ -10,9 +10,9 @@ import pytest
 import wires
 from wires import INFO, call, feed, result, sent
 
-from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import DEFAULT, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.pending import Pending
@@ -36,13 +36,22 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.profiles import Profile
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.base import CustomNotification, CustomRequest
 from mcpio.types.content import ResourceLink, TextContent
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import EmptyResult, PingRequest, ResourcesCapability, ServerCapabilities, ToolsCapability
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.resources import ResourceUpdatedNotification
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
+    EmptyResult,
+    ListToolsRequest,
+    LoggingMessageNotification,
+    PingRequest,
+    ResourcesCapability,
+    ResourceUpdatedNotification,
+    ServerCapabilities,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
 
 OFFERS = ServerCapabilities(
     tools=ToolsCapability(list_changed=True), resources=ResourcesCapability(subscribe=True), logging={}

@@ -9,8 +9,7 @@ import pytest
 from wires import call, client, feed, new_server, note, one, request, result, sent, server
 
 from mcpio.engine.connection import Connection
-from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import MESSAGE_COST, Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase

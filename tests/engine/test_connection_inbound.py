@@ -22,8 +22,7 @@ from wires import (
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
-from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import MESSAGE_COST, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
@@ -45,10 +44,17 @@ from mcpio.events import (
 )
 from mcpio.profiles import Profile
 from mcpio.revisions import HANDSHAKE_REVISIONS
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability, SamplingCapability
-from mcpio.types.roots import RootsListChangedNotification
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
+from mcpio.types.asking import RootsListChangedNotification
+from mcpio.types.base import CustomNotification, CustomRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    ListToolsRequest,
+    PingRequest,
+    RootsCapability,
+    SamplingCapability,
+)
 
 # Requests
 

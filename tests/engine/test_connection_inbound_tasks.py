@@ -8,8 +8,8 @@ import pytest
 from wires import call, client, client_of_tasks, created, feed, note, one, request, result, sent, server
 
 from mcpio.events import IgnoreReason, ProgressReceived
+from mcpio.types.features import CallToolRequest, CallToolResult
 from mcpio.types.tasks import CreateTaskResult, GetTaskRequest, TaskMetadata
-from mcpio.types.tools import CallToolRequest, CallToolResult
 
 RELATED = "io.modelcontextprotocol/related-task"
 

@@ -9,16 +9,15 @@ import pytest
 from wires import client, server
 
 from mcpio.engine.connection import Connection
-from mcpio.engine.keep_alive import KEEP_ALIVE, KeepAlive
 from mcpio.engine.limits import Limits
+from mcpio.engine.options import KEEP_ALIVE, KeepAlive
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, RequestTimeout
 from mcpio.events import CloseReason, ConnectionClosed, Event, RequestFailed, ResponseReceived
-from mcpio.observe.recording import Recorder
-from mcpio.observe.replayer import Replay, replay
+from mcpio.observe.recording import Recorder, Replay, replay
 from mcpio.observe.tap import add_tap
-from mcpio.types.lifecycle import PingRequest
+from mcpio.types.features import PingRequest
 
 POLICY = KeepAlive(30.0, timeout=10.0, failures=2)
 

@@ -10,9 +10,8 @@ from wires import call, client, feed, result, sent, server
 from mcpio.engine.connection import Connection
 from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel
 from mcpio.events import IgnoreReason, MessageIgnored, OutgoingId, RequestFailed
-from mcpio.types.custom import CustomNotification
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.tools import CallToolResult
+from mcpio.types.base import CustomNotification
+from mcpio.types.features import CallToolResult, PingRequest
 
 
 def test_fail_request_fails_it_with_the_given_error() -> None:

@@ -15,7 +15,14 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId, RequestFailed
-from mcpio.types.lifecycle import PingRequest, ServerCapabilities, ToolsCapability
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
+    ListToolsResult,
+    PingRequest,
+    ServerCapabilities,
+    ToolsCapability,
+)
 from mcpio.types.tasks import (
     CreateTaskResult,
     ServerTaskRequestsCapability,
@@ -24,7 +31,6 @@ from mcpio.types.tasks import (
     TaskMetadata,
     ToolTasksCapability,
 )
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsResult
 
 # What a server declares that runs tools as tasks.
 OFFERS_OF_TASKS = ServerCapabilities(

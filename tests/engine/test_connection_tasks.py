@@ -8,11 +8,10 @@ import pytest
 from wires import call, client, client_of_tasks, created, feed, one, sent, server
 
 from mcpio.errors import LocalProtocolError
-from mcpio.types.custom import CustomNotification
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.roots import ListRootsResult
+from mcpio.types.asking import ListRootsResult
+from mcpio.types.base import CustomNotification
+from mcpio.types.features import CallToolRequest, ListToolsRequest, PingRequest
 from mcpio.types.tasks import TaskMetadata
-from mcpio.types.tools import CallToolRequest, ListToolsRequest
 
 RELATED = "io.modelcontextprotocol/related-task"
 

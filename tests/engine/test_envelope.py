@@ -17,7 +17,7 @@ from mcpio.engine.envelope import (
 )
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
-from mcpio.types.lifecycle import ClientCapabilities, Implementation, RootsCapability
+from mcpio.types.features import ClientCapabilities, Implementation, RootsCapability
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

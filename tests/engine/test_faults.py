@@ -22,10 +22,10 @@ from mcpio.events import (
     RequestFailed,
 )
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Revision
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    ListToolsRequest,
     PingRequest,
 )
-from mcpio.types.tools import ListToolsRequest
 
 
 @pytest.mark.req("RPC-01", "RPC-02", "RPC-03", "RPC-04", "RPC-14", "RPC-15", "RPC-22")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.admission import offered
 from mcpio.engine.gates import (
     addressed_to,
+    offered,
     why_no_task,
     why_not_asked,
     why_not_sent,
@@ -24,7 +24,7 @@ from mcpio.revisions import (
     REV_2026_07_28,
     Revision,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
     ClientCapabilities,
     ElicitationCapability,
     PromptsCapability,

@@ -13,9 +13,8 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Input, Phase, Role
 from mcpio.errors import LocalProtocolError
 from mcpio.types import SamplingCapability
-from mcpio.types.custom import RawRequest
-from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities, ToolsCapability
-from mcpio.types.tools import CallToolResult
+from mcpio.types.base import RawRequest
+from mcpio.types.features import CallToolResult, ClientCapabilities, ServerCapabilities, ToolsCapability
 
 
 def test_connection_without_a_handshake_creates_none() -> None:

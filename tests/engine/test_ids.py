@@ -17,10 +17,11 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    CallToolResult,
+    ListToolsRequest,
     PingRequest,
 )
-from mcpio.types.tools import CallToolResult, ListToolsRequest
 
 
 @pytest.mark.req("RPC-07", "RPC-05")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.inbox import KEEP, QUOTE, Inbox, head
+from mcpio.engine.channel import KEEP, QUOTE, Inbox, head
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import Overlong
 

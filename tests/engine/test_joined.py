@@ -48,18 +48,20 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest, ListRootsResult
+from mcpio.types.base import CustomNotification, CustomRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
     Implementation,
+    LoggingMessageNotification,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
+    ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.roots import ListRootsRequest, ListRootsResult
-from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
 
 OPTIONS = Options(custom_methods=frozenset({"acme/do"}), request_timeout=Timeout(16.0))
 RESULTS: dict[str, Any] = {"acme/do": {}, "roots/list": ListRootsResult(()), "tools/call": CallToolResult(())}

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
-from mcpio.engine.options import Options
+from mcpio.engine.options import KeepAlive, Options, as_keep_alive
 
 
 def test_keep_alive_accepts_a_number_or_none() -> None:

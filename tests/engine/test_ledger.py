@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
+from mcpio.engine.limits import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.framing import json as json_codec
 
 

@@ -14,28 +14,26 @@ from wires import feed, note, one, sent
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CancelReceived, ConnectionClosed, RequestReceived
-from mcpio.observe.recording import Recorder
-from mcpio.observe.replayer import Replay
+from mcpio.observe.recording import Recorder, Replay
 from mcpio.observe.tap import add_tap
-from mcpio.types.custom import CustomNotification
-from mcpio.types.lifecycle import (
+from mcpio.types.base import TASKS_EXTENSION, CustomNotification
+from mcpio.types.features import (
+    CallToolResult,
     EmptyResult,
+    LoggingMessageNotification,
+    PromptListChangedNotification,
     PromptsCapability,
+    ResourceListChangedNotification,
     ResourcesCapability,
+    ResourceUpdatedNotification,
     ServerCapabilities,
-    ToolsCapability,
-)
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.prompts import PromptListChangedNotification
-from mcpio.types.resources import ResourceListChangedNotification, ResourceUpdatedNotification
-from mcpio.types.subscriptions import (
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
     SubscriptionsListenResult,
+    ToolListChangedNotification,
+    ToolsCapability,
 )
-from mcpio.types.task_extension import TaskNotification
-from mcpio.types.tools import CallToolResult, ToolListChangedNotification
+from mcpio.types.tasks import TaskNotification
 
 OFFERS = ServerCapabilities(
     tools=ToolsCapability(True), prompts=PromptsCapability(True), resources=ResourcesCapability(True, True), logging={}

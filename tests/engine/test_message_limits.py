@@ -22,8 +22,7 @@ from mcpio.events import (
 )
 from mcpio.framing.jsonrpc import MOST_VALUES
 from mcpio.types.content import TextContent
-from mcpio.types.lifecycle import ClientCapabilities, SamplingCapability
-from mcpio.types.tools import CallToolRequest, ListToolsRequest
+from mcpio.types.features import CallToolRequest, ClientCapabilities, ListToolsRequest, SamplingCapability
 
 VALUES: dict[str, Any] = {"message_values": 30}
 ITEMS: dict[str, Any] = {"message_items": 10}

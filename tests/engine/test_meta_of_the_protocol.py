@@ -9,9 +9,8 @@ import pytest
 from wires import call, client, one, sent, server
 
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_11_25, Revision
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.meta import META_RELATED_TASK
-from mcpio.types.tools import CallToolResult
+from mcpio.types.base import META_RELATED_TASK
+from mcpio.types.features import CallToolResult, PingRequest
 
 revisions = pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
+from mcpio.engine.client import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,

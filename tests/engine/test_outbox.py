@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.outbox import ANSWERS, BACKLOG, Kind, Outbox, Outgoing
+from mcpio.engine.channel import ANSWERS, BACKLOG, Kind, Outbox, Outgoing
+from mcpio.engine.limits import MESSAGE_COST
 from mcpio.events import IncomingId
 
 ONE, TWO, THREE = map(IncomingId, (1, 2, 3))

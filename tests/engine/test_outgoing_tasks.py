@@ -13,10 +13,10 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.handshake import Handshake
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.engine.outgoing_tasks import OutgoingTasks
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Role
+from mcpio.engine.tasks import OutgoingTasks
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestCancelled, RequestError, RequestTimeout
 from mcpio.events import (
     IgnoreReason,

@@ -20,26 +20,30 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, OutgoingId
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.base import CustomNotification, CustomRequest
 from mcpio.types.content import TextContent
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     CancelledNotification,
     ClientCapabilities,
     EmptyResult,
     Implementation,
     InitializedNotification,
     InitializeRequest,
+    ListPromptsRequest,
+    ListToolsRequest,
+    LoggingMessageNotification,
     PingRequest,
     ProgressNotification,
+    PromptListChangedNotification,
     RootsCapability,
     ServerCapabilities,
+    ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.prompts import ListPromptsRequest, PromptListChangedNotification
-from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tasks import TaskMetadata
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
 
 INFO = Implementation("test", "1")
 TOOLS = ServerCapabilities(tools=ToolsCapability())

@@ -24,19 +24,20 @@ from mcpio.errors import LocalProtocolError, McpError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
-from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
-from mcpio.types.lifecycle import (
+from mcpio.types.base import META_RELATED_TASK, CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     CancelledNotification,
     EmptyResult,
     InitializedNotification,
     InitializeRequest,
     PingRequest,
     ProgressNotification,
+    ResourceUpdatedNotification,
+    ToolListChangedNotification,
 )
-from mcpio.types.meta import META_RELATED_TASK
-from mcpio.types.resources import ResourceUpdatedNotification
 from mcpio.types.tasks import CreateTaskResult, Task, TaskMetadata
-from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
 
 LATEST = codec(REV_2025_11_25)
 NO_PARAMS: Any = 5

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpio.engine.channel import Timers
 from mcpio.engine.handshake import Handshake
-from mcpio.engine.ledger import REQUEST_COST, Held
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import REQUEST_COST, Held, Limits, Timeout
 from mcpio.engine.pending import (
     NOT_YET,
     IncomingRequest,
@@ -23,11 +23,10 @@ from mcpio.engine.pending import (
 )
 from mcpio.engine.snapshot import IncomingState, OutgoingState
 from mcpio.engine.table import RequestInput, RequestState, Role
-from mcpio.engine.timers import Timers
 from mcpio.events import IncomingId, OutgoingId, RequestContext
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2025_11_25, Era
-from mcpio.types.lifecycle import Implementation, ServerCapabilities
+from mcpio.types.features import Implementation, ServerCapabilities
 
 DIALOGUE = Handshake(Role.SERVER, None)
 CONTEXT = RequestContext(

@@ -18,8 +18,7 @@ from mcpio.engine.connection import Connection
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError
 from mcpio.events import Event
 from mcpio.framing.json import dumps, loads
-from mcpio.observe.recording import Recorder
-from mcpio.observe.replayer import Replay
+from mcpio.observe.recording import Recorder, Replay
 from mcpio.observe.tap import add_tap
 from mcpio.revisions import LATEST_HANDSHAKE, Revision
 from mcpio.types._fields import Payload

@@ -101,8 +101,8 @@ from mcpio.types import (
     ToolsCapability,
     UnsubscribeRequest,
 )
-from mcpio.types.elicitation import ElicitSchema
-from mcpio.types.tools import ToolExecution
+from mcpio.types.asking import ElicitSchema
+from mcpio.types.features import ToolExecution
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(HANDSHAKE_REVISIONS, size)]
 EVERYTHING = ServerCapabilities(

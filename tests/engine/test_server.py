@@ -30,17 +30,17 @@ from mcpio.revisions import (
     REV_2026_07_28,
     Revision,
 )
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.features import (
     ClientCapabilities,
     Implementation,
+    LoggingMessageNotification,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
+    ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import ToolListChangedNotification
 
 INFO = Implementation("server", "2", website_url="https://example.org")
 CAPABILITIES = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={}, completions={})

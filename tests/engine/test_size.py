@@ -21,15 +21,16 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import RequestError
 from mcpio.events import RequestReceived
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
+    LoggingMessageNotification,
     RootsCapability,
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import CallToolRequest, CallToolResult
 
 
 def engine_weight(connection: Connection) -> int:

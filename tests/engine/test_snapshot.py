@@ -19,17 +19,19 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.snapshot import VERSION, SessionState, dump, load
 from mcpio.errors import LocalProtocolError
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, ProtocolViolated, RequestReceived
-from mcpio.types.custom import CustomRequest
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest
+from mcpio.types.base import CustomRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
     Implementation,
+    ListToolsRequest,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.roots import ListRootsRequest
-from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
 INFO = Implementation("test", "1", extra={"later": 1})
 OPTIONS = Options(limits=Limits(message_bytes=5000, resync=True), custom_methods=frozenset({"acme/do"}))

@@ -36,13 +36,20 @@ from mcpio.types import (
     ListRootsResult,
     PingRequest,
 )
-from mcpio.types.completion import CompleteResult, Completion
-from mcpio.types.custom import CustomNotification
-from mcpio.types.inputs import InputRequiredResult
-from mcpio.types.lifecycle import EmptyResult, Implementation, ServerCapabilities, ToolsCapability
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.prompts import ListPromptsResult
-from mcpio.types.tools import CallToolResult, ListToolsResult, ToolListChangedNotification
+from mcpio.types.base import CustomNotification, InputRequiredResult
+from mcpio.types.features import (
+    CallToolResult,
+    CompleteResult,
+    Completion,
+    EmptyResult,
+    Implementation,
+    ListPromptsResult,
+    ListToolsResult,
+    LoggingMessageNotification,
+    ServerCapabilities,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
 
 EVERYTHING = ServerCapabilities(
     tools=ToolsCapability(True), logging={}, completions={}, extensions={"com.example/x": {}}

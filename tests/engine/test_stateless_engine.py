@@ -11,21 +11,24 @@ import pytest
 from stateless import BOTH, INFO, LEVEL, SUBSCRIPTION, stateless, tool_call
 
 from mcpio.engine.envelope import read_envelope
-from mcpio.engine.ledger import Held
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Held, Limits
 from mcpio.engine.options import Options
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, LocalProtocolError, MessageTooLarge, NoBackChannel, RequestError
 from mcpio.events import RequestReceived
 from mcpio.framing import jsonrpc
-from mcpio.observe.recording import Recorder
-from mcpio.observe.replayer import Replay
+from mcpio.observe.recording import Recorder, Replay
 from mcpio.observe.tap import add_tap
-from mcpio.types.lifecycle import ServerCapabilities, ToolsCapability
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.subscriptions import SubscriptionFilter
-from mcpio.types.tools import CallToolResult, ListToolsRequest, ToolListChangedNotification
+from mcpio.types.features import (
+    CallToolResult,
+    ListToolsRequest,
+    LoggingMessageNotification,
+    ServerCapabilities,
+    SubscriptionFilter,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
 
 OFFERS = ServerCapabilities(tools=ToolsCapability(True), logging={})
 

@@ -11,10 +11,9 @@ from wires import one, sent
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
 from mcpio.events import Answered, RequestReceived
-from mcpio.types.custom import CustomRequest
-from mcpio.types.lifecycle import PromptsCapability, ServerCapabilities, ToolsCapability
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.task_extension import CreatedTask
+from mcpio.types.base import TASKS_EXTENSION, CustomRequest
+from mcpio.types.features import PromptsCapability, ServerCapabilities, ToolsCapability
+from mcpio.types.tasks import CreatedTask
 
 OFFERS = ServerCapabilities(
     tools=ToolsCapability(), prompts=PromptsCapability(), extensions={TASKS_EXTENSION: {}, "a.b/c": {}}

@@ -26,17 +26,18 @@ from mcpio.engine.table import (
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, IncomingId
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
-from mcpio.types.lifecycle import (
+from mcpio.types.asking import ListRootsRequest, RootsListChangedNotification
+from mcpio.types.features import (
     ClientCapabilities,
     Implementation,
+    ListToolsRequest,
+    LoggingMessageNotification,
     PingRequest,
     RootsCapability,
     ServerCapabilities,
+    ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.roots import ListRootsRequest, RootsListChangedNotification
-from mcpio.types.tools import ListToolsRequest, ToolListChangedNotification
 
 INFO = Implementation("test", "1")
 OPEN = (Phase.NEW, Phase.DISCOVERING, Phase.INITIALIZING, Phase.OPERATING)

@@ -10,12 +10,15 @@ from unittest.mock import ANY
 import pytest
 from task_keeper import BAD, EPOCH, GOOD, WRONG, Disk, Keeper, refusal, said
 
-from mcpio.engine.task_machine import ID_BYTES, RETRY, SAID_LENGTH, TaskMachine
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
+    ID_BYTES,
+    RETRY,
+    SAID_LENGTH,
     StoreDelete,
     StorePut,
     TaskChanged,
     TaskLimits,
+    TaskMachine,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from task_keeper import EPOCH, GOOD, Disk, Keeper
 
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
     Renewal,
     StoreDelete,
     StoredTask,

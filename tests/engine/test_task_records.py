@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from mcpio.engine.table import Direction
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
     MESSAGE_LENGTH,
     TASK_TABLE,
     Owner,

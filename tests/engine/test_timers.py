@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.timers import Timers
+from mcpio.engine.channel import Timers
 
 
 def test_empty_timers_have_no_deadline() -> None:

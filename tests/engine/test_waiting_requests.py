@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.ledger import MESSAGE_COST, REQUEST_COST
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import MESSAGE_COST, REQUEST_COST, Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import MessageTooLarge, OutputFull, RequestError
@@ -23,15 +22,15 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.types.base import CustomNotification
 from mcpio.types.content import TextContent
-from mcpio.types.custom import CustomNotification
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
+    CallToolResult,
     Implementation,
     PingRequest,
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.tools import CallToolResult
 
 KIB = 1024
 

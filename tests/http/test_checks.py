@@ -17,8 +17,7 @@ from mcpio.http.checks import (
     rejection_body,
     too_large,
 )
-from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import Answers, Cors, HostPolicy, HttpOptions
+from mcpio.http.model import Answers, Cors, Denied, HostPolicy, HttpOptions, RequestHead
 
 GOOD = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
 LOCAL = HostPolicy.for_address("127.0.0.1", 8000)

@@ -14,7 +14,7 @@ from _pytest.mark import ParameterSet
 from httpplayer import HttpPlayer
 
 from mcpio.engine.table import Role
-from mcpio.http.options import Answers
+from mcpio.http.model import Answers
 from mcpio.revisions import Revision
 from mcpio.testing import Script, read_script
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.http.checks import Checks, ParsedRequest, cors_headers, preflight_headers
-from mcpio.http.model import RequestHead
-from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.model import Cors, HttpOptions, RequestHead
 
 
 def headers(origin: str | None, cors: Cors | None) -> dict[bytes, bytes]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from mcpio.http.location import Location
+from mcpio.http.client import Location
 
 
 @pytest.mark.parametrize(

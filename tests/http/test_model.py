@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, header_fields
-from mcpio.http.options import HostPolicy
+from mcpio.http.model import Body, Denied, End, HostPolicy, RequestHead, Reset, ResponseHead, header_fields
 
 
 def test_items_are_values_and_each_names_its_exchange() -> None:

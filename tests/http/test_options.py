@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.http.options import Cors, HostPolicy, HttpOptions
+from mcpio.http.model import Cors, HostPolicy, HttpOptions
 
 
 @pytest.mark.req("HTTP-04")

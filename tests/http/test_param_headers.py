@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.http.param_headers import ParamHeader, param_fields, param_headers
+from mcpio.http.model import ParamHeader, param_fields, param_headers
 
 
 def schema(**properties: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from httpsite import Site, note, tool_call
 
-from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.model import Cors, HttpOptions
 
 
 def test_d9_pages_of_other_origins_are_served_where_that_is_wanted() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mcpio.auth.grant import Grant
 from mcpio.errors import InvalidMessage, LocalProtocolError
-from mcpio.http.session_records import (
+from mcpio.http.sessions import (
     SessionRecord,
     StoredEvent,
     StoredSession,

@@ -9,8 +9,7 @@ import pytest
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.framing.headers import encode_field
-from mcpio.http.param_headers import check_param_fields, param_headers
-from mcpio.http.stateless import check_mirrors, era_of
+from mcpio.http.model import check_mirrors, check_param_fields, era_of, param_headers
 from mcpio.revisions import Era
 
 H, S = Era.HANDSHAKE, Era.STATELESS

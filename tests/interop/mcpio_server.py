@@ -15,7 +15,7 @@ import trio
 from mcpio import Context, Revision, Server, ToolError
 from mcpio.app.server_session import ServerSession
 from mcpio.engine.options import Options
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.trio import serve_http, serve_stdio
 from mcpio.types import (

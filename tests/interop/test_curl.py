@@ -13,7 +13,7 @@ import trio
 from certificates import authority, serving_as
 
 from mcpio import Context, Server
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.trio import serve_http
 
 SPOKEN = "\n%{http_version} %{http_code}"

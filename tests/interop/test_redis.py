@@ -20,11 +20,11 @@ from redis_server import redis_server
 from shared_tasks import SharedShelf, Shelf, put
 
 from mcpio import Context
-from mcpio.app.awaitables import settled
 from mcpio.app.changes import Changed
+from mcpio.app.runtime import settled
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.engine.task_records import StoredTask, TaskLimits
+from mcpio.engine.tasks import StoredTask, TaskLimits
 from mcpio.errors import ConnectFailed
 from mcpio.stores.redis import RedisStore
 from mcpio.trio import memory_client

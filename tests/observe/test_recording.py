@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 from wires import INFO, call, client, feed, new_server, request, server
 
-from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError, RequestError
-from mcpio.observe.recording import Recorder
-from mcpio.observe.redaction import Redactor
-from mcpio.observe.replayer import Replay, replay
-from mcpio.observe.tap import add_tap
+from mcpio.observe.recording import Recorder, Replay, replay
+from mcpio.observe.tap import Redactor, add_tap
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_06_18
 from mcpio.types import CallToolRequest, CallToolResult, CustomNotification

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.events import Event
-from mcpio.observe.redaction import MARK, Redacting, Redactor
-from mcpio.observe.tap import Tap, add_tap
+from mcpio.observe.tap import MARK, Redacting, Redactor, Tap, add_tap
 from mcpio.testing import pair
 
 REDACTOR = Redactor()

@@ -7,15 +7,15 @@ import attrs
 import pytest
 from wires import INFO, call, client, feed, new_server, request, result, server
 
-from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import Limits
 from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, OutgoingId
 from mcpio.observe.tap import Observation, Tap, add_tap
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, CustomRequest
-from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.features import LoggingMessageNotification
 
 
 class Heard(Tap):

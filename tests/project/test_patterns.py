@@ -16,7 +16,7 @@ import pytest
 from counting import processor_seconds
 
 import mcpio
-from mcpio.observe.redaction import SECRET_PATTERNS
+from mcpio.observe.tap import SECRET_PATTERNS
 
 TAILS = ("", "aaaaaaaa-", "aaaaaaaa.", "a", "A", "0", *'-._ \n"\\%:/@=&\0')
 """What follows a word of the pattern, over and over, in a hostile text."""
@@ -33,7 +33,7 @@ SHORT, LONG = 750, 6000
 QUICK = 0.003
 """Seconds that are never too slow for the longer text: a quadratic pattern takes several times that."""
 
-AUTHORS_OWN = {"mcpio.app.schema.docstring"}
+AUTHORS_OWN = {"mcpio.app.schema.values"}
 """Modules whose patterns read the program itself, and never what a peer sends."""
 
 SEARCHES = ("fullmatch", "match", "search", "sub", "subn", "split", "findall", "finditer")

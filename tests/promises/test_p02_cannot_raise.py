@@ -42,8 +42,12 @@ from mcpio.types import (
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.discovery import DiscoverResult
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
+from mcpio.types.features import (
+    DiscoverResult,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
+)
 
 TOOLS = SubscriptionFilter(tools_list_changed=True)
 

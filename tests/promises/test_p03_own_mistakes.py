@@ -49,10 +49,15 @@ from mcpio.types import (
     ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.discovery import DiscoverRequest, DiscoverResult
-from mcpio.types.inputs import InputRequiredResult
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
-from mcpio.types.task_extension import CreatedTask
+from mcpio.types.base import InputRequiredResult
+from mcpio.types.features import (
+    DiscoverRequest,
+    DiscoverResult,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
+)
+from mcpio.types.tasks import CreatedTask
 
 NESTED: Any = []
 for _ in range(200):

@@ -14,12 +14,10 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import ConnectionLost
 from mcpio.events import NotificationReceived, RequestFailed, RequestReceived, ResponseReceived
-from mcpio.http.client.client import HttpClient
-from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, Reset
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.server import HttpServer
-from mcpio.http.server.sessions import HttpSession
+from mcpio.http.client import HttpClient, Location
+from mcpio.http.model import Body, End, HttpOptions, RequestHead, Reset
+from mcpio.http.server import HttpServer
+from mcpio.http.sessions import HttpSession
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types import (
     CallToolRequest,

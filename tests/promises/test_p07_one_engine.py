@@ -15,7 +15,7 @@ from mcpio.app.http_host import HttpHost
 from mcpio.engine import stateless_engine
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.http.model import Body, End, RequestHead, Reset
-from mcpio.http.server.server import CLOSING
+from mcpio.http.server import CLOSING
 from mcpio.testing import ManualRuntime
 
 PRINCIPALS = [f"user {number}" for number in range(40)]

@@ -13,7 +13,7 @@ from linked import Link
 from mcpio.app.client import Client
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.session_snapshot import SavedSession
+from mcpio.app.session import SavedSession
 from mcpio.engine.client import ClientConnection
 from mcpio.types import CallToolRequest
 

@@ -64,8 +64,8 @@ def test_import_loads_few_own_modules() -> None:
 
 def test_conversation_loads_only_features_it_uses() -> None:
     loaded = {name for name in _loaded(CONVERSATION) if name.startswith("mcpio.")}
-    assert "mcpio.types.tools" in loaded
-    assert not {"mcpio.types.sampling", "mcpio.types.elicitation", "mcpio.types.prompts", "mcpio.app"} & loaded
+    assert "mcpio.types.features" in loaded
+    assert not {"mcpio.types.asking", "mcpio.app"} & loaded
 
 
 APPLICATION = """
@@ -93,12 +93,11 @@ async def main():
     await serving
 asyncio.run(main())
 """
-MIDDLEWARE = {f"mcpio.app.middleware{name}" for name in ("", ".limiting", ".retrying")}
+MIDDLEWARE = {f"mcpio.app.middleware{name}" for name in ("", ".policies")}
 UNUSED = {f"mcpio.{name}" for name in ("backoff", "profiles", "refusals", "restarts")}
 TASKS = {
-    *(f"mcpio.app.tasks.{name}" for name in ("extension", "following", "receiver", "requester", "running")),
-    *(f"mcpio.engine.{name}" for name in ("outgoing_tasks", "task_machine", "task_records")),
-    *(f"mcpio.types.{name}" for name in ("task_extension", "tasks")),
+    *(f"mcpio.app.tasks.{name}" for name in ("receiver", "requester", "store")),
+    *("mcpio.engine.tasks", "mcpio.types.tasks"),
 }
 RESERVED = MIDDLEWARE | UNUSED | TASKS
 

@@ -17,10 +17,8 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId
-from mcpio.observe.recording import Recorder
-from mcpio.observe.redaction import Redactor
-from mcpio.observe.replayer import Replay
-from mcpio.observe.tap import Tap, add_tap
+from mcpio.observe.recording import Recorder, Replay
+from mcpio.observe.tap import Redactor, Tap, add_tap
 from mcpio.testing import Pair, at_random, pair
 from mcpio.types import (
     CallToolRequest,
@@ -36,7 +34,7 @@ from mcpio.types import (
     TextContent,
     ToolsCapability,
 )
-from mcpio.types.lifecycle import ResourcesCapability
+from mcpio.types.features import ResourcesCapability
 
 sides = st.booleans()
 ids = st.integers(1, 6)

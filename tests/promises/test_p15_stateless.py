@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from talks import engines, plain, talk, talks
 
 from mcpio.engine.table import Role
-from mcpio.observe.recording import Recorder
-from mcpio.observe.redaction import Redactor
-from mcpio.observe.replayer import Replay
-from mcpio.observe.tap import add_tap
+from mcpio.observe.recording import Recorder, Replay
+from mcpio.observe.tap import Redactor, add_tap
 from mcpio.testing import Pair, at_random, pair
 
 

@@ -26,7 +26,7 @@ from mcpio.errors import InvalidMessage
 from mcpio.methods import METHODS, Direction, Kind
 from mcpio.revisions import REVISIONS, Revision
 from mcpio.types._fields import Description, Member, members
-from mcpio.types.messages import ResultPayload
+from mcpio.types.base import ResultPayload
 
 if TYPE_CHECKING:
     from mcpio.types import Payload

@@ -18,7 +18,7 @@ from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.testing import Script, whole
 from mcpio.testing.script_player import Player
 from mcpio.testing.script_side import Side
-from mcpio.types.meta import META_PROTOCOL_VERSION
+from mcpio.types.base import META_PROTOCOL_VERSION
 
 ROOT = Path(os.environ["MCPIO_SCHEMA_DIR"])
 SCHEMAS: dict[Revision, dict[str, Any]] = {

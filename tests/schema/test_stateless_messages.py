@@ -16,39 +16,39 @@ from mcpio.engine.server import ServerConnection
 from mcpio.errors import RequestError
 from mcpio.events import RequestReceived
 from mcpio.types import ElicitFormRequest, ElicitResult, ElicitSchema
-from mcpio.types.completion import CompleteRequest, CompleteResult, Completion, CompletionArgument, PromptReference
-from mcpio.types.inputs import InputRequiredResult
-from mcpio.types.lifecycle import (
+from mcpio.types.base import InputRequiredResult
+from mcpio.types.features import (
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
+    CompleteRequest,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
     ElicitationCapability,
-    PromptsCapability,
-    ResourcesCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.prompts import (
     GetPromptRequest,
     GetPromptResult,
     ListPromptsRequest,
     ListPromptsResult,
-)
-from mcpio.types.resources import (
     ListResourcesRequest,
     ListResourcesResult,
     ListResourceTemplatesRequest,
     ListResourceTemplatesResult,
-    ReadResourceRequest,
-    ReadResourceResult,
-    ResourceUpdatedNotification,
-)
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
-from mcpio.types.tools import (
-    CallToolRequest,
-    CallToolResult,
     ListToolsRequest,
     ListToolsResult,
+    LoggingMessageNotification,
+    PromptReference,
+    PromptsCapability,
+    ReadResourceRequest,
+    ReadResourceResult,
+    ResourcesCapability,
+    ResourceUpdatedNotification,
+    ServerCapabilities,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
     ToolListChangedNotification,
+    ToolsCapability,
 )
 
 SCHEMA: dict[str, Any] = json.loads((Path(os.environ["MCPIO_SCHEMA_DIR"]) / "2026-07-28" / "schema.json").read_text())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcpio._drivers.auth.credential_files import state_directory
+from mcpio._drivers.login import state_directory
 from mcpio.auth import MemoryCredentials, Secret
 from mcpio.stores import FileCredentials, KeyringCredentials
 

@@ -19,8 +19,8 @@ from tasked import Host, Wire
 from mcpio import Context, Server
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.http.options import HttpOptions
-from mcpio.http.session_records import StoredEvent, StoredSession
+from mcpio.http.model import HttpOptions
+from mcpio.http.sessions import StoredEvent, StoredSession
 from mcpio.stores import SqliteStore
 
 PARTS: list[Any] = [None, True, -1, 5, 2.5, 1e300, 10**30, "", "text", "9" * 30, [], [5], [[5]], {}, {"a": 5}]

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcpio import RequestError
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.trio import open_http
 
 SERVER = Path(__file__).with_name("streaming_server.py")

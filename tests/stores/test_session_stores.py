@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcpio.app.session_store import MemorySessionStore
-from mcpio.engine.task_records import StorePut
-from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
+from mcpio.engine.tasks import StorePut
+from mcpio.http.sessions import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 from mcpio.stores import SqliteStore
 
 

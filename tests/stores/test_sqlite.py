@@ -12,8 +12,7 @@ import pytest
 from tasked import Mine
 
 from mcpio.app.tasks.store import MemoryTaskStore
-from mcpio.engine.task_machine import RETRY
-from mcpio.engine.task_records import StoreDelete, StorePut
+from mcpio.engine.tasks import RETRY, StoreDelete, StorePut
 from mcpio.stores import SqliteStore
 
 

@@ -11,7 +11,7 @@ from mcpio import Context, Server
 from mcpio.asgi import app
 from mcpio.asgi._server import AsgiServer
 from mcpio.errors import RequestTimeout
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.types import PingRequest
 
 

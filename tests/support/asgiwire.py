@@ -18,8 +18,7 @@ from httpwire import Case, Exchange, Wire, not_blaming
 from mcpio.app.server import Server
 from mcpio.asgi import AsgiApp, app
 from mcpio.auth import ResourceServer
-from mcpio.http.model import Body, End, ResponseHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, End, HttpOptions, ResponseHead
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 

@@ -28,7 +28,7 @@ from mcpio.asyncio import (
     serve_unix,
 )
 from mcpio.backoff import Backoff
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.testing.transport_kit import AsyncioEnds, Conversation, Harness
 
 CHILD = """
@@ -40,7 +40,7 @@ asyncio.run(serve_stdio(kit_server()))
 SERVING = """
 import sys, trio
 from functools import partial
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 from mcpio.testing.transport_kit import kit_server
 from mcpio.trio import serve_http, serve_websocket
 

@@ -19,7 +19,7 @@ from rawsite import PLAIN, RawRequest, RawSite, Wire, json_response, result_of
 
 import mcpio.asyncio
 import mcpio.trio
-from mcpio._drivers.http.fetch import fetch
+from mcpio._drivers.fetch import fetch
 from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.auth import (
     AskUser,

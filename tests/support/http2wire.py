@@ -20,8 +20,7 @@ from triowire import MemorySite, SiteWire, authorized, in_virtual_time, memory_s
 
 from mcpio import Context, Limits, Options, Server
 from mcpio.auth import ResourceServer
-from mcpio.http.model import Body, End, Reset, ResponseHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, End, HttpOptions, Reset, ResponseHead
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 PSEUDO = [(":method", "GET"), (":scheme", "http"), (":path", "/mcp")]

@@ -11,13 +11,20 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.framing.json import loads
 from mcpio.framing.sse import SseParser, encode_event
-from mcpio.http.client.client import HttpClient
-from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
-from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
-from mcpio.http.options import Answers, HttpOptions
-from mcpio.http.server.server import HttpServer
-from mcpio.http.server.sessions import SessionClosed, SessionOpened
+from mcpio.http.client import HttpClient, ListeningEnded, Location, MessageRefused, SessionLost
+from mcpio.http.model import (
+    Answers,
+    Body,
+    End,
+    HttpOptions,
+    RequestHead,
+    RequestItem,
+    Reset,
+    ResponseHead,
+    ResponseItem,
+)
+from mcpio.http.server import HttpServer
+from mcpio.http.sessions import SessionClosed, SessionOpened
 from mcpio.revisions import Revision
 from mcpio.testing.script import Script, Wire
 from mcpio.testing.script_player import Player

@@ -13,16 +13,13 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.events import RequestReceived
-from mcpio.http.durable.queue import DurableHooks
-from mcpio.http.durable.sessions import DurableSessions
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.calls import Calls
-from mcpio.http.server.server import HttpEvent, HttpServer
-from mcpio.http.server.sessions import HttpSession
-from mcpio.http.session_records import SessionEffect, SessionLoad
+from mcpio.http.calls import Calls
+from mcpio.http.durable import DurableHooks, DurableSessions
+from mcpio.http.model import Body, End, HttpOptions, RequestHead, Reset, ResponseHead
+from mcpio.http.server import HttpEvent, HttpServer
+from mcpio.http.sessions import HttpSession, SessionEffect, SessionLoad
 from mcpio.types import CallToolResult, TextContent
-from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
+from mcpio.types.features import Implementation, ServerCapabilities, ToolsCapability
 
 INFO = Implementation("test", "1")
 CAPABILITIES = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={})

@@ -20,8 +20,17 @@ from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.auth import Guard, Refused, ResourceServer
 from mcpio.framing.sse import ServerSentEvent, SseParser
-from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, ResponseItem, header_fields
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import (
+    Body,
+    Denied,
+    End,
+    HttpOptions,
+    RequestHead,
+    Reset,
+    ResponseHead,
+    ResponseItem,
+    header_fields,
+)
 from mcpio.testing import ManualRuntime
 
 

@@ -14,13 +14,11 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
-from mcpio.http.durable.queue import DurableHooks
-from mcpio.http.durable.sessions import DurableSessions
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.server import HttpServer
-from mcpio.http.server.sessions import HttpSession
-from mcpio.http.session_records import SessionEffect, SessionLoad
-from mcpio.types.lifecycle import ServerCapabilities, ToolsCapability
+from mcpio.http.durable import DurableHooks, DurableSessions
+from mcpio.http.model import HttpOptions
+from mcpio.http.server import HttpServer
+from mcpio.http.sessions import HttpSession, SessionEffect, SessionLoad
+from mcpio.types.features import ServerCapabilities, ToolsCapability
 
 DRAWN = count(1)
 """No two processes draw the same ids."""

@@ -19,8 +19,8 @@ from relay import Relay, hold_little, relaying
 from mcpio import Server
 from mcpio.app import ClientOptions
 from mcpio.backoff import Backoff
-from mcpio.http.client.options import HttpClientOptions
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.client import HttpClientOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 from mcpio.testing.transport_kit import Conversation, Ends, Harness
 from mcpio.trio import (
     memory_client,
@@ -34,7 +34,7 @@ from mcpio.trio import (
     serve_unix,
     serve_websocket,
 )
-from mcpio.trio._fd_streams import PollReader, PollWriter, StdioStream
+from mcpio.trio._descriptors import PollReader, PollWriter, StdioStream
 
 CHILD = """
 import trio

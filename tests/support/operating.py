@@ -12,7 +12,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, Negotiated
-from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities, ToolsCapability
+from mcpio.types.features import ClientCapabilities, ServerCapabilities, ToolsCapability
 
 CAPABILITIES = ServerCapabilities(tools=ToolsCapability(), logging={})
 INITIALIZE = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from mcpio.engine.task_records import Owner, StoredTask, StorePut
+from mcpio.engine.tasks import Owner, StoredTask, StorePut
 
 
 @attrs.define

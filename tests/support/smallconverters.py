@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.schema.converters import Converter
-from mcpio.app.schema.faults import Fault, expected
+from mcpio.app.schema.builder import Converter
+from mcpio.app.schema.values import Fault, expected
 
 
 def strictly(kind: type, name: str, *, only_trying: bool = False) -> Converter:

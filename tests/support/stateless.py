@@ -9,7 +9,7 @@ from wires import OFFERS, request
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
-from mcpio.types.lifecycle import Implementation, ServerCapabilities
+from mcpio.types.features import Implementation, ServerCapabilities
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

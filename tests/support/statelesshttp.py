@@ -12,7 +12,7 @@ from mcpio import Context, Server
 from mcpio.engine.options import Options
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.errors import RequestError
-from mcpio.http.server.calls import Calls
+from mcpio.http.calls import Calls
 from mcpio.revisions import REV_2026_07_28, REVISIONS
 
 TWO_ERAS = Options(revisions=REVISIONS)

@@ -21,7 +21,7 @@ from mcpio.types import (
     RootsCapability,
     SamplingCapability,
 )
-from mcpio.types.logging import LoggingLevel
+from mcpio.types.features import LoggingLevel
 
 __all__ = ["EVERYTHING", "StatelessClient", "accept"]
 

@@ -14,7 +14,7 @@ import trio
 from asgiwire import OnAsyncio
 from streams import Streams, joined
 
-from mcpio.asyncio import _transport as asyncio_wire
+from mcpio.asyncio import _drivers as asyncio_wire
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision

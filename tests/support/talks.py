@@ -38,12 +38,16 @@ from mcpio.types import (
     ToolListChangedNotification,
     ToolsCapability,
 )
-from mcpio.types.discovery import DiscoverRequest, DiscoverResult
-from mcpio.types.inputs import InputRequiredResult
-from mcpio.types.lifecycle import ResourcesCapability
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
-from mcpio.types.task_extension import CreatedTask
+from mcpio.types.base import TASKS_EXTENSION, InputRequiredResult
+from mcpio.types.features import (
+    DiscoverRequest,
+    DiscoverResult,
+    ResourcesCapability,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
+)
+from mcpio.types.tasks import CreatedTask
 
 __all__ = ["engines", "openings", "plain", "steps", "talk", "talks"]
 

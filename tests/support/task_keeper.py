@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.task_machine import TaskMachine
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
     Owner,
     StoreDelete,
     StoreLoad,
@@ -16,6 +15,7 @@ from mcpio.engine.task_records import (
     TaskChanged,
     TaskEvent,
     TaskLimits,
+    TaskMachine,
     TaskOutcome,
     TaskReplied,
 )

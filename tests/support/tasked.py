@@ -11,7 +11,7 @@ from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.table import Role
-from mcpio.engine.task_records import TaskChanged
+from mcpio.engine.tasks import TaskChanged
 from mcpio.errors import RequestError
 from mcpio.types import CallToolResult, TextContent
 

@@ -9,15 +9,15 @@ import attrs
 import pytest
 from statelessly import EVERYTHING, StatelessClient, accept
 
+from mcpio.app.asking import Accepted
 from mcpio.app.context import Context
-from mcpio.app.elicitation import Accepted
-from mcpio.app.input_required import InputRequired
+from mcpio.app.contracts import InputRequired
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.types import CallToolResult, ElicitFormRequest, ElicitSchema, StringSchema, TextContent
-from mcpio.types.meta import TASKS_EXTENSION
+from mcpio.types.base import TASKS_EXTENSION
 
 __all__ = ["MISSING", "TAKES_TASKS", "Host", "Name", "World", "name"]
 

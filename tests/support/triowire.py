@@ -17,8 +17,7 @@ from httpwire import Case, Exchange, Wire
 
 from mcpio import Server
 from mcpio.auth import ResourceServer
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, End, HttpOptions, RequestHead, Reset, ResponseHead
 from mcpio.trio import HttpListening, SocketPeer, serve_http
 
 PARSERS = ("h11", "httptools")

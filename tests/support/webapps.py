@@ -12,7 +12,7 @@ from typing import Any
 
 from mcpio import Context, Server
 from mcpio.asgi import AsgiApp, app
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.websocket import WebSocketOptions
 
 server = Server("webapps", "1")

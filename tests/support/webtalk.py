@@ -12,13 +12,9 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
 from mcpio.events import OutgoingId, RequestFailed, RequestReceived, ResponseReceived
-from mcpio.http.client.client import HttpClient
-from mcpio.http.client.mirrored import ParamHeaders
-from mcpio.http.client.options import HttpClientOptions
-from mcpio.http.location import Location
+from mcpio.http.client import HttpClient, HttpClientOptions, Location, ParamHeaders
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
-from mcpio.types.lifecycle import ClientCapabilities, Implementation, RootsCapability
-from mcpio.types.tools import CallToolRequest
+from mcpio.types.features import CallToolRequest, ClientCapabilities, Implementation, RootsCapability
 
 CALL = CallToolRequest("x")
 RESULT: dict[str, Any] = {"content": []}

@@ -9,7 +9,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
     ClientCapabilities,
     Implementation,
     ResourcesCapability,

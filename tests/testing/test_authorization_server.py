@@ -9,8 +9,7 @@ import pytest
 from authkeys import ED25519, parts
 
 from mcpio.auth import Challenge, Fetch, load_signer
-from mcpio.auth.pkce import code_challenge
-from mcpio.auth.secret import Secret
+from mcpio.auth.keys import Secret, code_challenge
 from mcpio.framing.json import dumps, loads
 from mcpio.testing import AuthorizationServer, IssuedToken
 

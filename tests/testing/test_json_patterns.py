@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.testing.json_patterns import ANYTHING, MORE, Reader, is_complete, mismatch
+from mcpio.testing.script import ANYTHING, MORE, Reader, is_complete, mismatch
 
 
 @pytest.mark.parametrize(

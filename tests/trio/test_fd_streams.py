@@ -9,8 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio.trio._fd_streams import PollReader, PollWriter, StdioStream
-from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
+from mcpio.trio._descriptors import PollReader, PollWriter, StdioStream, ThreadReader, ThreadWriter
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
 

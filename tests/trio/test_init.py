@@ -30,7 +30,7 @@ def test_unknown_name_raises_attribute_error() -> None:
     ("statement", "unwanted"),
     [
         ("import mcpio.trio", {"trio", "mcpio.trio._drivers", "mcpio.app"}),
-        ("from mcpio.trio import serve", {"mcpio.trio._stdio.process", "mcpio.trio._memory", "mcpio.app.server"}),
+        ("from mcpio.trio import serve", {"mcpio.trio._stdio", "mcpio.trio._memory", "mcpio.app.server"}),
         ("from mcpio.trio import open_stdio", {"mcpio.app.server", "mcpio.app.schema.signature", "mcpio.trio._memory"}),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mcpio._drivers import first_failure
-from mcpio.trio._nurseries import ungrouped
+from mcpio.trio._runtime import ungrouped
 
 
 async def failing(error: BaseException) -> None:

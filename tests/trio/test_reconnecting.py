@@ -22,12 +22,12 @@ from mcpio import (
     Options,
     Server,
 )
-from mcpio._drivers.sockets.client import SocketConnector
+from mcpio._drivers.socket_client import SocketConnector
 from mcpio.backoff import Backoff
 from mcpio.engine import KeepAlive
 from mcpio.trio import open_unix, serve, serve_unix
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._net.client import connect_by
+from mcpio.trio._net import connect_by
 from mcpio.trio._transport import stream_adapter
 from mcpio.types import LoggingMessageNotification
 

@@ -16,11 +16,19 @@ from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
 from mcpio.errors import ConnectionLost, ErrorCode, RequestError
 from mcpio.trio import memory_client, open_transport, serve
+from mcpio.types.asking import (
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitFormRequest,
+    ElicitRequest,
+    ElicitResult,
+    ElicitSchema,
+    Root,
+    SamplingMessage,
+    StringSchema,
+)
 from mcpio.types.content import TextContent
-from mcpio.types.elicitation import ElicitFormRequest, ElicitRequest, ElicitResult, ElicitSchema, StringSchema
-from mcpio.types.roots import Root
-from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, SamplingMessage
-from mcpio.types.tools import CallToolResult
+from mcpio.types.features import CallToolResult
 
 QUESTION = CreateMessageRequest((SamplingMessage("user", TextContent("2+2?")),), 10)
 

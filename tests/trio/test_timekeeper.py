@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from peers import run
 
-from mcpio.trio._timekeeper import Signal, Timekeeper
+from mcpio.trio._runtime import Signal, Timekeeper
 
 # Signal
 

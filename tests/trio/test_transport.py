@@ -9,13 +9,13 @@ import trio
 import trio.testing
 from peers import run
 
-from mcpio._drivers.stream_adapter import StreamAdapter
+from mcpio._drivers.event_loop import StreamAdapter
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
 from mcpio.events import NotificationReceived
 from mcpio.testing import pair
 from mcpio.trio._transport import ChannelAdapter, adapter_for, stream_adapter
-from mcpio.types.custom import CustomNotification
+from mcpio.types.base import CustomNotification
 
 
 def talking(*sizes: int) -> ClientConnection:

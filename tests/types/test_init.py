@@ -38,7 +38,7 @@ def test_importing_the_package_loads_no_feature() -> None:
 
 def test_a_name_loads_only_its_feature() -> None:
     loaded = loaded_after("from mcpio.types import Tool")
-    assert "mcpio.types.tools" in loaded
+    assert "mcpio.types.features" in loaded
     assert not loaded & {f"mcpio.types.{name}" for name in ("content", "elicitation", "sampling", "tasks", "prompts")}
 
 
@@ -61,4 +61,4 @@ conversion.encode(conversion.decode({"content": [{"type": "text", "text": "hi"}]
 """
     )
     features = {name for name in loaded if name.startswith("mcpio.types.") and "._" not in name}
-    assert features == {f"mcpio.types.{name}" for name in ("content", "custom", "lifecycle", "messages", "tools")}
+    assert features == {f"mcpio.types.{name}" for name in ("base", "content", "features")}

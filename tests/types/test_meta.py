@@ -12,13 +12,13 @@ from mcpio.revisions import (
     REV_2025_11_25,
     REV_2026_07_28,
 )
-from mcpio.types import meta
-from mcpio.types.meta import fault_in_key, fault_in_meta, is_reserved
+from mcpio.types import base as meta
+from mcpio.types.base import fault_in_key, fault_in_meta, is_reserved
 
 
 @pytest.mark.req("META-06")
 def test_protocol_keys_have_its_prefix_except_the_progress_token() -> None:
-    keys = [getattr(meta, name) for name in meta.__all__ if name.startswith("META_")]
+    keys = [getattr(meta, name) for name in vars(meta) if name.startswith("META_")]
     assert len(set(keys)) == len(keys)
     assert [key for key in keys if not key.startswith("io.modelcontextprotocol/")] == ["progressToken"]
     assert meta.META_RELATED_TASK == "io.modelcontextprotocol/related-task"

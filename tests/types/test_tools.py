@@ -295,7 +295,7 @@ def test_input_schema_must_describe_an_object() -> None:
 
 
 def test_result_cannot_be_converted_before_the_application_layer_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio.types.tools.CONVERSIONS", [])
+    monkeypatch.setattr("mcpio.types.features.CONVERSIONS", [])
     with pytest.raises(RuntimeError, match=r"import mcpio\.app\.Client"):
         CallToolResult(()).into(int)
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcpio.errors import AuthorizationRequired, McpError, RemoteProtocolError, UnexpectedResponse
-from mcpio.http.location import Location
-from mcpio.http.model import RequestHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.client import Location
+from mcpio.http.model import HttpOptions, RequestHead
 from mcpio.websocket import AcceptedHandshake, ClientOpening, CompletedHandshake, WebSocketOptions, answer_opening
-from mcpio.websocket.deflate import OFFER
+from mcpio.websocket.frames import OFFER
 
 URL = Location.parse("http://localhost:8000/mcp?x=1")
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -7,8 +7,7 @@ import zlib
 import pytest
 from wsproto.frame_protocol import CloseReason, FrameDecoder, Opcode, ParseFailed
 
-from mcpio.websocket.deflate import OFFER, Deflate, accept_offer, read_answer
-from mcpio.websocket.frames import frame
+from mcpio.websocket.frames import OFFER, Deflate, accept_offer, frame, read_answer
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from mcpio.http.checks import Rejection
-from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import Denied, HostPolicy, HttpOptions, RequestHead
 from mcpio.websocket import AcceptedHandshake, WebSocketOptions, answer_opening, asks_for_websocket
-from mcpio.websocket.deflate import OFFER
+from mcpio.websocket.frames import OFFER
 
 USUAL = {
     "host": "localhost:8000",

@@ -182,7 +182,7 @@ def contain(
 
     That is SystemExit, KeyboardInterrupt, and the loop's ``cancellation`` where the code that raised it waited.
     """
-    from mcpio.app.awaitables import parted  # a failure is rare, and clients of one call load little
+    from mcpio.app.runtime import parted  # a failure is rare, and clients of one call load little
 
     passing, fault = parted(error, *cancellation)
     if fault is not None:

@@ -1,47 +1,41 @@
-"""The session actor that the Trio and asyncio drivers share: a reader, a writer, and one drain per turn of the loop.
-
-The engine is touched only in the loop's thread and only between two waits, so a cancelled caller becomes a protocol
-message, never a torn frame, and closing is a call, not a task.
-
-Whatever happens to the session between two waits only marks it (``wake``). A *turn* then acts on it once: it handles
-the events, writes what finds room, and arms the deadline. Turns are never nested: ``run`` takes one for a mark, and the
-reader one for its input, which saves a turn of the loop. Both have nothing else on their stacks.
-"""
+"""The actor of a session, and the tasks that it hosts."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from mcpio._drivers import report
-from mcpio._drivers.event_loop import EventLoop, reason_of
-from mcpio._drivers.timeouts import (
+from mcpio._drivers.event_loop import (
     FINAL_READ_TIMEOUT,
     FINAL_WRITE_TIMEOUT,
+    STORE_TIMEOUT,
     TRANSPORT_CANCEL_TIMEOUT,
     TRANSPORT_CLOSE_TIMEOUT,
+    EventLoop,
+    reason_of,
 )
-from mcpio.app.awaitables import failure_of
-from mcpio.app.runtime import Runtime, Spawned, checked_grace
+from mcpio.app.runtime import Runtime, Spawned, checked_grace, failure_of
 from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = [
-    "EVENTS_PER_TURN",
-    "WORK_PER_TURN",
-    "Actor",
-    "Deadlines",
-    "Timed",
-    "TransportAdapter",
-    "close_forcefully",
-    "handle_events",
-]
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+
+
+# ---------------------------------------------------------------------------------------------------------------- actor
+# The session actor that the Trio and asyncio drivers share: a reader, a writer, and one drain per turn of the loop.
+# The engine is touched only in the loop's thread and only between two waits, so a cancelled caller becomes a protocol
+# message, never a torn frame, and closing is a call, not a task.
+# Whatever happens to the session between two waits only marks it (``wake``). A *turn* then acts on it once: it handles
+# the events, writes what finds room, and arms the deadline. Turns are never nested: ``run`` takes one for a mark, and
+# the reader one for its input, which saves a turn of the loop. Both have nothing else on their stacks.
 
 EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""
@@ -394,3 +388,51 @@ def handle_events(session: SessionDriving, connection: Connection, now: Callable
         if count and not count & 7 and now() - began > WORK_PER_TURN:
             break
     return True
+
+
+# ------------------------------------------------------------------------------------------------------------ task host
+# A host for tasks of tools that outlives the sessions that started them.
+
+LastMoment: TypeAlias = Callable[[float], AbstractAsyncContextManager[None]]
+"""Returns a block of at most that many seconds which an earlier cancellation does not cut off."""
+
+
+class TaskHost:
+    """Runs tasks without a session: the part of a driver that they need."""
+
+    def __init__(self, runtime: Runtime, clock: Callable[[], float]) -> None:
+        """``clock`` is that of the sessions."""
+        self.runtime = runtime
+        self._clock = clock
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._clock()
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Write to the log, under the name ``mcpio``."""
+        report(message, error)
+
+
+@asynccontextmanager
+async def hosted_tasks(server: Server, host: TaskHost, state: Any, last_moment: LastMoment) -> AsyncIterator[None]:
+    """Run a server's tasks, if it has any, during a block. At its end they are stopped, and their outcomes stored."""
+    tasks = server.tasks
+    if tasks is None:
+        yield
+        return
+    try:
+        tasks.attach(host, state)
+        yield
+    finally:
+        tasks.stop(host)
+        async with last_moment(STORE_TIMEOUT):
+            await tasks.flush(host)
+        tasks.detach(host)
+
+
+async def store_tasks(server: Server, last_moment: LastMoment, session: Session) -> None:
+    """Store the outcomes of the tasks that ended with their session."""
+    if server.tasks is not None:
+        async with last_moment(STORE_TIMEOUT):
+            await server.tasks.flush(session.driver)

@@ -1,18 +1,66 @@
-"""The interface between shared drivers and an event loop. Trio and asyncio each implement it once."""
+"""The interface to an event loop that drivers stand on."""
 
 from __future__ import annotations
 
 import os
+import socket
 import ssl
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from socket import gaierror
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE
 from mcpio.app.runtime import Runtime
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
 
-__all__ = ["RECEIVE_SIZE", "ByteStream", "CancelScope", "EventLoop", "Flag", "reason_of"]
+# ------------------------------------------------------------------------------------------------------- tcp keep alive
+# TCP keep-alive: how a driver notices a peer whose machine vanished.
+
+TCP_KEEP_ALIVE: Final = 60.0
+"""Seconds of silence before the first TCP keep-alive probe, by default."""
+
+MOST: Final = 32767
+"""The longest time in seconds that every system accepts."""
+
+INTERVAL: Final = 15.0
+"""Seconds between two keep-alive probes; after four without an answer, the connection is lost."""
+
+
+def set_tcp_keep_alive(connected: Any, seconds: float) -> None:
+    """Enable TCP keep-alive on a socket, after that many seconds of silence. Does nothing to a Unix socket."""
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    times = {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": INTERVAL, "TCP_KEEPCNT": 4}
+    with suppress(OSError):  # The peer is gone already.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in times.items():
+            if hasattr(socket, name):  # Which options exist depends on the system.
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(min(max(1, value), MOST)))
+
+
+# ------------------------------------------------------------------------------------------------------------- timeouts
+# How long the drivers wait for a peer, a transport or a store when a session ends.
+
+FINAL_READ_TIMEOUT: Final = 1.0
+"""Seconds to continue reading after writing failed: the last answers of a dead peer may still arrive."""
+
+FINAL_WRITE_TIMEOUT: Final = 0.5
+"""Seconds for a cancelled session to notify its peer of cancelled requests."""
+
+TRANSPORT_CANCEL_TIMEOUT: Final = 0.5
+"""Seconds for a transport to end a read and a write that were cancelled, before it is closed under them."""
+
+TRANSPORT_CLOSE_TIMEOUT: Final = 1.0
+"""Seconds for a transport to close gracefully before it is closed forcefully."""
+
+STORE_TIMEOUT: Final = 1.0
+"""Seconds for a store, at the end, to record how sessions or tasks ended."""
+
+
+# ----------------------------------------------------------------------------------------------------------- event loop
+# The interface between shared drivers and an event loop. Trio and asyncio each implement it once.
 
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read."""
@@ -142,3 +190,84 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | gaierror) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------------- stream adapter
+# The transport adapter over a stream of bytes: one message a line.
+
+
+class StreamAdapter:
+    """Carries lines over a stream, which it owns.
+
+    A stream that has ``send_nowait`` saves a turn of the loop for most messages.
+    """
+
+    def __init__(self, stream: ByteStream, loop: EventLoop, *, end_is_loss: bool = False) -> None:
+        """With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer ends the stream."""
+        self.stream = stream
+        self._now = loop.now
+        self._end_is_loss = end_is_loss
+        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        self._send_eof: Callable[[], Awaitable[None]] | None = getattr(stream, "send_eof", None)
+        self._rest = b""
+        self._ends = False
+        self._sending = False
+
+    @property
+    def unsent(self) -> bool:
+        """Whether output was pulled from a connection and not written yet."""
+        return bool(self._rest) or self._ends
+
+    @property
+    def ending(self) -> bool:
+        """Whether the graceful end was pulled, and it or the output before it is not written yet."""
+        return self._ends
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for input, and feed it or the end of the stream."""
+        data = bytes(await self.stream.receive_some(RECEIVE_SIZE))
+        if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
+            raise ConnectionResetError("the peer closed the connection")
+        connection.receive_data(data or None, self._now())
+
+    def send_now(self, connection: Connection) -> None:
+        """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
+        if self._send_nowait is not None and not (self._sending or self._rest or self._ends):
+            self._pull(connection)
+            connection.set_unwritten(len(self._rest))
+
+    async def send(self, connection: Connection) -> None:
+        """Write unsent output, or else about 64 KiB of the engine's output, in one write."""
+        self._sending = True
+        try:
+            if not self.unsent:
+                self._pull(connection)
+            connection.set_unwritten(len(self._rest))
+            if self._rest:
+                await self.stream.send_all(self._rest)
+                self._rest = b""
+                connection.set_unwritten(0)
+            if self._ends:
+                if self._send_eof is not None:
+                    await self._send_eof()
+                self._ends = False
+        finally:
+            self._sending = False
+
+    def session_lost(self) -> None:
+        """Do nothing: this adapter has only one stream."""
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self.stream.aclose()
+
+    def _pull(self, connection: Connection) -> None:
+        """Pull output, and write what finds room."""
+        chunks = connection.data_to_send()
+        self._ends = bool(chunks) and chunks[-1] is None
+        self._rest = rest = b"".join(filter(None, chunks))
+        if rest and self._send_nowait is not None:
+            try:
+                self._rest = rest[self._send_nowait(rest) :]
+            except Exception:
+                return  # The writer will meet the same error, and reports it.

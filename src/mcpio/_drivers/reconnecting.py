@@ -10,11 +10,10 @@ import attrs
 
 from mcpio._checks import chosen
 from mcpio._drivers.actor import TransportAdapter
-from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT
-from mcpio.app.awaitables import checked_callback
+from mcpio._drivers.event_loop import FINAL_READ_TIMEOUT, EventLoop
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
+from mcpio.app.runtime import checked_callback
 from mcpio.backoff import Backoff
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options

@@ -1,16 +1,20 @@
-"""Session setup: a new connection, a ready-made one, or one restored from a snapshot."""
+"""Options of servers and clients, and what is done before they serve."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import attrs
 
-from mcpio import _drivers
+from mcpio import _drivers, types
 from mcpio._checks import check_options
 from mcpio._drivers import TapSource
 from mcpio.app.client import ClientOptions, client_connection
+from mcpio.app.reporting import FaultReports, unwrap_group
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -18,21 +22,15 @@ from mcpio.engine.limits import seconds
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, LocalProtocolError
+from mcpio.framing import json
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
-    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
+    from mcpio.app.session import SavedSession, UnansweredPolicy
 
-__all__ = [
-    "ClientSetupOptions",
-    "ConnectOptions",
-    "ServerSetupOptions",
-    "SessionSetup",
-    "open_in_either_era",
-    "prepare_client",
-    "prepare_server",
-    "split_options",
-]
+
+# ---------------------------------------------------------------------------------------------------------------- setup
+# Session setup: a new connection, a ready-made one, or one restored from a snapshot.
 
 T = TypeVar("T")
 
@@ -147,7 +145,7 @@ def _saved(options: Any) -> SavedSession | None:
         return None
     if options.get("connection") is not None:
         raise TypeError("give either connection= or snapshot=")
-    from mcpio.app.session_snapshot import SavedSession
+    from mcpio.app.session import SavedSession
 
     return SavedSession.read(snapshot)
 
@@ -157,3 +155,81 @@ def _setup(connection: Connection, saved: SavedSession | None, options: Any, now
     is_resumed = saved is not None or connection.phase is not Phase.NEW
     end_timeout = seconds(options.get("end_timeout"))
     return SessionSetup(connection, saved, options.get("unanswered", "again"), is_resumed, end_timeout)
+
+
+# ----------------------------------------------------------------------------------------------------------- preloading
+# Imports modules that a server may need later, while importing still works.
+# Modules are imported on first use. For a server that may be too late: at the limit of open files an import fails, and
+# it would fail in the middle of one client's connection.
+
+_LATE: Final = (
+    "fractions",
+    "mcpio.app.asking",
+    "mcpio.app.foreign_names",
+    "mcpio.app.middleware",
+    "mcpio.app.mounting",
+    "mcpio.app.registry.dependencies",
+    "mcpio.app.reporting",
+    "mcpio.app.rounds",
+    "mcpio.app.session",
+    "mcpio.app.subscriptions",
+    "mcpio.app.tasks.receiver",
+    "mcpio.app.tasks.requester",
+    "mcpio.codec",
+    "mcpio.engine.dialect",
+    "mcpio.engine.snapshot",
+    "mcpio.engine.stateless",
+    "mcpio.engine.tasks",
+    "mcpio.observe.tap",
+    "mcpio.profiles",
+    "mcpio.refusals",
+)
+"""The modules that a server session imports on first use."""
+
+
+def preload(*more: str) -> None:
+    """Import every module that server sessions import late, and ``more``, by their full names."""
+    for module in (*(f"mcpio.types.{found.name}" for found in iter_modules(types.__path__)), *_LATE, *more):
+        import_module(module)
+    json.loads(b"0")  # The first use chooses the library for JSON, and imports it.
+
+
+# ------------------------------------------------------------------------------------------------------------ fault log
+# A log of connection faults, throttled by kind, and the containment of such faults.
+
+
+class FaultLog:
+    """Logs faults: the first of each kind with its traceback, later ones throttled and counted.
+
+    Neither a client nor a lack of resources can flood the log that way. See ``FaultReports``.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._log = _Log(clock)
+        self._reports = FaultReports()
+
+    def report(self, message: str, error: BaseException | None, kind: Hashable | None = None) -> None:
+        """Report a fault. ``kind`` replaces the message as a key if the message quotes the peer."""
+        self._reports.report(self._log, message, error, kind)
+
+    @contextmanager
+    def contained(self, message: str, cancellation: type[BaseException]) -> Iterator[None]:
+        """Context manager that reports an exception of its block in place of raising it.
+
+        The loop's ``cancellation``, SystemExit and KeyboardInterrupt propagate, also from within an exception group.
+        """
+        try:
+            yield
+        except BaseException as error:
+            _drivers.contain(error, message, lambda text, fault: self.report(text, unwrap_group(fault)), cancellation)
+
+
+@attrs.frozen
+class _Log:
+    """Gives ``FaultReports`` the log and a clock."""
+
+    now: Callable[[], float]
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Write to the log."""
+        _drivers.report(message, error)

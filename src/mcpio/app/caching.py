@@ -12,7 +12,7 @@ from mcpio.errors import RequestError
 from mcpio.framing.json import dumps, loads
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2026_07_28
-from mcpio.types.messages import CacheableResult
+from mcpio.types.base import CacheableResult
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext

@@ -1,29 +1,19 @@
-# ruff: noqa: SLF001 - ClientDriving is the drivers' half of Client; the two classes share one state
-"""A client: one call for each method, typed results, and callbacks that answer the server's requests."""
+"""The client: one call for each method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
-from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio import types  # the types of a feature are loaded when the server uses it
 from mcpio._checks import checked, chosen, is_count, required
-from mcpio.app.awaitables import checked_callback
-from mcpio.app.client_handlers import (
-    Elicitor,
-    RootsProvider,
-    Sampler,
-    elicitation_handler,
-    roots_handler,
-    sampling_handler,
-)
 from mcpio.app.context import RequestScope, TaskScope
 from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback
 from mcpio.app.pagination import Items
-from mcpio.app.runtime import Driver
+from mcpio.app.runtime import Driver, checked_callback, when_ready
 from mcpio.app.session import Session, SessionDriving, Waiter
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
@@ -34,6 +24,7 @@ from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
     ErrorCode,
+    InvalidMessage,
     LocalProtocolError,
     McpError,
     RequestError,
@@ -51,44 +42,174 @@ from mcpio.events import (
 )
 from mcpio.methods import Kind, official_name
 from mcpio.revisions import STATELESS_REVISIONS, Era
-from mcpio.types.lifecycle import (
+from mcpio.types.base import TASKS_EXTENSION
+from mcpio.types.features import (
+    CONVERSIONS,
+    CallToolRequest,
+    CallToolResult,
     ClientCapabilities,
     ElicitationCapability,
     Implementation,
+    ListToolsRequest,
+    ListToolsResult,
     PingRequest,
     RootsCapability,
     SamplingCapability,
+    Tool,
 )
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.tools import CONVERSIONS, CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpio.app.caching import CachingLayer, ResultCache
-    from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache
+    from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache, ToolHeaders
     from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
     from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
-    from mcpio.app.tool_headers import ToolHeaders
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
-    from mcpio.http.param_headers import ParamHeader
+    from mcpio.http.model import ParamHeader
     from mcpio.revisions import Revision
-    from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
-    from mcpio.types.discovery import DiscoverResult
-    from mcpio.types.elicitation import ElicitationCompleteNotification
-    from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
-    from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
-    from mcpio.types.resources import (
+    from mcpio.types.asking import (
+        CreateMessageRequest,
+        CreateMessageResult,
+        ElicitationCompleteNotification,
+        ElicitFormRequest,
+        ElicitResult,
+        ElicitSchema,
+        ElicitURLRequest,
+        ListRootsResult,
+        Root,
+    )
+    from mcpio.types.features import (
+        CompleteResult,
+        DiscoverResult,
+        GetPromptResult,
+        ListPromptsResult,
         ListResourcesResult,
         ListResourceTemplatesResult,
+        LoggingLevel,
+        LoggingMessageNotification,
+        Prompt,
+        PromptReference,
         ReadResourceResult,
         Resource,
         ResourceTemplate,
+        ResourceTemplateReference,
     )
-    from mcpio.types.roots import Root
     from mcpio.types.tasks import ClientTasksCapability
 
-__all__ = ["CallOptions", "Client", "ClientDriving", "ClientOptions", "OutgoingCall", "client_connection"]
+
+# ------------------------------------------------------------------------------------------------------ client handlers
+# The client's handlers of its server's requests: they call the program's callbacks, and check the answers.
+# The engine refuses requests that the client did not declare, before a handler is called.
+
+Sampler: TypeAlias = (
+    "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
+)
+"""Takes the scope of the request and the typed request, and returns the model's message."""
+Elicitor: TypeAlias = (
+    "Callable[[RequestScope, ElicitFormRequest | ElicitURLRequest], ElicitResult | Awaitable[ElicitResult]]"
+)
+"""Takes the scope of the request and the typed request, and returns the user's answer."""
+RootsProvider: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
+"""Returns the current roots."""
+
+
+def sampling_handler(sample: Sampler) -> Handler:
+    """Return the handler of ``sampling/createMessage``. It checks the model's message (SAMP-08)."""
+
+    def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
+        return when_ready(sample(scope, request), lambda result: _sampled(result, request))
+
+    return create_message
+
+
+def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> Handler:
+    """Return the handler of ``elicitation/create``.
+
+    An accepted form gets the defaults of missing fields (ELIC-09), as far as they fit, and is only sent if it fits
+    (ELIC-12). ``visited`` is called with the id of each elicitation at a web address before the user is asked.
+    """
+
+    def ask_user(scope: RequestScope, request: Any) -> Any:
+        # In the stateless era it has no id: the server itself finds out when the user is done (MRTR-15).
+        if isinstance(request, types.ElicitURLRequest) and request.elicitation_id is not None:
+            visited(request.elicitation_id)
+        return when_ready(elicit(scope, request), lambda result: _elicited(result, request))
+
+    return ask_user
+
+
+def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
+    """Return the handler of ``roots/list``. Raises ValueError or TypeError for a list of invalid roots."""
+    if callable(roots):
+        current = roots
+        return lambda _, __: when_ready(current(), _roots_result)
+    if not isinstance(roots, Collection):
+        raise TypeError(f"roots= takes a list, or a function that returns one, not {roots!r:.100}")
+    result = _roots_result(roots)
+    return lambda _, __: result
+
+
+def _sampled(result: Any, request: CreateMessageRequest) -> Any:
+    from mcpio.app.asking import fault_in_sampled
+
+    fault = fault_in_sampled(result, request) if isinstance(result, types.CreateMessageResult) else None
+    if fault is not None:
+        raise ValueError(f"the answer to sampling/createMessage: {fault}")
+    return result
+
+
+def _elicited(result: Any, request: Any) -> Any:
+    if not isinstance(result, types.ElicitResult):
+        return result  # the engine reports what is wrong with it
+    from mcpio.app.asking import check_content, defaults_of, fault_in_elicited
+
+    fault = fault_in_elicited(result, request)
+    if fault is not None:
+        raise ValueError(f"the answer to elicitation/create: {fault}")
+    if result.action != "accept" or request.mode != "form":
+        return result
+    form, given = request.requested_schema, result.content or {}
+    # Some servers have defaults that their own forms refuse, such as no text for an address: the user did not enter it.
+    fitting = {
+        name: value for name, value in defaults_of(form).items() if name not in given and _fits(form, name, value)
+    }
+    content = {**fitting, **given}
+    try:
+        check_content(form, content)
+    except InvalidMessage as error:
+        raise ValueError(f"the answer to elicitation/create: {error}") from None
+    return attrs.evolve(result, content=content)
+
+
+def _fits(form: ElicitSchema, name: str, value: Any) -> bool:
+    from mcpio.app.asking import check_content
+
+    try:
+        check_content(types.ElicitSchema({name: form.properties[name]}), {name: value})
+    except InvalidMessage:
+        return False
+    return True
+
+
+def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
+    """Return the result for roots. Raises ValueError if one is not a ``file://`` URI (ROOT-02)."""
+    from mcpio.types.asking import fault_in_root
+
+    found = tuple(roots)
+    for root in found:
+        if not isinstance(root, types.Root):
+            raise TypeError(f"roots= takes Root objects, not {root!r:.100}")
+        if (fault := fault_in_root(root.uri)) is not None:
+            raise ValueError(f"roots= takes roots: the URI {fault}")
+    return types.ListRootsResult(found)
+
+
+# --------------------------------------------------------------------------------------------------------------- client
+# A client: one call for each method, typed results, and callbacks that answer the server's requests.
+
+# ruff: noqa: SLF001 - ClientDriving is the drivers' half of Client; the two classes share one state
+
 
 T = TypeVar("T")
 
@@ -266,7 +387,7 @@ def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], ...]
 
     retry: tuple[Middleware, ...] = ()
     if policy is not None:
-        from mcpio.app.middleware.retrying import Retry
+        from mcpio.app.middleware.policies import Retry
         from mcpio.backoff import Backoff
 
         retry = (Retry(required("retry", policy, Backoff)),)
@@ -651,7 +772,7 @@ class Client(Session):
         a notification. ``timeout`` holds for each of them. Middleware does not see the requests. Raises
         LocalProtocolError, and sends nothing, if one of them must not be sent or the session has no batches.
         """
-        from mcpio.engine.batches import BatchItem
+        from mcpio.engine.dialect import BatchItem
         from mcpio.engine.payloads import is_notification
 
         self.check_open()
@@ -774,7 +895,7 @@ class Client(Session):
         answer = await self._send(request, timeout=timeout, related_to=related_to, **how)
         if isinstance(answer, CallToolResult):
             return answer
-        from mcpio.app.tasks.following import to_the_end
+        from mcpio.app.tasks.requester import to_the_end
 
         return await to_the_end(self._watch_tasks, request, answer, timeout=timeout, related_to=related_to)
 
@@ -819,7 +940,7 @@ class Client(Session):
         rounds = partial(send_in_rounds, ROUNDS if self._rounds is None else self._rounds)
         headers: tuple[Middleware, ...] = ()
         if self.connection.over_http:
-            from mcpio.app.tool_headers import ToolHeaders
+            from mcpio.app.client_tools import ToolHeaders
 
             self._tool_headers = ToolHeaders()
             headers = (self._tool_headers,)
@@ -1047,7 +1168,7 @@ _CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
 
 
 def _result_into(result: CallToolResult, kind: Any) -> Any:
-    from mcpio.app.typed_results import result_into
+    from mcpio.app.client_tools import result_into
 
     return result_into(result, kind)
 
@@ -1056,7 +1177,7 @@ CONVERSIONS.append(_result_into)
 
 
 def _check_returns(kind: Any) -> None:
-    from mcpio.app.typed_results import check_type
+    from mcpio.app.client_tools import check_type
 
     check_type(kind)
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from mcpio.app.awaitables import failure_of, is_awaitable, is_fault
+from mcpio.app.runtime import failure_of, is_awaitable, is_fault
 from mcpio.codec import codec
 from mcpio.engine.payloads import method_to_send
 from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, TooManyRounds
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS, Kind, method_of
 from mcpio.revisions import REV_2026_07_28
-from mcpio.types.inputs import InputRequiredResult
+from mcpio.types.base import InputRequiredResult
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext, Handler
     from mcpio.app.runtime import Driver, OneShot, Spawned
     from mcpio.engine.client import ClientConnection
     from mcpio.events import Peer
-    from mcpio.types.inputs import InputRequest, InputResponse
+    from mcpio.types.base import InputRequest, InputResponse
 
 __all__ = ["ROUNDS", "AskedClient", "answers_to", "send_in_rounds"]
 

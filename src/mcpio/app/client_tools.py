@@ -1,19 +1,31 @@
-"""A client's view of its server's tools: a cached list, and checks of results against output schemas."""
+"""Tools as a client knows them: cached definitions, header fields and typed results."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
+import attrs
+
+from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.validation import SchemaError, Validator
-from mcpio.errors import InvalidMessage
+from mcpio.app.schema.values import Fault
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
+from mcpio.framing.json import JsonError, loads
+from mcpio.http.model import ParamHeader, param_headers
+from mcpio.types._fields import MalformedItem
+from mcpio.types.content import TextContent
+from mcpio.types.features import CallToolRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.contracts import CallNext
     from mcpio.app.runtime import OneShot, Runtime
-    from mcpio.types.tools import CallToolResult, Tool
+    from mcpio.app.schema.builder import Converter
+    from mcpio.types.features import CallToolResult
 
-__all__ = ["MOST_TOOLS", "CheckResults", "ResultChecks", "ToolCache"]
 
+# --------------------------------------------------------------------------------------------------------- client tools
+# A client's view of its server's tools: a cached list, and checks of results against output schemas.
 
 MOST_TOOLS: Final = 10_000
 """How many tools of one server are cached. Those after them in the list count as unknown (P6)."""
@@ -150,3 +162,131 @@ class ResultChecks:
         validator = Validator(tool.output_schema or {}, trusted=False)
         self._validators[tool.name] = tool, validator
         return validator
+
+
+# --------------------------------------------------------------------------------------------------------- tool headers
+# The header fields that repeat arguments of tools, as a client over HTTP learns them from lists (HDR-06, HDR-10).
+
+
+class ToolLister(Protocol):
+    """A client, as far as its tools can be listed."""
+
+    def tools(self, *, fresh: bool | None = None) -> AsyncIterator[Tool]:
+        """Iterate over all tools."""
+
+
+class HeaderCall(Protocol):
+    """An ``OutgoingCall``, as far as the headers of tools need it."""
+
+    @property
+    def session(self) -> ToolLister:
+        """The client."""
+
+
+class ToolHeaders:
+    """The layer around a client's requests that learns headers from lists of tools, and lists them when it must."""
+
+    def __init__(self) -> None:
+        self._headers: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def of(self, name: str) -> tuple[ParamHeader, ...]:
+        """Return the annotated arguments of a tool; none for a tool that was not listed."""
+        return self._headers.get(name, ())
+
+    async def __call__(self, call: HeaderCall, request: Any, call_next: CallNext) -> Any:
+        """Send the request. A call that is refused for its headers is sent again after a look at the list, once."""
+        try:
+            result = await call_next(request)
+        except RequestError as error:
+            if error.code != ErrorCode.HEADER_MISMATCH or not isinstance(request, CallToolRequest):
+                raise
+            self._headers.clear()
+            async for _ in call.session.tools(fresh=True):
+                pass
+            return await call_next(request)
+        return self._learned(result) if isinstance(result, ListToolsResult) else result
+
+    def _learned(self, page: ListToolsResult) -> ListToolsResult:
+        """Return a page without the tools whose annotations break a rule; they are ``malformed`` (HDR-06)."""
+        kept: list[Tool] = []
+        broken: list[MalformedItem] = []
+        for index, tool in enumerate(page.tools):
+            try:
+                headers = param_headers(tool.input_schema)
+            except ValueError as error:
+                broken.append(MalformedItem(index, {"name": tool.name}, str(error)))
+                continue
+            kept.append(tool)
+            if headers and (tool.name in self._headers or len(self._headers) < MOST_TOOLS):
+                self._headers[tool.name] = headers
+            elif not headers:
+                self._headers.pop(tool.name, None)
+        return attrs.evolve(page, tools=tuple(kept), malformed=(*page.malformed, *broken)) if broken else page
+
+
+# -------------------------------------------------------------------------------------------------------- typed results
+# Results of tools as values of types that the caller names: ``returns=`` and ``CallToolResult.into``.
+
+MOST_TYPES: Final = 256
+"""How many types are remembered with their converters. Beyond, all are forgotten."""
+
+_WRAPPER: Final = "result"
+
+
+def result_into(result: CallToolResult, kind: Any) -> Any:
+    """Return the value of a result as a type: see ``CallToolResult.into``."""
+    if result.is_error:
+        raise ToolError(result.text or "the tool failed")
+    converter, is_object = _converter(kind)
+    where, value = "structuredContent", result.structured_content
+    if not result.has_structured_content:
+        if kind is str:
+            return result.text
+        where, value = "content", _json_of(result)
+    if not is_object and isinstance(value, Mapping) and value.keys() == {_WRAPPER}:
+        # A value that is no object is sent as the only member of one.
+        where, value = f"{where}.{_WRAPPER}", value[_WRAPPER]
+    try:
+        return converter.convert(value)
+    except Fault as fault:
+        raise fault.as_invalid(where) from fault.__cause__
+    except RecursionError:
+        raise Fault("nested too deeply").as_invalid(where) from None
+
+
+def check_type(kind: Any) -> None:
+    """Raise TypeError for a type that no result can be made into."""
+    _converter(kind)
+
+
+def _json_of(result: CallToolResult) -> Any:
+    """Return the JSON in the one text block: servers before 2025-06-18 have no structured content."""
+    block = result.content[0] if len(result.content) == 1 else None
+    if not isinstance(block, TextContent):
+        raise InvalidMessage("structuredContent", f"missing, and no single text has the value: {result.content!r:.100}")
+    try:
+        return loads(block.text)
+    except JsonError:
+        raise InvalidMessage("structuredContent", f"missing, and the text is no JSON: {block.text!r:.100}") from None
+
+
+def _converter(kind: Any) -> tuple[Converter, bool]:
+    """Return the converter of a type, and whether its values are objects. Raises TypeError for other types."""
+    try:
+        found = _converters.get(kind)
+    except TypeError:
+        return _made(kind)  # it cannot be hashed, such as Annotated with a list
+    if found is None:
+        if len(_converters) >= MOST_TYPES:
+            _converters.clear()
+        found = _converters[kind] = _made(kind)
+    return found
+
+
+def _made(kind: Any) -> tuple[Converter, bool]:
+    builder = SchemaBuilder("returns=")
+    converter = builder.converter(kind)
+    return converter, builder.complete(converter.schema).get("type") == "object"
+
+
+_converters: Final[dict[Any, tuple[Converter, bool]]] = {}

@@ -19,20 +19,23 @@ from mcpio.methods import official_name
 from mcpio.revisions import Era
 
 if TYPE_CHECKING:
-    from mcpio.app.elicitation import ElicitAnswer, UrlElicitations
-    from mcpio.app.forms import Form
-    from mcpio.app.roots import RootList
+    from mcpio.app.asking import ElicitAnswer, Form, RootList, UrlElicitations
     from mcpio.app.rounds import Flow
     from mcpio.app.runtime import Runtime
     from mcpio.app.server_session import ServerSession
     from mcpio.app.session import Session
-    from mcpio.app.tasks.running import TaskRun
+    from mcpio.app.tasks.store import TaskRun
     from mcpio.auth.grant import Grant
     from mcpio.engine.limits import Timeout
-    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
-    from mcpio.types.logging import LoggingLevel
-    from mcpio.types.roots import Root
-    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+    from mcpio.types.asking import (
+        CreateMessageRequest,
+        CreateMessageResult,
+        ElicitFormRequest,
+        ElicitResult,
+        ElicitURLRequest,
+        Root,
+    )
+    from mcpio.types.features import LoggingLevel
 
 __all__ = ["AskOptions", "Context", "MountedContext", "RequestScope", "TaskContext", "TaskScope"]
 
@@ -231,7 +234,7 @@ class Context(RequestScope):
     @property
     def grant(self) -> Grant | None:
         """The grant of the request's token: its sender and scopes; ``None`` without authorization by tokens."""
-        from mcpio.app.authorization import grant_of
+        from mcpio.app.contracts import grant_of
 
         return grant_of(self.peer.principal)
 
@@ -241,7 +244,7 @@ class Context(RequestScope):
         For what depends on more than the request, such as the owner of a record. Call it before the first progress
         report, log message or long wait: over HTTP the status can tell the client only as long as nothing was sent.
         """
-        from mcpio.app.authorization import require_scopes
+        from mcpio.app.contracts import require_scopes
 
         require_scopes(self.peer.principal, frozenset(scopes))
 
@@ -320,7 +323,7 @@ class Context(RequestScope):
         told to the model. After ``rounds`` rounds the model is asked to answer without them (SAMP-15). Raises as
         ``sample`` does, and TypeError and ValueError as ``Server.tool`` does.
         """
-        from mcpio.app.sampling import sample_with_tools
+        from mcpio.app.asking import sample_with_tools
 
         tools = self._own_server.make_tools(functions)
         remember = self.once if self._is_stateless else None
@@ -346,7 +349,7 @@ class Context(RequestScope):
         Raises LocalProtocolError if the client did not declare forms (see ``ctx.peer.capabilities``), or its revision
         cannot express them, and TypeError if the class cannot be a form.
         """
-        from mcpio.app.elicitation import ask_by_form, ask_user
+        from mcpio.app.asking import ask_by_form, ask_user
 
         ask, revision = partial(self._ask, options), self.peer.revision
         if form is None:
@@ -373,7 +376,7 @@ class Context(RequestScope):
         LocalProtocolError if the client did not declare ``elicitation.url``, and ValueError if ``url`` is not a web
         address.
         """
-        from mcpio.app.elicitation import ask_by_url
+        from mcpio.app.asking import ask_by_url
 
         id = elicitation_id
         if id is None:
@@ -396,7 +399,7 @@ class Context(RequestScope):
         in each call. Roots say what the user wants looked at; they are not access control. ``root_of`` compares paths
         with them.
         """
-        from mcpio.types.roots import ListRootsRequest
+        from mcpio.types.asking import ListRootsRequest
 
         known = self._root_list
         if known is None:
@@ -491,7 +494,7 @@ class Context(RequestScope):
         Raises CapabilityMissing if the client takes no tasks, and RuntimeError if the handler is not such a tool.
         """
         from mcpio.app.rounds import Leave
-        from mcpio.app.tasks.extension import check_takes_tasks
+        from mcpio.app.tasks.receiver import check_takes_tasks
 
         if self._is_stateless:
             check_takes_tasks(self.peer.capabilities)
@@ -788,7 +791,7 @@ _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
 def _sampling_request(request: Any) -> CreateMessageRequest:
     """Return the request, or raise a TypeError that shows how to make one."""
-    from mcpio.types.sampling import CreateMessageRequest
+    from mcpio.types.asking import CreateMessageRequest
 
     if isinstance(request, CreateMessageRequest):
         return request
@@ -800,7 +803,7 @@ def _sampling_request(request: Any) -> CreateMessageRequest:
 
 
 def _checked_message(request: CreateMessageRequest, result: CreateMessageResult) -> CreateMessageResult:
-    from mcpio.app.sampling import fault_in_sampled
+    from mcpio.app.asking import fault_in_sampled
 
     fault = fault_in_sampled(result, request)
     if fault is not None:

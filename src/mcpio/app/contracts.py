@@ -1,34 +1,121 @@
-"""Contracts between the modules of the application layer: callable types and protocols, no behaviour.
-
-Sessions, scopes, tasks and servers refer to one another. Each of them depends on these few protocols and on modules
-below its own, so no two modules import each other, not even for their types.
-"""
+"""What handlers, middleware and sessions agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, get_args
 
+import attrs
+
+from mcpio._checks import is_amount
+from mcpio.app.runtime import check_nothing_waits, check_parameters
+from mcpio.auth.grant import Grant, format_scopes
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default
+from mcpio.errors import InsufficientScope
+from mcpio.methods import method_of
+from mcpio.types.base import CacheScope
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
     from mcpio.engine.limits import Timeout
     from mcpio.events import IncomingId, RequestContext, RequestReceived
 
-__all__ = [
-    "AskOptions",
-    "CallNext",
-    "Handler",
-    "HandlerScope",
-    "Middleware",
-    "PeerSession",
-    "ProgressCallback",
-    "Requester",
-    "RunningTask",
-    "ScopeDriving",
-]
+
+# ------------------------------------------------------------------------------------------------------- input required
+# The result of a handler that asks its client first.
+
+
+@attrs.frozen
+class InputRequired:
+    """A handler's result that asks the client first, and has the handler called again with ``Context.answers``.
+
+    For handlers that know their questions beforehand; others use ``Context.elicit`` and its like. Both eras serve it.
+    Raises ValueError with neither requests nor a state, and TypeError for values of other types.
+    """
+
+    requests: Mapping[str, Any] = attrs.field(factory=dict)
+    """The requests by names that you choose: ``ElicitFormRequest``, ``ElicitURLRequest``, ``CreateMessageRequest`` and
+    ``ListRootsRequest``."""
+    state: bytes | None = None
+    """Returned as ``Context.request_state`` when the handler is called again. The client can read it, unless the
+    server's ``RequestStates`` encrypt."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.requests and self.state is None:
+            raise ValueError("InputRequired takes requests, a state, or both")
+        if self.state is not None and not isinstance(self.state, bytes):
+            raise TypeError(f"state= takes bytes, not {self.state!r:.60}")
+        requests: Mapping[Any, Any] = self.requests
+        for key, request in requests.items():
+            if not isinstance(key, str) or not _is_question(request):
+                raise TypeError(
+                    f"requests= takes requests to a client by their names, not {key!r:.60}: {request!r:.60}"
+                )
+
+
+def _is_question(request: Any) -> bool:
+    try:
+        return method_of(request.__class__).embedded
+    except KeyError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------- cache hints
+# Cache hints for clients of the stateless era: how long, and in which caches, a result may be kept.
+
+
+def _check_ttl(_: object, __: object, ttl: Any) -> None:
+    if not is_amount(ttl):
+        raise ValueError(f"ttl= takes a number of seconds, 0 or more, not {ttl!r:.100}")
+
+
+def _check_scope(_: object, __: object, scope: Any) -> None:
+    if scope not in get_args(CacheScope):
+        raise ValueError(f"scope= takes 'private' or 'public', not {scope!r:.100}")
+
+
+@attrs.frozen
+class CacheHint:
+    """How long, and in which caches, clients may reuse a result (CACHE-01). By default, never.
+
+    Notifications of changes end it early, for clients that listen. Raises ValueError for other values.
+    """
+
+    ttl: float = attrs.field(default=0.0, validator=_check_ttl)
+    """How many seconds the result stays fresh."""
+    scope: CacheScope = attrs.field(default="private", validator=_check_scope)
+    """``"public"`` if a shared cache may serve the result to any client; ``"private"`` if not. This is not access
+    control, which the server has to enforce itself (CACHE-09)."""
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The members of a result that say so."""
+        return {"ttl_ms": int(self.ttl * 1000), "cache_scope": self.scope}
+
+
+# ------------------------------------------------------------------------------------------------------- mounted states
+# The values that the lifespans of a server and of its mounted servers yielded.
+
+
+@attrs.frozen
+class MountedStates:
+    """The state of a server, and those of the servers that are mounted in it."""
+
+    own: Any
+    mounted: Mapping[Any, Any]
+    """The states by server; of those that have a lifespan."""
+
+
+def own_state(state: Any) -> Any:
+    """Return a server's own state, from the values that the lifespans yielded."""
+    return state.own if state.__class__ is MountedStates else state
+
+
+# ------------------------------------------------------------------------------------------------------------ contracts
+# Contracts between the modules of the application layer: callable types and protocols, no behaviour.
+# Sessions, scopes, tasks and servers refer to one another. Each of them depends on these few protocols and on modules
+# below its own, so no two modules import each other, not even for their types.
 
 T = TypeVar("T")
 
@@ -180,3 +267,122 @@ class RunningTask(Protocol):
 
     def say(self, message: str) -> None:
         """Set the status message. Does nothing after the task has ended."""
+
+
+# -------------------------------------------------------------------------------------------------------- authorization
+# Scopes of tools, resources, prompts and methods: checked before a handler runs (AUTH-34).
+
+Scopes: TypeAlias = "str | Iterable[str] | Callable[[Any], Iterable[str]]"
+"""One scope, several, or a plain function that takes the typed request and returns several."""
+
+
+def checked_scopes(scopes: Any) -> frozenset[str] | Callable[[Any], Iterable[str]]:
+    """Return scopes as a set, or the function that returns them.
+
+    Raises ValueError for a malformed scope, and TypeError for anything else.
+    """
+    if callable(scopes):
+        check_parameters(scopes, "scopes=", "(request)", 1)
+        function: Callable[[Any], Iterable[str]] = scopes
+        return function
+    found: tuple[Any, ...] = (scopes,)
+    if isinstance(scopes, Iterable) and not isinstance(scopes, str):
+        found = tuple(scopes)
+    if not all(isinstance(each, str) for each in found):
+        raise TypeError(f"scopes= takes scopes as text, not {scopes!r:.100}")
+    format_scopes(found)
+    return frozenset(found)
+
+
+def grant_of(principal: Any) -> Grant | None:
+    """Return the grant of a principal, ``None`` for one that comes from no token."""
+    return principal if isinstance(principal, Grant) else None
+
+
+def require_scopes(principal: Any, scopes: frozenset[str]) -> None:
+    """Raise InsufficientScope unless a principal is a grant with all of these scopes."""
+    grant = grant_of(principal)
+    if scopes and (grant is None or not scopes <= grant.scopes):
+        raise InsufficientScope(scopes)
+
+
+class _Scoped(Protocol):
+    """The server, as far as its rules need it."""
+
+    @property
+    def tools(self) -> Any:
+        """The tools."""
+
+    @property
+    def resources(self) -> Any:
+        """The resources and templates."""
+
+    @property
+    def prompts(self) -> Any:
+        """The prompts."""
+
+
+class ScopeRules:
+    """The scopes that requests to one server need. A request without a grant has no scopes."""
+
+    __slots__ = ("_methods", "_server")
+
+    def __init__(self, server: _Scoped) -> None:
+        self._server = server
+        self._methods: dict[str, frozenset[str] | Callable[[Any], Iterable[str]]] = {}
+
+    def require(self, method: str, scopes: Scopes) -> None:
+        """Require scopes for requests of a method, in addition to those of the tool, resource or prompt."""
+        self._methods[method] = checked_scopes(scopes)
+
+    def check(self, method: str, request: Any, principal: Any, scope: Callable[[], HandlerScope]) -> None:
+        """Raise InsufficientScope, with all scopes that a request needs, unless its principal has them.
+
+        ``scope`` makes the scope of the request. What the request may not see needs no scopes: it does not exist.
+        """
+        entry = self._entry(method, request)
+        if entry is not None and entry.endpoint.visible is not None and not entry.endpoint.is_visible(scope()):
+            return
+        needed = _needed(self._methods.get(method), request)
+        if entry is not None:
+            needed |= _needed(entry.endpoint.scopes, request)
+        require_scopes(principal, needed)
+
+    def _entry(self, method: str, request: Any) -> Any:
+        """Return the entry that a request names, ``None`` without one."""
+        server = self._server
+        match method:
+            case "tools/call":
+                return server.tools.find(request.name)
+            case "prompts/get":
+                return server.prompts.find(request.name)
+            case "resources/read" | "resources/subscribe":
+                found = server.resources.find(request.uri)
+                return None if found is None else found[0]
+            case "completion/complete":
+                reference = request.ref
+                if hasattr(reference, "uri"):
+                    return server.resources.templates.find(reference.uri)
+                return server.prompts.find(reference.name)
+            case _:
+                return None
+
+
+def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:
+    """Return the ids of the descriptions that are not listed for a request, by ``hide=`` or ``visible=``."""
+    grant = grant_of(scope.peer.principal)
+    granted = frozenset[str]() if grant is None else grant.scopes
+    return frozenset(
+        id(entry.description)
+        for entry in registry
+        if (entry.endpoint.hides and not _needed(entry.endpoint.scopes, None) <= granted)
+        or not entry.endpoint.is_visible(scope)
+    )
+
+
+def _needed(scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None, request: Any) -> frozenset[str]:
+    if scopes is None or isinstance(scopes, frozenset):
+        return scopes or frozenset()
+    found = scopes(request)
+    check_nothing_waits(found)
+    return frozenset((found,) if isinstance(found, str) else found)

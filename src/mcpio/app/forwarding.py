@@ -21,12 +21,12 @@ from mcpio.errors import (
     RequestError,
 )
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era
-from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
+from mcpio.types.features import ClientCapabilities, ServerCapabilities
 
 if TYPE_CHECKING:
     from mcpio.app.client import Client, ClientOptions
     from mcpio.app.context import Context
-    from mcpio.app.registry.function import RegisteredFunction
+    from mcpio.app.registry.base import RegisteredFunction
     from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId, Peer
 

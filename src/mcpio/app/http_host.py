@@ -11,29 +11,26 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mcpio.app.awaitables import failure_of
 from mcpio.app.reporting import internal_error
-from mcpio.app.runtime import OneShot, Runtime, checked_grace
+from mcpio.app.runtime import OneShot, Runtime, checked_grace, failure_of
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
+from mcpio.http.calls import Calls
 from mcpio.http.model import End, whole_request
-from mcpio.http.server.calls import Calls
-from mcpio.http.server.server import HttpServer
-from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
+from mcpio.http.server import HttpServer
+from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.server_session import ServerDriving, ServerSession
-    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session import UnansweredPolicy
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
-    from mcpio.http.durable.queue import DurableHooks
-    from mcpio.http.durable.sessions import DurableSessions
-    from mcpio.http.model import Answer, RequestHead, RequestItem, ResponseItem
-    from mcpio.http.options import HttpOptions
-    from mcpio.http.session_records import SessionEffect
+    from mcpio.http.durable import DurableHooks, DurableSessions
+    from mcpio.http.model import Answer, HttpOptions, RequestHead, RequestItem, ResponseItem
+    from mcpio.http.sessions import SessionEffect
 
 __all__ = ["HttpHost"]
 
@@ -243,8 +240,8 @@ class HttpHost:
     # Sessions that outlive the process
 
     def _new_hooks(self, unanswered: UnansweredPolicy) -> DurableHooks:
-        from mcpio.app.session_snapshot import check_unanswered  # few servers keep sessions
-        from mcpio.http.durable.queue import DurableHooks
+        from mcpio.app.session import check_unanswered  # few servers keep sessions
+        from mcpio.http.durable import DurableHooks
 
         check_unanswered(unanswered)
         return DurableHooks(
@@ -256,7 +253,7 @@ class HttpHost:
 
     @staticmethod
     def _durable(hooks: DurableHooks) -> DurableSessions:
-        from mcpio.http.durable.sessions import DurableSessions  # as above
+        from mcpio.http.durable import DurableSessions  # as above
 
         return DurableSessions(hooks)
 
@@ -278,7 +275,7 @@ class HttpHost:
         )
 
     def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:
-        from mcpio.app.session_snapshot import SavedSession  # as above
+        from mcpio.app.session import SavedSession  # as above
 
         connection = self.server.connection(principal=principal, saved=SavedSession.read(saved), now=now)
         if self._on_connection is not None:
@@ -287,7 +284,7 @@ class HttpHost:
 
     def _resume(self, session: HttpSession, served: ServerSession, saved: Mapping[str, Any]) -> None:
         """Serve or fail the requests whose handlers died with another process."""
-        from mcpio.app.session_snapshot import SavedSession  # as above
+        from mcpio.app.session import SavedSession  # as above
 
         try:
             served.driving.resume(SavedSession.read(saved), self._unanswered)

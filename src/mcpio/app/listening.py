@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 import attrs
 
+from mcpio.app.runtime import Turns
 from mcpio.app.session import Waiter
-from mcpio.app.turns import Turns
 from mcpio.engine.limits import DEFAULT
 from mcpio.engine.table import Phase
 from mcpio.errors import (
@@ -26,16 +26,17 @@ from mcpio.errors import (
 )
 from mcpio.events import RequestFailed, ResponseReceived
 from mcpio.methods import declares
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.prompts import PromptListChangedNotification
-from mcpio.types.resources import (
+from mcpio.types.base import TASKS_EXTENSION
+from mcpio.types.features import (
+    PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
     SubscribeRequest,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    ToolListChangedNotification,
     UnsubscribeRequest,
 )
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest
-from mcpio.types.tools import ToolListChangedNotification
 
 if TYPE_CHECKING:
     from mcpio.app.reconnection import SessionReconnector

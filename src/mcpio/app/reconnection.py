@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from mcpio.app.awaitables import check_nothing_waits, checked_callback, failure_of
-from mcpio.app.broadcast import BroadcastEvent
+from mcpio.app.runtime import BroadcastEvent, check_nothing_waits, checked_callback, failure_of
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase

@@ -13,19 +13,12 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
-from mcpio.app.authorization import ScopeRules, hidden_in
-from mcpio.app.awaitables import checked_callback, is_awaitable, is_of_kind
-from mcpio.app.cache_hints import CacheHint
 from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.context import Context, TaskContext
-from mcpio.app.contracts import Handler
-from mcpio.app.input_required import InputRequired
-from mcpio.app.mounted_states import own_state
-from mcpio.app.pagination import PAGE_SIZE
-from mcpio.app.registry.completion import Completions
-from mcpio.app.registry.function import RegisteredFunction
-from mcpio.app.registry.pages import KeptPages
-from mcpio.app.registry.prompts import Prompts
+from mcpio.app.contracts import CacheHint, Handler, InputRequired, ScopeRules, hidden_in, own_state
+from mcpio.app.pagination import PAGE_SIZE, KeptPages
+from mcpio.app.registry.base import RegisteredFunction
+from mcpio.app.registry.prompts import Completions, Prompts
 from mcpio.app.registry.registration import (
     PromptOptions,
     ResourceOptions,
@@ -39,10 +32,9 @@ from mcpio.app.registry.registration import (
 from mcpio.app.registry.resources import Resources, not_found
 from mcpio.app.registry.tools import Tools
 from mcpio.app.reporting import Advice, FaultReports
-from mcpio.app.runtime import Driver, Runtime
+from mcpio.app.runtime import Driver, Runtime, ThreadPool, checked_callback, is_awaitable, is_of_kind
 from mcpio.app.server_session import NotificationHandler, ServerSession, StatelessSession, checked_level
-from mcpio.app.thread_pool import ThreadPool
-from mcpio.engine.ledger import Ledger
+from mcpio.engine.limits import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_declared
 from mcpio.engine.server import ServerConnection
@@ -50,41 +42,43 @@ from mcpio.errors import NoBackChannel
 from mcpio.methods import METHODS, Direction, Kind, check_method
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types.content import Icon
-from mcpio.types.lifecycle import (
+from mcpio.types.features import (
     EmptyResult,
     Implementation,
+    ListToolsRequest,
+    ListToolsResult,
+    LoggingLevel,
     PromptsCapability,
     ResourcesCapability,
     ServerCapabilities,
+    Tool,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingLevel
-from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
-    from mcpio.app.authorization import Scopes
     from mcpio.app.changes import Changes
-    from mcpio.app.contracts import Middleware
+    from mcpio.app.contracts import Middleware, Scopes
     from mcpio.app.mounting import Mount
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
     from mcpio.app.registry.dependencies import Injector
-    from mcpio.app.request_state import RequestStates
+    from mcpio.app.rounds import RequestStates
     from mcpio.app.server_session import LogFilter
-    from mcpio.app.session_snapshot import SavedSession
+    from mcpio.app.session import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
     from mcpio.engine.stateless_engine import StatelessEngine
-    from mcpio.types.logging import SetLevelRequest
-    from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
-    from mcpio.types.resources import (
+    from mcpio.types.features import (
+        ListPromptsRequest,
+        ListPromptsResult,
         ListResourcesRequest,
         ListResourcesResult,
         ListResourceTemplatesRequest,
         ListResourceTemplatesResult,
+        SetLevelRequest,
         SubscribeRequest,
+        SubscriptionsListenRequest,
         UnsubscribeRequest,
     )
-    from mcpio.types.subscriptions import SubscriptionsListenRequest
 
 __all__ = ["Lifespan", "NotificationHandler", "Server"]
 
@@ -263,7 +257,7 @@ class Server:
         self._pages = KeptPages(chosen("cache", cache, CacheHint).members)
         self._states = states
         if states is not None:
-            from mcpio.app.request_state import RequestStates
+            from mcpio.app.rounds import RequestStates
 
             required("states", states, RequestStates)
         self.undelivered = 0
@@ -291,7 +285,7 @@ class Server:
     def states(self) -> RequestStates:
         """How the state of a stateless client's call is sealed between rounds."""
         if self._states is None:
-            from mcpio.app.request_state import RequestStates
+            from mcpio.app.rounds import RequestStates
 
             self._states = RequestStates()
         return self._states
@@ -669,7 +663,7 @@ class Server:
         """Return the extensions to declare: tasks, if stateless clients are served and a tool may be one."""
         if self.tasks is None or REV_2026_07_28 not in self.options.revisions or not self.tasks.takes_calls:
             return declared
-        from mcpio.types.meta import TASKS_EXTENSION
+        from mcpio.types.base import TASKS_EXTENSION
 
         return {TASKS_EXTENSION: {}, **(declared or {})}
 

@@ -13,41 +13,34 @@ from mcpio import types  # what belongs to one feature is loaded when a call nee
 from mcpio._checks import is_scope
 from mcpio.app.changes import LISTS, resource_topic
 from mcpio.app.reporting import unwrap_group
-from mcpio.app.runtime import checked_grace
+from mcpio.app.runtime import STRANGERS, checked_grace
 from mcpio.app.session import Handler, Session, SessionDriving
-from mcpio.app.thread_pool import STRANGERS
 from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import METHODS, declares, official_name
 from mcpio.revisions import Era
-from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
+from mcpio.types.features import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mcpio.app.authorization import ScopeRules
+    from mcpio.app.asking import RootList
     from mcpio.app.changes import Audience
-    from mcpio.app.contracts import Middleware
-    from mcpio.app.input_required import InputRequired
-    from mcpio.app.logs import LogOutlet
-    from mcpio.app.registry.completion import Completions
-    from mcpio.app.registry.pages import KeptPages
-    from mcpio.app.registry.prompts import Prompts
+    from mcpio.app.contracts import InputRequired, Middleware, ScopeRules
+    from mcpio.app.pagination import KeptPages
+    from mcpio.app.registry.prompts import Completions, Prompts
     from mcpio.app.registry.resources import Resources
     from mcpio.app.registry.tools import Tools
-    from mcpio.app.reporting import FaultReports
-    from mcpio.app.request_state import RequestStates
-    from mcpio.app.roots import RootList
-    from mcpio.app.rounds import Flow
-    from mcpio.app.runtime import Driver
-    from mcpio.app.thread_pool import ThreadPool
-    from mcpio.engine.ledger import Ledger
+    from mcpio.app.reporting import FaultReports, LogOutlet
+    from mcpio.app.rounds import Flow, RequestStates
+    from mcpio.app.runtime import Driver, ThreadPool
+    from mcpio.engine.limits import Ledger
     from mcpio.engine.options import Options
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
-    from mcpio.types.inputs import InputRequiredResult
-    from mcpio.types.lifecycle import Implementation
+    from mcpio.types.base import InputRequiredResult
+    from mcpio.types.features import Implementation
 
 __all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerDriving", "ServerSession", "checked_level"]
 
@@ -218,7 +211,7 @@ class ServerSession(Session):
 
     def _outlet(self) -> LogOutlet:
         if self._log_outlet is None:
-            from mcpio.app.logs import LogOutlet
+            from mcpio.app.reporting import LogOutlet
 
             self._log_outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
         return self._log_outlet
@@ -325,7 +318,7 @@ class ServerSession(Session):
 
         driving, runtime, carried = scope.driving, self.driver.runtime, None
         if request.request_state is not None:
-            from mcpio.app.request_state import StateRejected, call_of, invalid_request_state
+            from mcpio.app.rounds import StateRejected, call_of, invalid_request_state
 
             event = driving.event
             call = partial(call_of, event, self.server.info.name)
@@ -350,8 +343,7 @@ class ServerSession(Session):
 
     def _input_required(self, event: RequestReceived, flow: Flow, asked: InputRequired) -> InputRequiredResult:
         """Return the result that asks a stateless client, with the state for the next round."""
-        from mcpio.app.request_state import call_of
-        from mcpio.app.rounds import result_of
+        from mcpio.app.rounds import call_of, result_of
 
         if flow.missed >= _TOO_MANY_MISSES:
             advice = "ask by what the arguments say, give it a key=, or wrap what differs in ctx.once"
@@ -445,7 +437,7 @@ class StatelessSession(ServerSession):
         account, outlets = self.account_of(event), self._outlets
         found = outlets.pop(account, None)
         if found is None:
-            from mcpio.app.logs import LogOutlet
+            from mcpio.app.reporting import LogOutlet
 
             found = LogOutlet(self, self.server.options.limits.logs_per_second)
             if len(outlets) >= _MOST_OUTLETS:
@@ -488,7 +480,7 @@ class ServerDriving(SessionDriving):
         if session._root_list is None:
             peer = session.connection.peer
             if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
-                from mcpio.app.roots import RootList
+                from mcpio.app.asking import RootList
 
                 session._root_list = RootList()
         return session._root_list

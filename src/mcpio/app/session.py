@@ -1,9 +1,4 @@
-# ruff: noqa: SLF001 - SessionDriving is the drivers' half of Session; the two classes share one state
-"""A session: outgoing requests and their waiters, incoming requests and their handlers, over one connection.
-
-A driver feeds the connection, calls ``session.driving.process()``, and writes the output. Everything here runs in the
-event loop's thread, between two waits.
-"""
+"""A session of either role: calls out, handlers in."""
 
 from __future__ import annotations
 
@@ -12,21 +7,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio.app.awaitables import (
-    check_nothing_waits,
-    checked_callback,
-    failure_of,
-    in_steps,
-    is_awaitable,
-    is_fault,
-    is_stopping,
-)
-from mcpio.app.contracts import Handler, ProgressCallback
-from mcpio.app.input_required import InputRequired
+from mcpio.app.contracts import Handler, InputRequired, ProgressCallback
 from mcpio.app.reporting import (
     SLOW,
     SLOW_STEP,
@@ -38,12 +23,23 @@ from mcpio.app.reporting import (
     is_connection_end,
     unwrap_group,
 )
-from mcpio.app.runtime import Driver, OneShot, Spawned
+from mcpio.app.runtime import (
+    Driver,
+    OneShot,
+    Spawned,
+    ThreadPool,
+    check_nothing_waits,
+    checked_callback,
+    failure_of,
+    in_steps,
+    is_awaitable,
+    is_fault,
+    is_stopping,
+)
 from mcpio.app.tasks.calls import TaskCalls
-from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.connection import Connection
-from mcpio.engine.keep_alive import KEEP_ALIVE
-from mcpio.engine.limits import DEFAULT, Default, Timeout, checked_timeout
+from mcpio.engine.limits import DEFAULT, Default, Held, Timeout, checked_timeout
+from mcpio.engine.options import KEEP_ALIVE, Options
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import (
@@ -80,18 +76,159 @@ from mcpio.events import (
 from mcpio.framing.json import dumps
 from mcpio.methods import Kind
 from mcpio.revisions import Era
-from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
-from mcpio.types.messages import NotificationPayload, RequestPayload
+from mcpio.types.base import (
+    CustomNotification,
+    CustomRequest,
+    NotificationPayload,
+    RawNotification,
+    RawRequest,
+    RequestPayload,
+)
 
 if TYPE_CHECKING:
-    from mcpio.app.broadcast import BroadcastEvent
-    from mcpio.app.elicitation import UrlElicitations
-    from mcpio.app.health import SessionHealth
-    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
+    from mcpio.app.asking import UrlElicitations
+    from mcpio.app.contracts import PeerSession
+    from mcpio.app.runtime import BroadcastEvent
     from mcpio.revisions import Revision
-    from mcpio.types.tools import Tool
+    from mcpio.types.features import Tool
 
-__all__ = ["Handler", "ProgressCallback", "Session", "SessionDriving", "Waiter", "checked_callback"]
+__all__ = ["Handler", "ProgressCallback", "checked_callback"]
+
+
+# --------------------------------------------------------------------------------------------------------------- health
+# The health of a session: its requests, its traffic, and the memory held for its peer.
+
+
+@attrs.frozen(kw_only=True)
+class SessionHealth:
+    """The state of a session at one moment. Times are in seconds, sizes in bytes."""
+
+    phase: Phase
+    """The phase of the handshake session."""
+    age: float
+    """Seconds since this process began to serve the session."""
+    silent_for: float | None
+    """Seconds since the peer last sent anything; ``None`` if it never did."""
+    asked: int
+    """The number of our requests that wait for an answer."""
+    serving: int
+    """The number of the peer's requests that wait for an answer."""
+    received_bytes: int
+    """Input so far: bytes on a stream, characters on a channel of text."""
+    sent_bytes: int
+    """Output so far, without message separators."""
+    queued_bytes: int
+    """Output that waits to be sent; it grows when the peer reads slowly."""
+    held: Mapping[str, int]
+    """Memory held for the peer, in bytes by kind: ``input``, ``bodies``, ``requests``, ``output``, ``unwritten``,
+    ``own``, ``replay``, ``subscriptions``. Kinds without memory are left out."""
+    dropped_logs: int
+    """The number of log messages dropped because the peer did not read them."""
+
+
+def health_of(connection: Connection, now: float, began: float) -> SessionHealth:
+    """Return the health of a connection's session, which began at ``began``."""
+    last, pending, held = connection.last_received_at, connection.pending, connection.held
+    return SessionHealth(
+        phase=connection.phase,
+        age=now - began,
+        silent_for=None if last is None else now - last,
+        asked=len(pending.outgoing),
+        serving=len(pending.incoming),
+        received_bytes=connection.stats.received_bytes,
+        sent_bytes=connection.stats.sent_bytes,
+        queued_bytes=connection.stats.queued_bytes,
+        held={kind: size for kind in Held.__slots__ if (size := getattr(held, kind))},
+        dropped_logs=connection.stats.dropped_logs,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- session snapshot
+# A session as a value (P12): the engine's snapshot, and the state of the application layer.
+# Running handlers and waiting callers cannot be part of it. The requests of those handlers are in the engine's part, so
+# that they can be served again; our requests whose callers are gone are cancelled.
+
+VERSION: Final = 1
+"""The version of the layout that this library writes, and the newest that it reads."""
+
+UnansweredPolicy: TypeAlias = Literal["again", "fail"]
+"""How to continue the peer's unanswered requests: run their handlers ``again`` from the beginning, or ``fail`` them
+with -32603 and ``data.reason`` "interrupted"."""
+
+C = TypeVar("C", bound=Connection)
+
+
+@attrs.frozen
+class SavedSession:
+    """The snapshot of a session, checked as far as the engine does not check it itself."""
+
+    engine: Mapping[str, Any]
+    """The snapshot of the connection."""
+    state: Mapping[str, Any]
+    """The state that the kind of session adds."""
+    transport: Mapping[str, Any] = attrs.field(factory=dict)
+    """The state that the transport adds, if it can resume."""
+
+    @classmethod
+    def read(cls, snapshot: Any) -> SavedSession:
+        """Parse a snapshot. Raises LocalProtocolError for a newer version, and if it is not a snapshot."""
+        values = snapshot if isinstance(snapshot, Mapping) else {}
+        version = values.get("session")
+        if version.__class__ is not int or version < 1:
+            raise LocalProtocolError("not the snapshot of a session: it has no version")
+        if version > VERSION:
+            raise LocalProtocolError(f"the snapshot has version {version}; this library reads up to {VERSION}")
+        for name in ("engine", "state"):
+            if not isinstance(values.get(name), Mapping):
+                raise LocalProtocolError(f"malformed snapshot: expected an object @ snapshot.{name}")
+        transport = values.get("transport", {})
+        if not isinstance(transport, Mapping):
+            raise LocalProtocolError("malformed snapshot: expected an object @ snapshot.transport")
+        return cls(values["engine"], values["state"], transport)
+
+    def connection(self, cls: type[C], now: float, *, options: Options | None, principal: Hashable = None) -> C:
+        """Return the restored connection. Raises as the engine's ``restore`` does."""
+        return cls.restore(self.engine, now, options=options, principal=principal)
+
+
+def save(session: PeerSession, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a session as a value that JSON can express. Raises as the engine's ``snapshot`` does."""
+    engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
+    saved = {"session": VERSION, "engine": engine, "state": dict(state)}
+    # Few transports have state: most are gone when their session moves.
+    save_transport = getattr(session.driver, "save_transport", None)
+    return saved if save_transport is None else {**saved, "transport": save_transport()}
+
+
+def resume(session: PeerSession, handle: Callable[[Event], None], unanswered: UnansweredPolicy) -> None:
+    """Complete a restored connection: serve or fail the peer's requests, and cancel this side's."""
+    check_unanswered(unanswered)
+    connection = session.connection
+    # Their callers were in the process that made the snapshot.
+    for id in connection.pending.outgoing:
+        connection.cancel_request(id, "nobody waits for it any more")
+    for request in connection.unanswered:
+        event = request.event if unanswered == "again" else None
+        if event is None:
+            data = {"reason": "interrupted"}
+            connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
+        else:
+            handle(event)
+
+
+def check_unanswered(policy: UnansweredPolicy) -> None:
+    """Raise ValueError if it is not a policy."""
+    if policy not in ("again", "fail"):
+        raise ValueError(f"unanswered must be 'again' or 'fail', not {policy!r:.100}")
+
+
+# -------------------------------------------------------------------------------------------------------------- session
+# A session: outgoing requests and their waiters, incoming requests and their handlers, over one connection.
+# A driver feeds the connection, calls ``session.driving.process()``, and writes the output. Everything here runs in the
+# event loop's thread, between two waits.
+
+# ruff: noqa: SLF001 - SessionDriving is the drivers' half of Session; the two classes share one state
+
 
 _NUMBERS: Final = count()
 
@@ -222,7 +359,7 @@ class Session(TaskCalls):
     async def _wait_for_room(self, seconds: float | None) -> bool:
         """Wait at most ``seconds`` until the peer has read, or the connection ended; return False after that time."""
         if self._room is None:
-            from mcpio.app.broadcast import BroadcastEvent  # few sessions ever hold that much
+            from mcpio.app.runtime import BroadcastEvent  # few sessions ever hold that much
 
             self._room = BroadcastEvent(self.driver.runtime)
         try:
@@ -286,8 +423,6 @@ class Session(TaskCalls):
 
     def health(self) -> SessionHealth:
         """Return the state of the session now: its phase, its age, what runs, what passed, when the peer last sent."""
-        from mcpio.app.health import health_of
-
         return health_of(self.connection, self._now(), self._started_at)
 
     def snapshot(self) -> dict[str, Any]:
@@ -298,8 +433,6 @@ class Session(TaskCalls):
 
         Raises LocalProtocolError while events or output are undrained, and after the end.
         """
-        from mcpio.app.session_snapshot import save
-
         return save(self, self._save_state())
 
     # Methods for subclasses
@@ -394,7 +527,7 @@ class Session(TaskCalls):
 
     def _known_url_elicitations(self) -> UrlElicitations:
         if self._url_elicitations is None:
-            from mcpio.app.elicitation import UrlElicitations
+            from mcpio.app.asking import UrlElicitations
 
             self._url_elicitations = UrlElicitations()
         return self._url_elicitations
@@ -482,7 +615,7 @@ class Session(TaskCalls):
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
         """Answer in place of a result that is too large to be sent."""
         from mcpio.types.content import TextContent
-        from mcpio.types.tools import CallToolResult
+        from mcpio.types.features import CallToolResult
 
         text = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
         self._report_request(event, f"the result of {{}} cannot be sent: {error}", None, kind="too large")
@@ -605,8 +738,6 @@ class SessionDriving:
 
         Raises LocalProtocolError if the snapshot is malformed.
         """
-        from mcpio.app.session_snapshot import resume
-
         session = self._session
         session._load_state({} if saved is None else saved.state)
         resume(session, session._handle, "fail" if saved is None else unanswered)
@@ -694,10 +825,9 @@ class Waiter:
 
 def _as_known(result: Any, revision: Revision) -> Any:
     """Return a result in what a revision has, such as texts in place of audio before 2025-03-26; else the same one."""
+    from mcpio.types.asking import CreateMessageResult
     from mcpio.types.content import ResourceLink, TextContent
-    from mcpio.types.prompts import GetPromptResult
-    from mcpio.types.sampling import CreateMessageResult
-    from mcpio.types.tools import CallToolResult, ListToolsResult
+    from mcpio.types.features import CallToolResult, GetPromptResult, ListToolsResult
 
     def known(block: Any) -> Any:
         if getattr(block, "SINCE", revision) <= revision:

@@ -1,13 +1,12 @@
-"""Stores of durable HTTP sessions, and the worker that carries out their effects."""
+"""Sessions and the effects of machines on a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from mcpio.app.store_effects import apply_effects
-from mcpio.http.session_records import (
+from mcpio.http.sessions import (
     SessionChange,
     SessionDelete,
     SessionEffect,
@@ -20,7 +19,47 @@ from mcpio.http.session_records import (
 if TYPE_CHECKING:
     from mcpio.app.runtime import Runtime
 
-__all__ = ["MemorySessionStore", "SessionStore", "SessionStoreWorker"]
+
+# -------------------------------------------------------------------------------------------------------- store effects
+# Apply a list of store effects, batching consecutive writes; failures are returned as values.
+
+E = TypeVar("E")
+
+
+def apply_effects(
+    effects: Iterable[E], read: Callable[[E], Callable[[], Any] | None], write: Callable[[list[Any]], None]
+) -> list[Any]:
+    """Return the store's answer to each effect: a value, or the exception that it raised.
+
+    ``read`` returns the function to call for an effect that reads, ``None`` for one that writes. ``write`` makes a list
+    of changes atomically.
+    """
+    values: list[Any] = []
+    changes: list[E] = []
+    for effect in effects:
+        call = read(effect)
+        if call is None:
+            changes.append(effect)
+            continue
+        values += _change(write, changes)
+        changes = []
+        values.append(_tried(call))
+    return values + _change(write, changes)
+
+
+def _change(write: Callable[[list[Any]], None], changes: list[E]) -> list[Any]:
+    return [_tried(lambda: write(changes))] * len(changes) if changes else []
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+# -------------------------------------------------------------------------------------------------------- session store
+# Stores of durable HTTP sessions, and the worker that carries out their effects.
 
 BATCH: Final = 256
 """How many effects go to the store at once."""

@@ -13,21 +13,25 @@ from mcpio.app.changes import resource_topic
 from mcpio.auth.grant import Grant
 from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.methods import declares
-from mcpio.types.meta import TASKS_EXTENSION
-from mcpio.types.resources import SubscribeRequest
-from mcpio.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequest, SubscriptionsListenResult
+from mcpio.types.base import TASKS_EXTENSION
+from mcpio.types.features import (
+    SubscribeRequest,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenResult,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcpio.app.authorization import ScopeRules
     from mcpio.app.changes import Audience
+    from mcpio.app.contracts import ScopeRules
     from mcpio.app.registry.resources import Resources
     from mcpio.app.runtime import Driver, OneShot
     from mcpio.app.tasks.receiver import ToolTasks
     from mcpio.engine.limits import Limits
     from mcpio.engine.options import Options
-    from mcpio.types.lifecycle import ServerCapabilities
+    from mcpio.types.features import ServerCapabilities
 
 __all__ = ["Subscription", "honoured_of", "serve_listen"]
 
@@ -56,7 +60,7 @@ def serve_listen(
     _check_size(wanted, server.options.limits, scope.session.connection.held.subscriptions)
     honoured = honoured_of(wanted, capabilities, partial(_may_watch, server, scope))
     if wanted.task_ids is not None and server.tasks is not None and declares(capabilities, _TASKS):
-        from mcpio.app.tasks.extension import check_takes_tasks
+        from mcpio.app.tasks.receiver import check_takes_tasks
 
         check_takes_tasks(scope.peer.capabilities)
         honoured = attrs.evolve(honoured, task_ids=tuple(dict.fromkeys(wanted.task_ids)))
@@ -212,7 +216,7 @@ class Subscription:
             if error.is_retryable():  # it cannot be read now
                 self.driver.runtime.call_later(AGAIN, partial(self.note_task, id))
             return  # otherwise its time is over: there is no state to report
-        from mcpio.app.tasks.extension import task_notification
+        from mcpio.app.tasks.receiver import task_notification
 
         self.hear(task_notification(look))
 

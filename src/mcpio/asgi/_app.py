@@ -12,22 +12,21 @@ import attrs
 
 from mcpio._checks import chosen
 from mcpio._drivers import check_authorization, checked_auth, lifespan_of
-from mcpio._drivers.preloading import preload
-from mcpio.app.awaitables import is_awaitable
-from mcpio.app.runtime import checked_grace
+from mcpio._drivers.setup import preload
+from mcpio.app.runtime import checked_grace, is_awaitable
 from mcpio.asgi._event_loop import running_event_loop
 from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send, headers_of
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
     from mcpio._drivers import TapSource
-    from mcpio._drivers.auth.guarding import RequestGuard
+    from mcpio._drivers.guarding import RequestGuard
     from mcpio.app.server import Server
-    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.http.model import Denied
-    from mcpio.websocket.options import WebSocketOptions
+    from mcpio.websocket.frames import WebSocketOptions
 
 __all__ = ["AsgiApp", "Identify", "app"]
 
@@ -92,7 +91,7 @@ class AsgiApp:
         self._has_policy = config.http.policy != HostPolicy(None, None)
         self._guard: RequestGuard | None = None
         if config.auth is not None:
-            from mcpio._drivers.auth.guarding import RequestGuard
+            from mcpio._drivers.guarding import RequestGuard
 
             self._guard = RequestGuard(config.auth, running_event_loop)
         self._is_entered = False
@@ -232,6 +231,6 @@ _policy_for = lru_cache(maxsize=64)(HostPolicy.for_address)
 def _websocket_options(websocket: WebSocketOptions | None) -> WebSocketOptions | None:
     if websocket is None:
         return None
-    from mcpio.websocket.options import WebSocketOptions  # only applications with WebSocket pay for it
+    from mcpio.websocket.frames import WebSocketOptions  # only applications with WebSocket pay for it
 
     return chosen("websocket", websocket, WebSocketOptions)

@@ -19,15 +19,15 @@ from mcpio.errors import McpError, RemoteProtocolError
 from mcpio.http.checks import ParsedRequest, Rejection, rejection_body
 from mcpio.http.model import RequestHead
 from mcpio.websocket.closing import CloseCode, code_for, error_for
-from mcpio.websocket.options import WebSocketOptions
-from mcpio.websocket.server_opening import access_failure, choose_subprotocol
+from mcpio.websocket.frames import WebSocketOptions
+from mcpio.websocket.opening import access_failure, choose_subprotocol
 
 if TYPE_CHECKING:
     from mcpio._drivers import TapSource
     from mcpio.app.runtime import Driver
     from mcpio.app.server import Server
     from mcpio.app.server_session import ServerSession
-    from mcpio.http.options import HttpOptions
+    from mcpio.http.model import HttpOptions
 
 __all__ = ["WebSockets"]
 

@@ -14,32 +14,29 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.asyncio._channel import connect_channel as connect_channel
-    from mcpio.asyncio._channel import open_channel as open_channel
-    from mcpio.asyncio._channel import serve_channel as serve_channel
     from mcpio.asyncio._drivers import ServeStreams as ServeStreams
     from mcpio.asyncio._drivers import connect as connect
+    from mcpio.asyncio._drivers import connect_channel as connect_channel
+    from mcpio.asyncio._drivers import open_channel as open_channel
     from mcpio.asyncio._drivers import open_streams as open_streams
     from mcpio.asyncio._drivers import serve as serve
+    from mcpio.asyncio._drivers import serve_channel as serve_channel
     from mcpio.asyncio._drivers import serving as serving
     from mcpio.asyncio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.asyncio._http import connect_http as connect_http
     from mcpio.asyncio._http import open_http as open_http
     from mcpio.asyncio._login import finish_login as finish_login
     from mcpio.asyncio._memory import memory_client as memory_client
-    from mcpio.asyncio._process import ChildProcess as ChildProcess
     from mcpio.asyncio._proxy import proxy as proxy
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
     from mcpio.asyncio._servers import Servers as Servers
     from mcpio.asyncio._servers import ServerSource as ServerSource
     from mcpio.asyncio._servers import ServerState as ServerState
     from mcpio.asyncio._servers import open_servers as open_servers
-    from mcpio.asyncio._serving import ServeSocketOptions as ServeSocketOptions
-    from mcpio.asyncio._serving import SocketListening as SocketListening
-    from mcpio.asyncio._serving import SocketPeer as SocketPeer
-    from mcpio.asyncio._serving import serve_tcp as serve_tcp
-    from mcpio.asyncio._serving import serve_unix as serve_unix
+    from mcpio.asyncio._sockets import ServeSocketOptions as ServeSocketOptions
+    from mcpio.asyncio._sockets import SocketListening as SocketListening
     from mcpio.asyncio._sockets import SocketOptions as SocketOptions
+    from mcpio.asyncio._sockets import SocketPeer as SocketPeer
     from mcpio.asyncio._sockets import TcpOptions as TcpOptions
     from mcpio.asyncio._sockets import WebSocketConnectOptions as WebSocketConnectOptions
     from mcpio.asyncio._sockets import connect_tcp as connect_tcp
@@ -48,6 +45,9 @@ if TYPE_CHECKING:
     from mcpio.asyncio._sockets import open_tcp as open_tcp
     from mcpio.asyncio._sockets import open_unix as open_unix
     from mcpio.asyncio._sockets import open_websocket as open_websocket
+    from mcpio.asyncio._sockets import serve_tcp as serve_tcp
+    from mcpio.asyncio._sockets import serve_unix as serve_unix
+    from mcpio.asyncio._stdio import ChildProcess as ChildProcess
     from mcpio.asyncio._stdio import StdioClient as StdioClient
     from mcpio.asyncio._stdio import connect_stdio as connect_stdio
     from mcpio.asyncio._stdio import open_stdio as open_stdio
@@ -59,20 +59,17 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "_channel": "connect_channel open_channel serve_channel",
-            "_drivers": "ServeStreams connect open_streams serve serving",
+            "_drivers": ("ServeStreams connect connect_channel open_channel open_streams serve serve_channel serving"),
             "_http": "HttpClientTimeouts connect_http open_http",
             "_login": "finish_login",
             "_memory": "memory_client",
-            "_process": "ChildProcess",
+            "_stdio": "ChildProcess StdioClient connect_stdio open_stdio serve_stdio terminate_on_signals",
             "_proxy": "proxy",
             "_runtime": "AsyncioRuntime",
             "_servers": "ServerSource ServerState Servers open_servers",
-            "_serving": "ServeSocketOptions SocketListening SocketPeer serve_tcp serve_unix",
             "_sockets": (
-                "SocketOptions TcpOptions WebSocketConnectOptions connect_tcp connect_unix connect_websocket "
-                "open_tcp open_unix open_websocket"
+                "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions WebSocketConnectOptions "
+                "connect_tcp connect_unix connect_websocket open_tcp open_unix open_websocket serve_tcp serve_unix"
             ),
-            "_stdio": "StdioClient connect_stdio open_stdio serve_stdio terminate_on_signals",
         },
     )

@@ -1,4 +1,4 @@
-"""``serve``, ``serving``, ``connect`` and ``open_streams``: servers and clients over a reader and a writer."""
+"""Clients and servers over any transport."""
 
 from __future__ import annotations
 
@@ -7,55 +7,145 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
 import attrs
 
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
-from mcpio._drivers.actor import Deadlines, Timed, TransportAdapter
-from mcpio._drivers.fault_log import FaultLog
-from mcpio._drivers.preloading import preload
+from mcpio._drivers.actor import Deadlines, TaskHost, Timed, TransportAdapter, hosted_tasks, store_tasks
 from mcpio._drivers.setup import (
     ConnectOptions,
+    FaultLog,
     ServerSetupOptions,
     SessionSetup,
+    preload,
     prepare_client,
     prepare_server,
     split_options,
 )
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS, capped_connections
-from mcpio._drivers.sockets.sessions import ActiveSet, SessionHandler
-from mcpio._drivers.task_host import TaskHost, hosted_tasks, store_tasks
+from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, SessionHandler, capped_connections
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
 from mcpio.app.session import Session
-from mcpio.asyncio._actor import Alarm, AsyncioActor
-from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.asyncio._tasks import last_moment, settled, tasks_around, ungrouped
-from mcpio.asyncio._transport import ReaderWriterAdapter
+from mcpio.asyncio._event_loop import Alarm, AsyncioActor, AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime, last_moment, settled, tasks_around, ungrouped
+from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
+from mcpio.engine.table import Phase
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.server_session import ServerSession
 
-__all__ = [
-    "AsyncioClientContext",
-    "AsyncioServingContext",
-    "ServeStreams",
-    "Started",
-    "carry",
-    "check_serving",
-    "connect",
-    "open_streams",
-    "run_client",
-    "serve",
-    "serve_adapter",
-    "serving",
-    "start_client",
-]
+
+# ------------------------------------------------------------------------------------------------------------ transport
+# The transport adapter over asyncio's reader and writer.
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes asked for by one read."""
+
+WRITE_AHEAD: Final = 8192
+"""Bytes in the transport's buffer beyond which no more output is pulled from the connection."""
+
+
+class ReaderWriterAdapter:
+    """Carries lines over a reader and a writer, which it owns from then on.
+
+    Output goes to the writer's transport, which writes what it can and buffers the rest. No more is pulled from the
+    connection while the transport buffers more than ``WRITE_AHEAD``. A cancellation tears no message: the transport has
+    all of it, or none.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, end_is_loss: bool = False
+    ) -> None:
+        """Own the streams from now on. Raises TypeError if they are not a StreamReader and a StreamWriter.
+
+        With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer ends the stream.
+        """
+        for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
+            if not isinstance(value, kind):
+                raise TypeError(f"a {name} is an asyncio.{kind.__name__}, not {type(value).__name__}")
+        self.unsent = self.ending = False
+        self._end_is_loss = end_is_loss
+        self._reader = reader
+        self._writer = writer
+        self._clock = asyncio.get_running_loop().time
+        self._has_more = self._is_closed = False
+        self._fault: Exception | None = None
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for input, and feed it or the end of the stream."""
+        if self._has_more:
+            # The reader returns buffered input without a turn of the loop, in which other sessions could run.
+            await asyncio.sleep(0)
+        data = await self._reader.read(RECEIVE_SIZE)
+        self._has_more = len(data) == RECEIVE_SIZE
+        if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
+            raise ConnectionResetError("the peer closed the connection")
+        connection.receive_data(data or None, self._clock())
+
+    def send_now(self, connection: Connection) -> None:
+        """Pass about 64 KiB of the engine's output to the transport, unless that has enough."""
+        if not self.unsent:
+            self._put(connection)
+
+    async def send(self, connection: Connection) -> None:
+        """Pass on the engine's output, and wait until the transport wants more; after the end, until all is written."""
+        if not self.unsent:
+            self._put(connection)
+        if self._fault is not None:
+            raise self._fault
+        await self._writer.drain()
+        connection.set_unwritten(self._writer.transport.get_write_buffer_size())
+        if self.ending:
+            await self.aclose()
+        self.unsent = self.ending = False
+
+    def session_lost(self) -> None:
+        """Do nothing: this adapter has only one stream."""
+
+    async def aclose(self) -> None:
+        """Close the writer after it has written its buffer."""
+        try:
+            self._writer.close()
+            await self._writer.wait_closed()
+        except OSError:
+            pass  # how it was lost
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        self._is_closed = True
+
+    def abort(self) -> None:
+        """Close the transport without writing its buffer, unless it is closed."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._writer.transport.abort()
+
+    def _put(self, connection: Connection) -> None:
+        chunks = connection.data_to_send()
+        ends = bool(chunks) and chunks[-1] is None
+        data = b"".join([chunk for chunk in chunks if chunk is not None])
+        transport = self._writer.transport
+        # A fault is not that of the caller with output. The task that writes reports it.
+        if transport.is_closing():
+            self._fault = ConnectionResetError("the stream is closed")
+        else:
+            try:
+                transport.write(data)
+                if ends and transport.can_write_eof():
+                    transport.write_eof()
+            except Exception as error:
+                self._fault = error
+        connection.set_unwritten(transport.get_write_buffer_size())
+        self.ending = ends
+        self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= WRITE_AHEAD
+
+
+# -------------------------------------------------------------------------------------------------------------- drivers
+# ``serve``, ``serving``, ``connect`` and ``open_streams``: servers and clients over a reader and a writer.
 
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
@@ -225,7 +315,7 @@ class AsyncioClientContext(ClientContext, Generic[C]):
 
 @attrs.frozen
 class AsyncioServingContext:
-    """``mcpio._drivers.sockets.sessions.ServingContext`` for asyncio."""
+    """``mcpio._drivers.socket_server.ServingContext`` for asyncio."""
 
     server: Server
     state: Any
@@ -400,3 +490,125 @@ async def carry(
             # From here on the group waits, and cancels both the actor and the handlers when it is cancelled: the actor
             # has started by then, so that it ends gracefully.
             await asyncio.sleep(0)
+
+
+# -------------------------------------------------------------------------------------------------------------- channel
+# ``open_channel``, ``connect_channel`` and ``serve_channel``: conversations over two functions that carry messages.
+
+Receive: TypeAlias = Callable[[], Awaitable["str | bytes | None"]]
+"""Waits for the next message, a whole JSON text; ``None`` is the end. An OSError says that the channel broke. One call
+at a time, which may be cancelled: a message must not be lost then."""
+
+Send: TypeAlias = Callable[[str], Awaitable[object]]
+"""Sends one message, a whole JSON text. An OSError says that the channel broke."""
+
+
+def open_channel(
+    receive: Receive,
+    send: Send,
+    *,
+    close: Callable[[], Awaitable[object]] | None = None,
+    **options: Unpack[ConnectOptions],
+) -> AsyncioClientContext[Client]:
+    """Async context manager that yields a client: ``async with open_channel(receive, send) as client``.
+
+    For what carries whole messages: a WebSocket of another library, a message broker, a browser's port. ``close`` is
+    awaited once, when the conversation has ended. See ``ClientOptions``, and ``ClientSetupOptions`` for resumed
+    sessions and taps.
+    """
+    return AsyncioClientContext(lambda: _start_on_channel(receive, send, close, None, options))
+
+
+async def connect_channel(
+    receive: Receive,
+    send: Send,
+    *,
+    close: Callable[[], Awaitable[object]] | None = None,
+    group: asyncio.TaskGroup | None = None,
+    **options: Unpack[ConnectOptions],
+) -> Client:
+    """Return an initialized client over two functions, tied to no block. See ``open_channel``.
+
+    It ends when it is closed, or with ``group``; without a group it ends with the event loop. Raises ConnectFailed.
+    """
+    client, _ = await _start_on_channel(receive, send, close, group, options)
+    return client
+
+
+async def serve_channel(
+    server: Server,
+    receive: Receive,
+    send: Send,
+    *,
+    close: Callable[[], Awaitable[object]] | None = None,
+    principal: Any = None,
+    **beginning: Unpack[ServerSetupOptions],
+) -> None:
+    """Serve one client over two functions until the conversation ends. See ``open_channel``, and ``serve``."""
+    check_serving(server, principal, beginning)
+    await serve_adapter(server, _Adapter(receive, send, close), principal, beginning, abort=lambda: None)
+
+
+async def _start_on_channel(
+    receive: Receive,
+    send: Send,
+    close: Callable[[], Awaitable[object]] | None,
+    group: asyncio.TaskGroup | None,
+    options: Any,
+) -> Started[Client]:
+    return await start_client(_Adapter(receive, send, close), group, options, Client, abort=lambda: None)
+
+
+class _Adapter:
+    """Carries whole messages."""
+
+    unsent = False
+    ending = False
+
+    def __init__(self, receive: Receive, send: Send, close: Callable[[], Awaitable[object]] | None) -> None:
+        for name, function in (("receive", receive), ("send", send)):
+            if not callable(function):
+                raise TypeError(f"{name} is a coroutine function, not {type(function).__name__}")
+        self._receive = receive
+        self._send = send
+        self._close = close
+        self._clock = asyncio.get_running_loop().time
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for the next message, and feed it or the end."""
+        text: object = await _heeded(self._receive())
+        if text is not None and not isinstance(text, str | bytes):
+            raise TypeError(f"a channel's messages are str or bytes, not {type(text).__name__}")
+        connection.receive_message(text, self._clock())
+
+    def send_now(self, connection: Connection) -> None:
+        """Do nothing: a channel does not tell whether ``send`` would wait, so ``send`` does all the writing."""
+
+    async def send(self, connection: Connection) -> None:
+        """Send every message that the engine has."""
+        while (message := connection.next_message()) is not None:
+            connection.set_unwritten(len(message.text))
+            await _heeded(self._send(message.text.decode()))
+            connection.set_unwritten(0)
+
+    def session_lost(self) -> None:
+        """Do nothing: this adapter has only one channel."""
+
+    async def aclose(self) -> None:
+        """Close the channel."""
+        if self._close is not None:
+            close, self._close = self._close, None
+            await close()
+
+
+async def _heeded(call: Awaitable[Any]) -> Any:
+    """Await a call of the program, and then heed a cancellation that it swallowed or answered with another error.
+
+    asyncio cancels once: a session that went on would never end.
+    """
+    try:
+        return await call
+    finally:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError

@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Unpack
 
-from mcpio._drivers.http.pool import HttpClientTimeouts
-from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup
 from mcpio.app.client import Client
-from mcpio.asyncio._actor import Alarm
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
-from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime, start_later
-from mcpio.asyncio._tasks import ungrouped
+from mcpio.asyncio._event_loop import Alarm, AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime, start_later, ungrouped
 
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcpio._drivers.auth.credential_files import CredentialStore
-from mcpio._drivers.auth.login import LoginSetup, SingleFlow
+from mcpio._drivers.login import CredentialStore, LoginSetup, SingleFlow
 from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.auth.authorization_code import OAuth
-from mcpio.auth.pending import PendingAuthorization
+from mcpio.auth.grants import OAuth
+from mcpio.auth.payloads import PendingAuthorization
 
 __all__ = ["finish_login"]
 

@@ -10,11 +10,9 @@ from mcpio._checks import check_options
 from mcpio._drivers import TapSource, checked_server, lifespan_of
 from mcpio._drivers.memory import MemoryPair
 from mcpio.app.client import Client, ClientOptions
-from mcpio.asyncio._actor import Alarms
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
-from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.asyncio._tasks import ungrouped
+from mcpio.asyncio._event_loop import Alarms, AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime, ungrouped
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server

@@ -1,30 +1,508 @@
-"""``open_stdio``, ``connect_stdio`` and ``serve_stdio``: a child process on one side, this process on the other."""
+"""Standard input and output, and child processes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import os
+import signal
+import sys
+import threading
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from subprocess import DEVNULL
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from mcpio._checks import check_options
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
-from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
-from mcpio._drivers.stdio.claim import claim_stdio
-from mcpio._drivers.stdio.client import END_TIMEOUT, Children, StdioClient, StdioOptions
-from mcpio._drivers.stdio.files import inherited_input, inherited_output
-from mcpio._drivers.stdio.process import ProcessOptions
-from mcpio.asyncio._drivers import AsyncioClientContext, Started, check_serving, serve_adapter, start_client
+from mcpio._drivers.signals import CHILDREN, DEFAULT_TIMEOUT, ended_by_signals
+from mcpio._drivers.stdio import (
+    END_TIMEOUT,
+    EXIT_TIMEOUT,
+    STDERR_TIMEOUT,
+    Access,
+    Children,
+    InputFile,
+    OutputFile,
+    ProcessOptions,
+    Stderr,
+    StderrLines,
+    StderrSink,
+    StdioClient,
+    StdioOptions,
+    claim_stdio,
+    describe_end,
+    environment,
+    inherited_input,
+    inherited_output,
+    starting,
+    stderr_mode,
+)
+from mcpio.asyncio._drivers import (
+    AsyncioClientContext,
+    ReaderWriterAdapter,
+    Started,
+    check_serving,
+    serve_adapter,
+    start_client,
+)
 from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope
-from mcpio.asyncio._fd_adapter import FdAdapter
-from mcpio.asyncio._process import ChildProcess, start_process
-from mcpio.asyncio._transport import ReaderWriterAdapter
+from mcpio.engine.connection import Connection
+from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
-__all__ = ["StdioClient", "connect_stdio", "open_stdio", "serve_stdio", "terminate_on_signals"]
+__all__ = ["StdioClient"]
+
+
+# ----------------------------------------------------------------------------------------------------------- fd adapter
+# The transport adapter over two descriptors, such as standard input and output.
+
+T = TypeVar("T")
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes requested by one read: the capacity of a Linux pipe."""
+
+
+class FdAdapter:
+    """Carries lines over an input and an output, which it owns. ``on_eof`` is called after the end of the output.
+
+    asyncio's own pipe transports would set the descriptors to non-blocking mode, which every process that shares them
+    would feel.
+    """
+
+    def __init__(self, source: InputFile, sink: OutputFile, *, on_eof: Callable[[], None]) -> None:
+        """Create it inside the running loop."""
+        self.unsent = self.ending = False
+        self._loop = asyncio.get_running_loop()
+        self._input = _Input(source, self._loop)
+        self._sink = sink
+        self._on_eof = on_eof
+        self._rest = b""
+        self._is_sending = self._is_closed = self._has_sent_eof = False
+        self._has_room: asyncio.Future[None] | None = None
+        self._writing: Future[None] | None = None
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for input, and feed it or the end."""
+        data = await self._input.read()
+        connection.receive_data(data or None, self._loop.time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
+        if self._sink.access is Access.THREAD or self._is_sending or self.unsent:
+            return
+        self._pull(connection)
+        with suppress(OSError):  # The writer meets the same error, and reports it.
+            self._try_to_write()
+        connection.set_unwritten(len(self._rest))
+
+    async def send(self, connection: Connection) -> None:
+        """Write unsent output, or else about 64 KiB of the engine's output."""
+        self._is_sending = True
+        try:
+            if not self.unsent:
+                self._pull(connection)
+            connection.set_unwritten(len(self._rest))
+            await self._write()
+            connection.set_unwritten(0)
+            if self.ending:
+                self._end()
+            self.unsent = self.ending = False
+        finally:
+            self._is_sending = False
+
+    def session_lost(self) -> None:
+        """Do nothing: this adapter has only one stream."""
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close both directions, unless they are closed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._input.close()
+        if self._has_room is not None:
+            self._loop.remove_writer(self._sink.fd)
+        if not self._has_sent_eof:
+            _close_after(self._writing, self._sink)
+
+    def _pull(self, connection: Connection) -> None:
+        chunks = connection.data_to_send()
+        self.ending = bool(chunks) and chunks[-1] is None
+        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
+        self.unsent = self.ending or bool(self._rest)
+
+    def _try_to_write(self) -> None:
+        if self._is_closed or self._has_sent_eof:
+            raise BrokenPipeError("the output is closed")
+        if self._rest:
+            with suppress(BlockingIOError):
+                self._rest = self._rest[self._sink.write(self._sink.fd, self._rest) :]
+        self.unsent = self.ending or bool(self._rest)
+
+    async def _write(self) -> None:
+        if self._sink.access is Access.THREAD:
+            rest, self._rest = self._rest, b""
+            self._writing = _in_thread(lambda: _write_all(self._sink, rest))
+            await asyncio.wrap_future(self._writing)
+            return
+        self._try_to_write()
+        while self._rest:
+            await self._wait_for_room()
+            self._try_to_write()
+
+    async def _wait_for_room(self) -> None:
+        self._has_room = has_room = self._loop.create_future()
+        self._loop.add_writer(self._sink.fd, _wake, has_room)
+        try:
+            await has_room
+        finally:
+            self._has_room = None
+            if not self._is_closed:
+                self._loop.remove_writer(self._sink.fd)
+
+    def _end(self) -> None:
+        """End the output, if the peer can see that. Further calls do nothing."""
+        if self._has_sent_eof or self._is_closed:
+            return
+        self._has_sent_eof = True
+        if self._sink.shut_down is not None:
+            with suppress(OSError):  # Refused if the peer is gone already.
+                self._sink.shut_down(self._sink.fd)
+        self._sink.close(self._sink.fd)
+        if self._sink.ends_for_peer:
+            self._on_eof()
+
+
+class _Input:
+    """Reads from one descriptor. A cancelled read loses nothing."""
+
+    def __init__(self, source: InputFile, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
+        self._loop = loop
+        self._is_watched = self._is_closed = False
+        # Bytes that the loop has read, and no task has taken.
+        self._arrived: bytes | OSError | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._call: Future[bytes] | None = None
+        self._reading: asyncio.Future[bytes] | None = None
+
+    async def read(self) -> bytes:
+        """Wait for bytes; ``b""`` is the end. Raises OSError."""
+        source = self._source
+        if source.access is Access.READY:
+            # The file returns at once: without a turn of the loop, no other task would run.
+            await asyncio.sleep(0)
+            return source.read(source.fd, RECEIVE_SIZE)
+        if source.access is Access.THREAD:
+            # The read of a cancelled call goes on, and the next call gets its data.
+            if self._reading is None:
+                self._call = _in_thread(lambda: source.read(source.fd, RECEIVE_SIZE))
+                self._reading = asyncio.wrap_future(self._call)
+            data = await asyncio.shield(self._reading)
+            self._reading = None
+            return data
+        if not self._is_watched and self._arrived is None:
+            self._is_watched = True
+            self._loop.add_reader(source.fd, self._on_readable)
+        while self._arrived is None:
+            self._waiting = self._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        arrived, self._arrived = self._arrived, None
+        if isinstance(arrived, OSError):
+            raise arrived
+        return arrived
+
+    def close(self) -> None:
+        """Close the descriptor, as soon as no call in a thread uses it."""
+        self._is_closed = True
+        self._stop_watching()
+        if self._reading is not None:
+            self._reading.cancel()
+        _close_after(self._call, self._source)
+
+    def _on_readable(self) -> None:
+        """Read. The descriptor stays watched until input exceeds what a task takes, which saves two calls a message."""
+        if self._arrived is not None:
+            self._stop_watching()
+            return
+        try:
+            self._arrived = self._source.read(self._source.fd, RECEIVE_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._arrived = error
+        if not isinstance(self._arrived, bytes) or not self._arrived:
+            self._stop_watching()
+        if self._waiting is not None:
+            _wake(self._waiting)
+
+    def _stop_watching(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._source.fd)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _close_after(call: Future[Any] | None, file: InputFile | OutputFile) -> None:
+    """Close a descriptor when a call in a thread has ended: its number may belong to another file after that."""
+    if call is None:
+        file.close(file.fd)
+    else:
+        call.add_done_callback(lambda _: file.close(file.fd))  # at once if it has ended
+
+
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Make a blocking call in a separate daemon thread, which does not delay the exit of the process."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="mcpio stdio", daemon=True).start()
+    return result
+
+
+def _write_all(sink: OutputFile, data: bytes) -> None:
+    while data:
+        data = data[sink.write(sink.fd, data) :]
+
+
+# -------------------------------------------------------------------------------------------------------------- process
+# Child processes: start, streams, and shutdown (STDIO-01, -07, -08, -11, -13).
+
+_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+
+
+async def start_process(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: StderrSink = "inherit",
+    close_grace: float = 2.0,
+    terminate_grace: float = 2.0,
+    die_with_parent: bool = False,
+) -> ChildProcess:
+    """Start a program as a child process. See ``mcpio.trio.start_process`` for the options.
+
+    A task supervises the child until its end: end it by ``close`` or ``aclose``. Raises ConnectFailed if the program
+    cannot be started.
+    """
+    mode = stderr_mode(stderr)
+    machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
+    place = None if cwd is None else os.fspath(cwd)
+    loop = asyncio.get_running_loop()
+    how: dict[str, Any] = {}
+    if sys.platform != "win32":
+        how["start_new_session"] = True
+    if die_with_parent and sys.platform != "linux":
+        raise ValueError("die_with_parent needs Linux")
+    if die_with_parent and sys.platform == "linux":
+        from mcpio._drivers.posix import tie_to
+
+        how["preexec_fn"] = tie_to(os.getpid())
+    with starting(argv, place):
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Protocol(loop),
+            *argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr={Stderr.INHERIT: None, Stderr.DISCARD: DEVNULL, Stderr.PIPE: PIPE}[mode],
+            env=environment(env, inherit_env),
+            cwd=place,
+            **how,
+        )
+    return ChildProcess(tuple(argv), transport, protocol, machine, stderr if callable(stderr) else None)
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """The streams of a child, and its exit as soon as it is known.
+
+    asyncio's ``Process.wait`` may also wait until all pipes are closed, which another process may hold open.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=65536, loop=loop)
+        self.exited: asyncio.Event = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class ChildProcess:
+    """A running child."""
+
+    def __init__(
+        self,
+        argv: tuple[str, ...],
+        transport: asyncio.SubprocessTransport,
+        protocol: Any,
+        machine: Shutdown,
+        sink: Callable[[str], object] | None,
+    ) -> None:
+        """For ``start_process``."""
+        pid: Any = transport.get_pid()
+        stdin: Any = protocol.stdin
+        stdout: Any = protocol.stdout
+        self.argv = argv
+        """The program and its arguments."""
+        self.pid: int = pid
+        """Its process id, and that of its group."""
+        self.reader: asyncio.StreamReader = stdout
+        """Its standard output."""
+        self.writer: asyncio.StreamWriter = stdin
+        """Its standard input."""
+        self.returncode: int | None = None
+        """Its exit status, negative for a signal (-9 for SIGKILL); ``None`` until it has exited."""
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._protocol = protocol
+        self._machine = machine
+        self._lines = StderrLines(sink)
+        self._stderr: asyncio.Task[None] = self._loop.create_task(self._read_stderr(protocol.stderr))
+        self._rest: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        CHILDREN[self] = machine.longest, partial(self._signal, _KILL)
+        self._supervising = self._loop.create_task(self._supervise())
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines (at most 8 KiB) of its standard error, if that is captured."""
+        return self._lines.tail
+
+    def close(self) -> None:
+        """Start its end and return: its input is closed, then it is terminated, then killed. Idempotent."""
+        if not self._supervising.done():
+            self._machine.close(self._loop.time())
+            self._act()
+            self._wake.set()
+
+    async def aclose(self) -> None:
+        """Close, and wait for its end. If cancelled, the child still ends, but is not waited for."""
+        self.close()
+        if self._rest is None and not self._supervising.done():
+            # A child that blocks on output never ends gracefully. No session reads it any more.
+            self._rest = self._loop.create_task(_drop(self.reader))
+        await asyncio.wait([self._supervising])
+
+    async def wait(self) -> int | None:
+        """Wait for its exit, and return the status; ``None`` for a child that survived SIGKILL and was abandoned."""
+        exited = self._loop.create_task(self._protocol.exited.wait())
+        try:
+            await asyncio.wait([exited, self._supervising], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            exited.cancel()
+        return self._transport.get_returncode()
+
+    async def last_words(self, timeout: float = EXIT_TIMEOUT) -> str:
+        """Return how it ended, with the tail of its standard error, for an error message.
+
+        Waits up to ``timeout`` seconds for the exit and for the rest of standard error.
+        """
+        with CancelScope(timeout):
+            await self.wait()
+            await asyncio.wait([self._stderr])
+        return describe_end(self.argv[0], self._transport.get_returncode(), self.stderr_tail)
+
+    async def _supervise(self) -> None:
+        """Supervise the child until its end."""
+        exited = self._loop.create_task(self._await_exit())
+        while not self._machine.finished:
+            deadline = self._machine.next_deadline()
+            with CancelScope(None if deadline is None else max(0.0, deadline - self._loop.time())) as scope:
+                await self._wake.wait()
+                self._wake.clear()
+            if scope.cancelled_caught:
+                self._machine.handle_timeout(self._loop.time())
+            self._act()
+        CHILDREN.pop(self, None)
+        await asyncio.wait([self._stderr], timeout=STDERR_TIMEOUT)
+        for task in (exited, self._stderr, self._rest):
+            if task is not None:
+                task.cancel()
+        # No process of the group is alive, but another may hold its output open.
+        self.reader.feed_eof()
+        self._transport.close()
+
+    async def _await_exit(self) -> None:
+        await self._protocol.exited.wait()
+        self.returncode = self._transport.get_returncode()
+        self._machine.child_exited(self._loop.time(), group_left=self._group_left())
+        self._wake.set()
+
+    async def _read_stderr(self, source: asyncio.StreamReader | None) -> None:
+        """Read standard error until the child has ended, so that it never blocks on that."""
+        if source is None:
+            return
+        try:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    self._lines.take(data)
+        finally:
+            self._lines.finish()
+
+    def _act(self) -> None:
+        while (action := self._machine.next_action()) is not None:
+            match action:
+                case ShutdownAction.CLOSE_STDIN:
+                    self.writer.close()
+                case ShutdownAction.TERMINATE:
+                    self._signal(signal.SIGTERM)
+                case ShutdownAction.KILL:
+                    self._signal(_KILL)
+                case ShutdownAction.PROBE:
+                    if not self._group_left():
+                        self._machine.group_ended()
+
+    def _group_left(self) -> bool:
+        if sys.platform == "win32":
+            return False
+        from mcpio._drivers.posix import group_lives
+
+        return group_lives(self.pid)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if sys.platform == "win32":
+            # There, to terminate is to kill.
+            with suppress(ProcessLookupError):
+                self._transport.kill()
+        else:
+            from mcpio._drivers.posix import signal_group
+
+            signal_group(self.pid, number)
+
+
+async def _drop(source: asyncio.StreamReader) -> None:
+    """Read to the end, and drop the data."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: another task reads it.
+        while await source.read(65536):
+            pass
+
+
+# ---------------------------------------------------------------------------------------------------------------- stdio
+# ``open_stdio``, ``connect_stdio`` and ``serve_stdio``: a child process on one side, this process on the other.
 
 
 def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> AsyncioClientContext[StdioClient]:

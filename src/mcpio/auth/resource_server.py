@@ -10,21 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from mcpio.auth.challenges import bearer_challenge
-from mcpio.auth.claims import DPOP_ALGORITHMS
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
-from mcpio.auth.errors import AuthorizationError, EffectFailed
-from mcpio.auth.grant import Grant
-from mcpio.auth.options import mapping_of, scopes_of
-from mcpio.auth.pkce import Entropy, base64url
-from mcpio.auth.reach import Reach
-from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, included_scopes, missing_scopes
-from mcpio.auth.secret import Secret, as_secret
-from mcpio.auth.urls import canonical_resource, resource_metadata_urls
-from mcpio.auth.verifiers import InvalidToken, NeedKeys, Verifier
+from mcpio.auth.grant import OFFLINE_ACCESS, Grant, format_scopes, included_scopes, missing_scopes
+from mcpio.auth.keys import Entropy, Secret, as_secret, base64url
+from mcpio.auth.payloads import bearer_challenge, mapping_of, scopes_of
+from mcpio.auth.urls import AuthorizationError, EffectFailed, Reach, canonical_resource, resource_metadata_urls
+from mcpio.auth.verifiers import DPOP_ALGORITHMS, InvalidToken, NeedKeys, Verifier
 
 if TYPE_CHECKING:
-    from mcpio.auth.proof_checks import ProofChecker
+    from mcpio.auth.verifiers import ProofChecker
 
 __all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
 
@@ -398,7 +392,7 @@ class Guard:
 
     def _proofs(self) -> ProofChecker:
         if self._checker is None:
-            from mcpio.auth.proof_checks import ProofChecker  # needs joserfc
+            from mcpio.auth.verifiers import ProofChecker  # needs joserfc
 
             self._checker = ProofChecker(self.server.dpop_nonces)
         return self._checker

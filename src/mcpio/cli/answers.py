@@ -17,19 +17,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
-from mcpio._drivers import terminal
+from mcpio._drivers import login as terminal
 from mcpio._printable import printable
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, block_text, is_terminal
 from mcpio.types.content import TextContent
-from mcpio.types.lifecycle import ClientCapabilities, ElicitationCapability
+from mcpio.types.features import ClientCapabilities, ElicitationCapability
 
 if TYPE_CHECKING:
     from mcpio.app.client import ClientOptions
     from mcpio.app.context import RequestScope
-    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest, ElicitValue, PrimitiveSchema
-    from mcpio.types.roots import Root
-    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+    from mcpio.types.asking import (
+        CreateMessageRequest,
+        CreateMessageResult,
+        ElicitFormRequest,
+        ElicitResult,
+        ElicitURLRequest,
+        ElicitValue,
+        PrimitiveSchema,
+        Root,
+    )
 
 __all__ = ["Terminal", "add_options", "client_options"]
 
@@ -202,9 +209,9 @@ class Question:
         return value
 
     def _check(self, value: Any) -> None:
-        from mcpio.app.elicitation import check_content
+        from mcpio.app.asking import check_content
         from mcpio.errors import InvalidMessage
-        from mcpio.types.elicitation import ElicitSchema
+        from mcpio.types.asking import ElicitSchema
 
         try:
             check_content(ElicitSchema({self.name: self._field}), {self.name: value})
@@ -267,7 +274,7 @@ class _Dismissed(Exception):
 
 
 def _elicit_result(action: Any, content: dict[str, ElicitValue] | None = None) -> ElicitResult:
-    from mcpio.types.elicitation import ElicitResult
+    from mcpio.types.asking import ElicitResult
 
     return ElicitResult(action, content)
 
@@ -288,7 +295,7 @@ def from_text(text: str) -> Any:
 
 
 def _message(text: str) -> CreateMessageResult:
-    from mcpio.types.sampling import CreateMessageResult
+    from mcpio.types.asking import CreateMessageResult
 
     return CreateMessageResult("assistant", TextContent(text), "human", stop_reason="endTurn")
 
@@ -304,7 +311,7 @@ def _text_of(path: str) -> str:
 
 
 def _root(directory: str) -> Root:
-    from mcpio.types.roots import Root
+    from mcpio.types.asking import Root
 
     if not os.path.isdir(directory):
         raise Failure(Exit.USAGE, f"--root: {directory!r} is not a directory")

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
-from mcpio._drivers.auth.login import LoginSetup, SingleFlow
+from mcpio._drivers.login import LoginSetup, SingleFlow
 from mcpio.auth import (
     AuthorizationError,
     AuthorizationServerMetadata,
@@ -20,7 +20,7 @@ from mcpio.auth import (
     discover,
     parse_challenges,
 )
-from mcpio.auth.scopes import format_scopes
+from mcpio.auth.grant import format_scopes
 from mcpio.cli import stored
 from mcpio.cli.exit_status import Exit, Failure, in_flags
 from mcpio.cli.output import Console

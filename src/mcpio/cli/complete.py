@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mcpio.cli import targets
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.hosts import HOSTS, Place, known_servers, read_config
+from mcpio.cli.targets import HOSTS, Place, known_servers, read_config
 
 __all__ = ["SCRIPTS", "add_arguments", "candidates", "run"]
 

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from mcpio.app.servers_config import ServerEntry
-from mcpio.cli import hosts, targets
+from mcpio.cli import targets
+from mcpio.cli import targets as hosts
 from mcpio.cli.connect import environment_variable
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console

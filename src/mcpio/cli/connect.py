@@ -16,16 +16,15 @@ import mcpio
 from mcpio.app.client import Client
 from mcpio.app.servers_config import ServerEntry
 from mcpio.cli import answers, recording, targets
-from mcpio.cli.addresses import SOCKET_SCHEMES, parse_socket_url
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.output import Console
-from mcpio.cli.targets import WEBSOCKET
+from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import McpError, UnexpectedResponse
 from mcpio.observe.tap import Tap
 from mcpio.trio import open_stdio, run_until_signalled
-from mcpio.types.lifecycle import Implementation
+from mcpio.types.features import Implementation
 
 if TYPE_CHECKING:
     from mcpio.auth import OAuth
@@ -216,7 +215,7 @@ def _client_context(
         login = _stored_login("http" + url[len("ws") :], options)
         headers = dict(options.header)
         return open_websocket(url, headers=headers, auth=login, interaction="never", **of_client)
-    from mcpio.http.client.options import HttpClientOptions
+    from mcpio.http.client import HttpClientOptions
     from mcpio.trio import open_http
 
     http = HttpClientOptions(headers=dict(options.header))
@@ -242,8 +241,7 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
                 raise Failure(Exit.USAGE, f"--{name} is for servers over HTTP, not for {text}")
         parse_socket_url(text)
         return text
-    from mcpio.http.client.options import HttpClientOptions
-    from mcpio.http.location import Location
+    from mcpio.http.client import HttpClientOptions, Location
 
     try:
         # ws:// and wss:// take the same URLs as http:// and https://.

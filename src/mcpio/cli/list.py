@@ -14,9 +14,7 @@ from mcpio.cli.exit_status import Exit
 from mcpio.cli.lists import prompt_pages, resource_pages, template_pages, tool_pages
 from mcpio.cli.output import Console, codec_of, width
 from mcpio.framing import json
-from mcpio.types.prompts import Prompt
-from mcpio.types.resources import Resource, ResourceTemplate
-from mcpio.types.tools import Tool
+from mcpio.types.features import Prompt, Resource, ResourceTemplate, Tool
 
 __all__ = ["add_arguments", "run", "show"]
 

@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from mcpio.app.server import Server
-from mcpio.cli.addresses import TCP, UNIX, Address
 from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.targets import TCP, UNIX, Address
 
 if TYPE_CHECKING:
     from mcpio.stores import SqliteStore
@@ -29,12 +29,12 @@ def listen_http(
     server: Server, where: Address | str, *, path: str, health: str | None, store: str | None, websocket: bool
 ) -> None:
     """Serve over HTTP; ``store`` is the file that keeps sessions."""
-    from mcpio.http.options import HttpOptions
+    from mcpio.http.model import HttpOptions
     from mcpio.trio import serve_http
 
     options: dict[str, Any] = {"options": HttpOptions(path=path, health=health)}
     if websocket:
-        from mcpio.websocket.options import WebSocketOptions
+        from mcpio.websocket.frames import WebSocketOptions
 
         options["websocket"] = WebSocketOptions()
     with contextlib.nullcontext() if store is None else open_store(store) as options["store"]:

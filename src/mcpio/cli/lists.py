@@ -11,10 +11,15 @@ from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 from mcpio.cli.output import codec_of
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import json
-from mcpio.types.lifecycle import ServerCapabilities
-from mcpio.types.prompts import ListPromptsResult, Prompt
-from mcpio.types.resources import ListResourcesResult, ListResourceTemplatesResult
-from mcpio.types.tools import ListToolsResult, Tool
+from mcpio.types.features import (
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    Prompt,
+    ServerCapabilities,
+    Tool,
+)
 
 __all__ = [
     "MAX_BYTES",

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser
+from mcpio._drivers.login import ask_at_terminal, ask_without_browser
 from mcpio.auth import Device, OAuth, Secret, TokenSet
-from mcpio.auth.scopes import format_scopes
+from mcpio.auth.grant import format_scopes
 from mcpio.cli import stored
 from mcpio.cli.exit_status import CREDENTIALS, Exit, Failure, failure_of, in_flags
 from mcpio.cli.output import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from mcpio._drivers.auth.login import LoginSetup, SingleFlow
+from mcpio._drivers.login import LoginSetup, SingleFlow
 from mcpio.auth import AuthorizationError, Credentials, OAuth, revoke
 from mcpio.cli import stored
 from mcpio.cli.exit_status import Exit, Failure

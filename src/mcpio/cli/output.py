@@ -26,8 +26,7 @@ from mcpio.types.content import (
     TextContent,
     TextResourceContents,
 )
-from mcpio.types.logging import LoggingMessageNotification
-from mcpio.types.tools import CallToolResult
+from mcpio.types.features import CallToolResult, LoggingMessageNotification
 
 __all__ = [
     "Console",

@@ -12,7 +12,7 @@ from mcpio.cli.lists import find_prompt
 from mcpio.cli.output import Console, as_json
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import json
-from mcpio.types.prompts import Prompt
+from mcpio.types.features import Prompt
 
 __all__ = ["add_arguments", "fill_in", "run"]
 

@@ -29,7 +29,7 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
         yield None
         return
     from mcpio.observe.recording import Recorder
-    from mcpio.observe.redaction import Redactor
+    from mcpio.observe.tap import Redactor
 
     try:
         # Line buffering: after a crash the file holds everything up to it.

@@ -14,7 +14,7 @@ import trio
 from mcpio.app.server import Server
 from mcpio.cli.targets import serving
 from mcpio.trio import open_stdio, proxy
-from mcpio.types.lifecycle import Implementation
+from mcpio.types.features import Implementation
 
 __all__ = ["Sources", "reloading_server"]
 

@@ -11,7 +11,7 @@ from mcpio.cli.demo.view import View
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError
-from mcpio.observe.replayer import Replay
+from mcpio.observe.recording import Replay
 from mcpio.observe.tap import Tap, add_tap
 
 __all__ = ["add_arguments", "run", "show"]

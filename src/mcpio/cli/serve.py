@@ -15,10 +15,10 @@ import trio
 
 from mcpio.app.server import Server
 from mcpio.cli import listen, recording
-from mcpio.cli.addresses import parse_address, parse_place
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.load_server import load
 from mcpio.cli.output import is_terminal
+from mcpio.cli.targets import parse_address, parse_place
 from mcpio.errors import ConnectFailed
 from mcpio.trio import serve_stdio
 
@@ -174,7 +174,7 @@ def _check(options: argparse.Namespace) -> None:
         if value is not None and options.http is None and (name != "path" or options.websocket is None):
             raise Failure(Exit.USAGE, f"--{name} is for --http")
         if value is not None:
-            from mcpio.http.options import check_path  # most runs have no path to check
+            from mcpio.http.model import check_path  # most runs have no path to check
 
             try:
                 check_path(f"--{name}", value)

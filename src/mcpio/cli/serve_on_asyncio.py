@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from mcpio.app.server import Server
-from mcpio.cli.addresses import Address
 from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.targets import Address
 from mcpio.observe.tap import Tap
 
 __all__ = ["check", "serve"]
@@ -41,7 +41,7 @@ def serve(server: Server, options: argparse.Namespace, tap: Tap | None) -> None:
         return
     from mcpio.asgi import app
     from mcpio.cli.listen import open_store
-    from mcpio.http.options import HttpOptions
+    from mcpio.http.model import HttpOptions
 
     http = HttpOptions(path=options.path or "/mcp", health=options.health)
     if options.store is None:

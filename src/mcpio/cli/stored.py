@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from mcpio._drivers.auth.credential_files import FileCredentials
+from mcpio._drivers.login import FileCredentials
 from mcpio.auth import Credentials, OAuth, TokenSet, canonical_resource, from_text
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.http.location import Location
+from mcpio.http.client import Location
 
 __all__ = ["add_arguments", "expiry", "forget", "key_of", "login_for", "read", "store"]
 

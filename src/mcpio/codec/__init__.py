@@ -68,8 +68,7 @@ from mcpio.types._fields import (
     members,
     without_null,
 )
-from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
-from mcpio.types.messages import ResultPayload
+from mcpio.types.base import CustomNotification, CustomRequest, RawNotification, RawRequest, ResultPayload
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from mcpio.engine.outbox import Kind as Queued
+from mcpio.engine.channel import Kind as Queued
 from mcpio.engine.payloads import (
     encode,
     encode_error,
@@ -21,14 +21,13 @@ from mcpio.errors import LocalProtocolError, MessageTooLarge, RequestError
 from mcpio.events import IncomingId
 from mcpio.framing import jsonrpc
 from mcpio.methods import Kind
-from mcpio.types.lifecycle import ProgressNotification
+from mcpio.types.features import ProgressNotification
 
 if TYPE_CHECKING:
-    from mcpio.engine.listening import Listening
     from mcpio.engine.options import Options
     from mcpio.engine.pending import IncomingDialogue, IncomingRequest, RunningRequests
-    from mcpio.engine.stateless import StatelessServer
-    from mcpio.types.subscriptions import SubscriptionFilter
+    from mcpio.engine.stateless import Listening, StatelessServer
+    from mcpio.types.features import SubscriptionFilter
 
 __all__ = ["LISTEN", "LOG", "Answers", "Observer"]
 
@@ -149,7 +148,7 @@ class Answers:
         ``LocalProtocolError``, and changes nothing, for a request of another method, for a second time, and for more
         than the request asked for; and ``NoBackChannel`` as ``send_notification``. Drain the events, write the chunks.
         """
-        from mcpio.engine.listening import Listening
+        from mcpio.engine.stateless import Listening
 
         request = self._to_answer(id)
         if request is not None:

@@ -1,26 +1,23 @@
-"""The client's end of a conversation."""
+"""The client's connection, and how it finds out which revision its server speaks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 import attrs
 
+from mcpio._printable import printable
 from mcpio.codec import codec
+from mcpio.engine.channel import KEEP_ALIVE_TIMER, QUOTE, Kind
 from mcpio.engine.connection import Connection
-from mcpio.engine.gates import in_handshake
+from mcpio.engine.gates import Capabilities, check_question, decoded_error, in_handshake
 from mcpio.engine.handshake import Handshake
-from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.engine.opening import Initialize, ProbeAgain, Refuse, SettleStateless, judge, revision_to_probe
 from mcpio.engine.options import Options
-from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of
 from mcpio.engine.pending import OutgoingRequest
-from mcpio.engine.stateless_client import StatelessClient
 from mcpio.engine.table import Input, Phase, RequestInput, Role
-from mcpio.engine.timers import KEEP_ALIVE_TIMER
 from mcpio.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -32,6 +29,7 @@ from mcpio.errors import (
     RequestCancelled,
     RequestError,
     RequestTimeout,
+    UnexpectedResponse,
 )
 from mcpio.events import (
     CancelReceived,
@@ -46,24 +44,305 @@ from mcpio.events import (
     VersionMismatched,
 )
 from mcpio.framing import jsonrpc
-from mcpio.methods import METHODS
+from mcpio.methods import METHODS, declares
 from mcpio.revisions import Era, Revision
-from mcpio.types.discovery import DiscoverResult
-from mcpio.types.lifecycle import (
+from mcpio.types.base import (
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROTOCOL_VERSION,
+    META_SERVER_INFO,
+    META_SUBSCRIPTION_ID,
+    TASKS_EXTENSION,
+    InputRequiredResult,
+)
+from mcpio.types.features import (
+    LOGGING_LEVELS,
     ClientCapabilities,
+    DiscoverResult,
     Implementation,
     InitializeRequest,
     InitializeResult,
     ServerCapabilities,
+    SubscriptionsAcknowledgedNotification,
 )
-from mcpio.types.logging import LOGGING_LEVELS
-from mcpio.types.meta import META_SUBSCRIPTION_ID
-from mcpio.types.subscriptions import SubscriptionsAcknowledgedNotification
 
 if TYPE_CHECKING:
     from mcpio.engine.snapshot import SessionState
 
-__all__ = ["ClientConnection"]
+
+# -------------------------------------------------------------------------------------------------------------- opening
+# The era of a server, as a client determines it from the outcome of ``server/discover`` (ERA-02 to ERA-09).
+# Nothing here has a state, so the same table serves channels and HTTP.
+
+
+@attrs.frozen
+class SettleStateless:
+    """The server is stateless, and speaks a revision that the client speaks too."""
+
+    revision: Revision
+    """The newest in common."""
+
+
+@attrs.frozen
+class Initialize:
+    """The server is one of the handshake era: send ``initialize``."""
+
+
+@attrs.frozen
+class ProbeAgain:
+    """The server is stateless, and speaks another revision: send ``server/discover`` once more."""
+
+    revision: Revision
+    """The revision to name."""
+
+
+@attrs.frozen
+class Refuse:
+    """The client cannot use the server: the opening fails."""
+
+    error: McpError
+    """The reason."""
+    supported: tuple[str, ...] | None = None
+    """The revisions that the server speaks, if none of them is shared."""
+
+
+Verdict: TypeAlias = SettleStateless | Initialize | ProbeAgain | Refuse
+
+
+def judge(
+    outcome: DiscoverResult | McpError, revisions: Iterable[Revision], *, again: bool = False, over_http: bool = False
+) -> Verdict:
+    """Return what to do after a ``server/discover`` at the opening.
+
+    Args:
+        outcome: The result, or the error of the request.
+        revisions: The revisions that the client speaks, of either era. Without one of the handshake era, ``Initialize``
+            becomes ``Refuse``.
+        again: Whether the server refused a version before: a second time is final.
+        over_http: Whether there are header fields, and silence means that something on the way is broken.
+
+    """
+    spoken = tuple(revisions)
+    verdict = _judge(outcome, spoken, again=again, over_http=over_http)
+    if isinstance(verdict, Initialize) and not any(each.era is Era.HANDSHAKE for each in spoken):
+        said = f"the server does not speak {_names(spoken)}"
+        cause = outcome if isinstance(outcome, McpError) else None
+        return Refuse(_failed(said if cause is None else f"{said}: {cause}", cause))
+    return verdict
+
+
+def revision_to_probe(error: RequestError, revisions: Iterable[Revision]) -> Revision | None:
+    """Return the revision to probe with after a refused ``initialize``, or ``None`` if the refusal is final.
+
+    A server that settles on the era of its first message may have taken a late probe for that (ERA-03).
+    """
+    supported = _supported(error)
+    return None if supported is None else _newest(revisions, supported, Era.STATELESS)
+
+
+def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
+    if isinstance(outcome, DiscoverResult):
+        revision = _newest(spoken, outcome.supported_versions, Era.STATELESS)
+        if revision is not None:
+            return SettleStateless(revision)
+        return _without_stateless(outcome.supported_versions, spoken, None)
+    if isinstance(outcome, RequestError):
+        return _judge_error(outcome, spoken, again=again, over_http=over_http)
+    if isinstance(outcome, InvalidMessage):
+        return Initialize()  # a result of another shape: the server answers whatever it is asked
+    if isinstance(outcome, RequestTimeout) and not over_http:
+        return Initialize()  # some servers are silent before initialize
+    # Servers of the handshake era refuse a request without a session with various codes; 429 says nothing of the era.
+    if isinstance(outcome, UnexpectedResponse) and 400 <= outcome.status < 500 and outcome.status != 429:
+        return Initialize()
+    return Refuse(outcome)
+
+
+def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
+    """Judge an error. Codes alone decide nothing: servers of the handshake era use them for other faults (ERA-09)."""
+    supported = _supported(error)
+    if supported is not None:
+        revision = _newest(spoken, supported, Era.STATELESS)
+        if revision is None:
+            return _without_stateless(supported, spoken, error)
+        if again:
+            said = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
+            return Refuse(_failed(said, error), supported)
+        return ProbeAgain(revision)
+    if error.code in _MISSING_CAPABILITY and isinstance(_member(error, "requiredCapabilities"), dict):
+        return Refuse(error)
+    if error.code == ErrorCode.HEADER_MISMATCH and over_http:
+        return Refuse(_failed(f"something between client and server drops or changes Mcp-… headers: {error}", error))
+    # -32601 too: every stateless server has server/discover.
+    return Initialize()
+
+
+def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...], cause: McpError | None) -> Verdict:
+    """Judge a server that shares no stateless revision with this client (ERA-04, ERA-16)."""
+    if _newest(spoken, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
+        return Initialize()
+    said = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(spoken)}"
+    return Refuse(_failed(said, cause), supported)
+
+
+def _supported(error: RequestError) -> tuple[str, ...] | None:
+    """Return the revisions that a refusal names; ``None`` for another error (VER-01)."""
+    if error.code not in _UNSUPPORTED_VERSION or not isinstance(_member(error, "requested"), str):
+        return None
+    supported = _member(error, "supported")
+    if not isinstance(supported, list | tuple) or not all(isinstance(each, str) for each in supported):
+        return None
+    return tuple(supported) or None
+
+
+_UNSUPPORTED_VERSION: Final = (ErrorCode.UNSUPPORTED_VERSION, -32004)
+_MISSING_CAPABILITY: Final = (ErrorCode.MISSING_CLIENT_CAPABILITY, -32003)
+"""With the numbers that drafts of 2026-07-28 had: data of the right shape tell them from other errors (XERR-07)."""
+
+
+def _member(error: RequestError, name: str) -> Any:
+    return error.data.get(name) if isinstance(error.data, dict) else None
+
+
+def _newest(ours: Iterable[Revision], theirs: Iterable[str], era: Era) -> Revision | None:
+    names = set(theirs)
+    return max((each for each in ours if each.era is era and each.name in names), default=None)
+
+
+def _is_stateless(name: str) -> bool:
+    """Whether a revision is stateless: those that are unknown here are newer than this library."""
+    revision = Revision.parse(name)
+    return revision is None or revision.era is Era.STATELESS
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    """Return what a server calls its revisions, cut and safe to show: it may say anything."""
+    text = printable(", ".join(names[:_MOST_NAMES])[:_MOST_TEXT]).replace("\n", " ").replace("\t", " ")
+    return f"{text}, ..." if len(names) > _MOST_NAMES else text
+
+
+_MOST_NAMES: Final = 10
+_MOST_TEXT: Final = 200
+
+
+def _names(revisions: Iterable[Revision]) -> str:
+    return ", ".join(each.name for each in sorted(revisions, reverse=True))
+
+
+def _failed(said: str, cause: McpError | None) -> ConnectFailed:
+    error = ConnectFailed(said)
+    error.__cause__ = cause
+    return error
+
+
+# ----------------------------------------------------------------------------------------------------- stateless client
+# A client's side of the stateless era: every request carries its context, and every result names its type.
+
+UNKNOWN_SERVER: Final = Implementation("unknown", "0")
+"""The info of a server that sends no name and version."""
+
+_COMPLETE: Final = "complete"
+_INPUT_REQUIRED: Final = "input_required"
+_TASK: Final = "task"
+
+
+class StatelessClient(Handshake):
+    """A client's knowledge of a stateless server, in place of a handshake session.
+
+    Its phase is ``OPERATING`` as soon as the era is settled; the server never asks, so there is nothing to admit.
+    """
+
+    __slots__ = ("_envelope", "_identity", "_own", "log_level", "takes_tasks")
+
+    log_level: str | None
+    """The least severe log messages to request with each request; ``None`` for none (GONE-04)."""
+    takes_tasks: bool
+    """Whether a call may be answered by a task (XTASK-03)."""
+
+    def __init__(self, info: Implementation, revision: Revision, *, identify: bool) -> None:
+        super().__init__(Role.CLIENT, None)
+        self.codec = codec(revision)
+        self.log_level = None
+        self.takes_tasks = False
+        self._own: Capabilities = ClientCapabilities()
+        self._identity: dict[str, Any] | None = encode(self.codec, info) if identify else None
+        # The envelope of every request, made by the first one that needs it.
+        self._envelope: dict[str, Any] | None = None
+
+    def revision_of(self, name: str) -> Revision:
+        """Return the revision of a snapshot: the one that is spoken."""
+        return {self.codec.revision.name: self.codec.revision}[name]
+
+    def discovered(self, result: DiscoverResult, own: ClientCapabilities) -> None:
+        """Start operating, with the server's description; ``own`` are the capabilities of this side."""
+        revision, info = self.codec.revision, server_info(result.meta, self.codec.revision)
+        self.settle(RequestContext(revision.era, revision, result.capabilities, info, None, None, None), own)
+        self.instructions = result.instructions
+
+    def declare(self, own: Capabilities) -> None:
+        """Set the capabilities of this side."""
+        super().declare(own)
+        self._own, self._envelope = own, None
+        self.takes_tasks = declares(own, ("extensions", TASKS_EXTENSION))
+
+    def stamped(self, params: dict[str, Any], own: Capabilities) -> dict[str, Any]:
+        """Return params with the envelope (ENV-01, ENV-02, ENV-08)."""
+        envelope = self._envelope
+        if envelope is None:
+            envelope = {
+                META_PROTOCOL_VERSION: self.codec.revision.name,
+                META_CLIENT_CAPABILITIES: encode(self.codec, own),
+            }
+            if self._identity is not None:
+                envelope[META_CLIENT_INFO] = self._identity
+            self._envelope = envelope
+        meta = {**(params.get("_meta") or {}), **envelope}
+        if self.log_level is not None:
+            meta[META_LOG_LEVEL] = self.log_level
+        return {**params, "_meta": meta}
+
+    def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
+        """Return the typed result of a request. Raises and adds to ``odd`` as ``Codec.decode``.
+
+        Raises RemoteProtocolError for a question that must not be asked of this side (MRTR-04).
+        """
+        method = request.method
+        kind = result.get("resultType", _COMPLETE)  # earlier servers leave it out (ENV-11)
+        if kind == _INPUT_REQUIRED and method is not None and method.may_ask:
+            asked = self.codec.decode(result, InputRequiredResult, odd)
+            if not asked.input_requests and asked.request_state is None:
+                fault = "'input_required' needs inputRequests or requestState"
+                raise InvalidMessage("", fault, self.codec.revision.name)
+            for question in (asked.input_requests or {}).values():
+                check_question(question, self._own, self.codec)
+            return asked
+        if kind == _TASK and request.name == "tools/call" and self.takes_tasks:
+            from mcpio.types.tasks import CreatedTask  # few servers have tasks
+
+            return self.codec.decode(result, CreatedTask, odd)
+        if kind != _COMPLETE:
+            raise InvalidMessage(
+                "resultType", f"{kind!r:.100} does not answer {request.name}", self.codec.revision.name
+            )
+        return result if method is None else self.codec.decode(result, method.result_type, odd)
+
+    def read_error(self, request: OutgoingRequest, message: jsonrpc.Error) -> RequestError:
+        """Return the error that answers a request."""
+        return decoded_error(message.code, message.message, message.data, request.name, self.codec)
+
+
+def server_info(meta: Mapping[str, Any], revision: Revision) -> Implementation:
+    """Return the name and version that a result has in its ``_meta``: self-reported, and never a reason to fail."""
+    said = meta.get(META_SERVER_INFO)
+    try:
+        return codec(revision).decode(said, Implementation) if isinstance(said, dict) else UNKNOWN_SERVER
+    except InvalidMessage:
+        return UNKNOWN_SERVER
+
+
+# --------------------------------------------------------------------------------------------------------------- client
+# The client's end of a conversation.
 
 
 class ClientConnection(Connection):

@@ -16,18 +16,36 @@ import attrs
 
 from mcpio._checks import chosen
 from mcpio.codec import BoundedOddities, codec
-from mcpio.engine.admission import NOT_FOUND, Admission, admission, read_params
 from mcpio.engine.answers import LISTEN, LOG, Answers, Observer
-from mcpio.engine.channel import LAST_WRITE, Channel
-from mcpio.engine.gates import Capabilities, addressed_to
+from mcpio.engine.channel import (
+    ANSWERS,
+    CLOSE_TIMER,
+    KEEP,
+    KEEP_ALIVE_TIMER,
+    LAST_WRITE,
+    QUOTE,
+    STALL_TIMER,
+    Channel,
+    Outgoing,
+    head,
+)
+from mcpio.engine.channel import Kind as Queued
+from mcpio.engine.gates import NOT_FOUND, Admission, Capabilities, addressed_to, admission, read_params
 from mcpio.engine.handshake import Handshake, created_task
-from mcpio.engine.inbox import KEEP, QUOTE, head
-from mcpio.engine.keep_alive import KEEP_ALIVE, Silence
-from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size, takes_too_much
-from mcpio.engine.limits import DEFAULT, Default, Timeout, check_time, seconds
-from mcpio.engine.options import Options
-from mcpio.engine.outbox import ANSWERS, Outgoing
-from mcpio.engine.outbox import Kind as Queued
+from mcpio.engine.limits import (
+    DEFAULT,
+    LARGEST_FACTOR,
+    REQUEST_COST,
+    TYPICAL_FACTOR,
+    Default,
+    Held,
+    Timeout,
+    check_time,
+    parsed_size,
+    seconds,
+    takes_too_much,
+)
+from mcpio.engine.options import KEEP_ALIVE, Options, Silence
 from mcpio.engine.payloads import (
     check_declared,
     coalescing_key,
@@ -50,7 +68,6 @@ from mcpio.engine.pending import (
     Unanswered,
 )
 from mcpio.engine.table import LIFE_TABLE, TABLE, Input, Life, Phase, RequestInput, RequestState, Role
-from mcpio.engine.timers import CLOSE_TIMER, KEEP_ALIVE_TIMER, STALL_TIMER
 from mcpio.errors import (
     ConnectionLost,
     ErrorCode,
@@ -90,15 +107,13 @@ from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, declares
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Era, Revision
-from mcpio.types.custom import CustomNotification, RawRequest
-from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
-from mcpio.types.meta import META_PROTOCOL_VERSION, META_RELATED_TASK
+from mcpio.types.base import META_PROTOCOL_VERSION, META_RELATED_TASK, CustomNotification, RawRequest
+from mcpio.types.features import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
 if TYPE_CHECKING:
-    from mcpio.engine.batches import Batches, JoinedAnswers
-    from mcpio.engine.dialect import DialectDecoder, Step
-    from mcpio.engine.outgoing_tasks import OutgoingTasks
+    from mcpio.engine.dialect import Batches, DialectDecoder, JoinedAnswers, Step
     from mcpio.engine.snapshot import IncomingState, SessionState
+    from mcpio.engine.tasks import OutgoingTasks
 
 __all__ = ["ANY", "Connection", "ConnectionStats"]
 
@@ -464,7 +479,7 @@ class Connection(Answers):
         ``send_request`` does, and then nothing was sent.
         Drain the events, write the chunks, re-arm the deadline.
         """
-        from mcpio.engine.batches import as_item
+        from mcpio.engine.dialect import as_item
 
         batch = [as_item(item) for item in items]
         parent = self._asking(related_to)
@@ -839,12 +854,12 @@ class Connection(Answers):
         channel.inbox.ended = channel.end_received = state.ended
         channel.outbox.dropped_logs = state.dropped_logs
         if state.tasks:
-            from mcpio.engine.outgoing_tasks import OutgoingTasks
+            from mcpio.engine.tasks import OutgoingTasks
 
             self._tasks = OutgoingTasks(channel.limits.outgoing_tasks)
             self._tasks.load(state.tasks, self._dialogue)
         if state.batches:
-            from mcpio.engine.batches import Batches
+            from mcpio.engine.dialect import Batches
 
             self._batches = Batches()
             self._batches.load(state.batches)
@@ -1317,7 +1332,7 @@ class Connection(Answers):
 
     def _note_task(self, request: OutgoingRequest, result: Any) -> None:
         """Keep a request whose task continues, because its progress is still reported (PROG-07)."""
-        from mcpio.engine.outgoing_tasks import OutgoingTasks
+        from mcpio.engine.tasks import OutgoingTasks
         from mcpio.types.tasks import CreateTaskResult
 
         if isinstance(result, CreateTaskResult):
@@ -1485,7 +1500,7 @@ class Connection(Answers):
                 self._batches.admit(range(before, self._incoming.next_id))
 
     def _receive_joined(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
-        from mcpio.engine.batches import Batches
+        from mcpio.engine.dialect import Batches
 
         batches = self._batches = self._batches or Batches()
         batches.begin(via)

@@ -11,9 +11,8 @@ from mcpio.codec import codec
 from mcpio.engine.payloads import encode
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.revisions import Era, Revision
-from mcpio.types.lifecycle import ClientCapabilities, Implementation
-from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel
-from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION
+from mcpio.types.base import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION
+from mcpio.types.features import LOGGING_LEVELS, ClientCapabilities, Implementation, LoggingLevel
 
 __all__ = [
     "UNKNOWN",

@@ -6,8 +6,18 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import Codec, codec
-from mcpio.engine.admission import Admission, admission, offered
-from mcpio.engine.gates import RULES, Capabilities, check_error, decoded_error, why_no_task, why_not_asked, why_not_sent
+from mcpio.engine.gates import (
+    RULES,
+    Admission,
+    Capabilities,
+    admission,
+    check_error,
+    decoded_error,
+    offered,
+    why_no_task,
+    why_not_asked,
+    why_not_sent,
+)
 from mcpio.engine.payloads import check_meta, encode, is_created_task, with_related_task
 from mcpio.engine.pending import IncomingRequest, OutgoingRequest
 from mcpio.engine.table import TABLE, Input, Phase, Role

@@ -15,9 +15,8 @@ from mcpio.framing import jsonrpc
 from mcpio.framing.json import dumps
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, method_of
 from mcpio.revisions import LATEST_HANDSHAKE, REVISIONS
-from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
-from mcpio.types.lifecycle import Implementation, ProgressNotification
-from mcpio.types.meta import META_RELATED_TASK
+from mcpio.types.base import META_RELATED_TASK, CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.features import Implementation, ProgressNotification
 
 __all__ = [
     "check_declared",
@@ -130,7 +129,7 @@ def check_meta(members: Mapping[str, Any]) -> None:
         raise LocalProtocolError(f"_meta is an object, not {meta!r:.100}")
     if meta:
         # The rules are loaded by the first message that has any.
-        from mcpio.types.meta import fault_in_meta
+        from mcpio.types.base import fault_in_meta
 
         fault = fault_in_meta(meta)
         if fault is not None:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from mcpio.codec import codec
-from mcpio.engine.ledger import REQUEST_COST, Held, parsed_size
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.channel import Timers
+from mcpio.engine.limits import REQUEST_COST, Held, Limits, Timeout, parsed_size
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
-from mcpio.engine.timers import Timers
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import IncomingId, OutgoingId, RequestContext, RequestReceived
 from mcpio.framing import jsonrpc
 from mcpio.framing.json import dumps
 from mcpio.methods import METHODS, Method
 from mcpio.revisions import Era
-from mcpio.types.custom import CustomRequest
+from mcpio.types.base import CustomRequest
 
 if TYPE_CHECKING:
     from mcpio.codec import Codec

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio._checks import checked
 from mcpio.codec import codec
-from mcpio.engine.admission import NOT_FOUND, Admission
 from mcpio.engine.answers import LISTEN
+from mcpio.engine.channel import KEEP, Kind
 from mcpio.engine.connection import Connection
 from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
-from mcpio.engine.gates import UNKNOWN_CLIENT, in_handshake
-from mcpio.engine.inbox import KEEP
+from mcpio.engine.gates import NOT_FOUND, UNKNOWN_CLIENT, Admission, in_handshake
 from mcpio.engine.options import Options
-from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of, to_json
 from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
@@ -23,14 +21,14 @@ from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS
 from mcpio.methods import Kind as MethodKind
 from mcpio.revisions import REV_2026_07_28, Revision
-from mcpio.types.lifecycle import (
+from mcpio.types.base import META_PROTOCOL_VERSION
+from mcpio.types.features import (
     ClientCapabilities,
     Implementation,
     InitializeRequest,
     InitializeResult,
     ServerCapabilities,
 )
-from mcpio.types.meta import META_PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from mcpio.engine.pending import IncomingDialogue, IncomingRequest
@@ -165,7 +163,7 @@ class ServerConnection(Connection):
             return None
         dialogue: IncomingDialogue = stateless
         if name == LISTEN:
-            from mcpio.engine.listening import Listening
+            from mcpio.engine.stateless import Listening
 
             dialogue = Listening(stateless, message.params.get("notifications") or {})
         return row, dialogue, self._context_of(envelope, via)
@@ -192,7 +190,7 @@ class ServerConnection(Connection):
         context = self._context_of(envelope, state.via)
         if state.listening is None:
             return stateless, context
-        from mcpio.engine.listening import Listening
+        from mcpio.engine.stateless import Listening
 
         listening = Listening(stateless, state.listening.asked)
         listening.honoured = state.listening.honoured
@@ -201,7 +199,7 @@ class ServerConnection(Connection):
     def _end_subscriptions(self) -> None:
         if not self._options.stateless_revisions:
             return
-        from mcpio.engine.listening import Listening
+        from mcpio.engine.stateless import Listening
 
         for request in self._incoming:
             if not isinstance(request.dialogue, Listening):

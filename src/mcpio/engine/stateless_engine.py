@@ -11,16 +11,15 @@ from typing import Any, Final, NoReturn, Protocol
 
 from mcpio._checks import checked, chosen
 from mcpio.codec import BoundedOddities
-from mcpio.engine.admission import read_params
 from mcpio.engine.answers import LISTEN, Answers
 from mcpio.engine.connection import ConnectionStats
 from mcpio.engine.envelope import Envelope
-from mcpio.engine.ledger import REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
-from mcpio.engine.listening import Listening
+from mcpio.engine.gates import read_params
+from mcpio.engine.limits import REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_declared, to_json
 from mcpio.engine.pending import IncomingDialogue, IncomingRequest, Pending, RunningRequests, Unanswered
-from mcpio.engine.stateless import StatelessServer
+from mcpio.engine.stateless import Listening, StatelessServer
 from mcpio.engine.table import Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import (
@@ -33,7 +32,7 @@ from mcpio.events import (
     RequestReceived,
 )
 from mcpio.framing import jsonrpc
-from mcpio.types.lifecycle import Implementation, ServerCapabilities
+from mcpio.types.features import Implementation, ServerCapabilities
 
 __all__ = ["Carrier", "StatelessEngine"]
 

@@ -13,9 +13,16 @@ import attrs
 
 from mcpio.errors import ErrorCode
 from mcpio.framing import jsonrpc
-from mcpio.http.model import Denied, Headers, RequestHead
-from mcpio.http.options import Answers, HostPolicy, HttpOptions
-from mcpio.http.stateless import HANDSHAKE_NAMES, STATELESS_NAMES
+from mcpio.http.model import (
+    HANDSHAKE_NAMES,
+    STATELESS_NAMES,
+    Answers,
+    Denied,
+    Headers,
+    HostPolicy,
+    HttpOptions,
+    RequestHead,
+)
 
 __all__ = [
     "HEALTH_CHECKS",

@@ -1,17 +1,21 @@
-"""Taps: passive observers of a connection's traffic (P15)."""
+"""Taps: passive observers of a connection's traffic, and what they leave out."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+import json
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mcpio.engine.connection import Connection
 from mcpio.engine.stateless_engine import StatelessEngine
-from mcpio.events import Event
+from mcpio.events import ConnectionClosed, Event
+from mcpio.framing.json import JsonError, dumps, loads
 
-__all__ = ["Observation", "Reporter", "Tap", "add_tap"]
+# ------------------------------------------------------------------------------------------------------------------ tap
+# Taps: passive observers of a connection's traffic (P15).
 
 Reporter: TypeAlias = Callable[[str, BaseException | None], None]
 """Reports a problem to the operator, with its exception."""
@@ -106,3 +110,250 @@ def _check_nothing_waits(result: Any) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise TypeError("a tap's methods are plain functions: their results are not awaited")
+
+
+# ------------------------------------------------------------------------------------------------------------ redaction
+# Redaction of secrets in messages: by member name, by path, and by the form of a text.
+# The result is JSON of the same shape: a text becomes ``[redacted]``, a number 0, a boolean ``false``, and objects
+# and arrays keep their members, redacted. No policy finds every secret.
+
+MARK: Final = "[redacted]"
+"""Replaces a secret text."""
+
+SECRET_NAMES: Final = (
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "api key",
+    "apikey",
+    "access key",
+    "private key",
+    "signing key",
+    "authorization",
+    "credential",
+    "credentials",
+    "cookie",
+    "set cookie",
+    "session id",
+    "assertion",
+    "authorization code",
+    "code verifier",
+    "device code",
+    "dpop",
+)
+"""Words of secret members: those whose names end in these, or in their plurals, in any spelling."""
+
+_PARAMETERS: Final = (
+    *("token", "password", "passwd", "pwd", "secret", "credential", "signature", r"\bsig", "sessionid"),
+    *("session[-_]id", "apikey", "api[-_]key", "accesskey", "access[-_]key", "private[-_]key", "signing[-_]key"),
+    # The code of a login, but neither "exit code=1" nor "status_code=200".
+    *("assertion", "code_verifier", "device_code", "^code", "[?&#]code"),
+)
+"""Endings of the names of secret parameters, each a pattern of fixed width."""
+
+SECRET_PATTERNS: Final = (
+    r"(?i)\b(?:bearer|basic|dpop)\s+[a-z0-9._~+/=-]{8,}",
+    # Only the first "eyJ" of a run counts: one attempt for each would take quadratic time.
+    r"(?<![\w-])(?>[\w-]*?\beyJ)[\w-]{8,}+\.[\w-]++\.[\w-]+",
+    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
+    r"\b(?:gh[pousr]|github_pat)_\w{20,}",
+    r"\bxox[abeoprs]-[\w-]{10,}",
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    # To the end of the text where the last line is missing. The header of an encrypted key has single hyphens.
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[^-]*+(?:-(?!----)[^-]*+)*+(?:-----END [A-Z0-9 ]*-----)?",
+    r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)",
+    # The "=" comes first because a literal is found fast.
+    rf"(?i)(?P<kept>=(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS)})[\"']?)[^\s&;#\"'<>]+",
+)
+"""Patterns of secrets in texts: well-known tokens, private keys, passwords and parameters of URLs."""
+
+_NOT_SECRET: Final = ("progress token",)
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_TEXTS_WITHIN: Final = 3
+"""How deeply JSON inside of texts is searched: servers send structured results as text, too."""
+
+
+class Redactor:
+    """Redaction policy. The same message always gives the same result.
+
+    ``names`` are those of secret members: ``api key`` means ``apiKey``, ``api_key``, ``X-API-Key``, ``openai_api_key``
+    and their plurals. A number under a plural stays, since it is a count: ``maxTokens``.
+    ``paths`` lead from the message to secret values, in steps joined by dots, ``*`` for any one step:
+    ``params.arguments.pin``, ``result.structuredContent.accounts.*.iban``.
+    ``patterns`` are regular expressions of secrets in texts; of a match, a group named ``kept`` stays. They run over
+    all input, so each must take linear time. Raises ValueError if a pattern does not compile.
+    """
+
+    __slots__ = ("_names", "_paths", "_patterns")
+
+    def __init__(
+        self,
+        *,
+        names: Iterable[str] = SECRET_NAMES,
+        paths: Iterable[str] = (),
+        patterns: Iterable[str] = SECRET_PATTERNS,
+    ) -> None:
+        self._names = frozenset(_words(name) for name in names)
+        self._paths = tuple(tuple(path.split(".")) for path in paths)
+        self._patterns = tuple(_compiled(pattern) for pattern in patterns)
+
+    def message(self, message: Any) -> Any:
+        """Return a parsed message without its secrets: the same object if it has none."""
+        return self._within(message, self._paths, _TEXTS_WITHIN)
+
+    def text(self, text: str) -> str:
+        """Return the JSON text of a message without its secrets; other text has only its patterns removed."""
+        try:
+            value = loads(text)
+        except JsonError:
+            return self._cut(text)
+        return _unless_changed(text, value, self.message(value))
+
+    def data(self, data: bytes) -> bytes:
+        """Return a message as ``text`` does; bytes that are not UTF-8 become a mark."""
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return MARK.encode()
+        redacted = self.text(text)
+        return data if redacted is text else redacted.encode()
+
+    def _within(self, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool = False) -> Any:
+        if isinstance(value, str):
+            return self._in_text(value, texts)
+        if isinstance(value, Mapping):
+            members = {name: self._member(name, each, paths, texts, in_schema) for name, each in value.items()}
+            return value if all(members[name] is each for name, each in value.items()) else members
+        if isinstance(value, list | tuple):
+            items = [self._step(str(index), each, paths, texts) for index, each in enumerate(value)]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        return value
+
+    def _member(self, name: str, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool) -> Any:
+        # The schema of a secret is not secret.
+        if self._holds_secret(name, value) and not (in_schema and isinstance(value, Mapping)):
+            return _blank(value)
+        return self._step(name, value, paths, texts)
+
+    def _step(self, name: str, value: Any, paths: tuple[tuple[str, ...], ...], texts: int) -> Any:
+        further = tuple(path[1:] for path in paths if path[0] in (name, "*"))
+        if () in further:
+            return _blank(value)
+        return self._within(value, further, texts, name == "properties")
+
+    def _holds_secret(self, name: str, value: Any) -> bool:
+        words = _words(name)
+        if words in _NOT_SECRET:
+            return False
+        if self._ends_in_name(words):
+            return True
+        return words.endswith("s") and not isinstance(value, int | float) and self._ends_in_name(words[:-1])
+
+    def _ends_in_name(self, words: str) -> bool:
+        parts = words.rsplit(" ", 3)
+        return any(" ".join(parts[-count:]) in self._names for count in (1, 2, 3))
+
+    def _in_text(self, text: str, texts: int) -> str:
+        if texts and text[:1] in ("{", "["):
+            try:
+                value = loads(text)
+            except JsonError:
+                return self._cut(text)
+            return _unless_changed(text, value, self._within(value, (), texts - 1))
+        return self._cut(text)
+
+    def _cut(self, text: str) -> str:
+        for pattern, replacement in self._patterns:
+            cut, found = pattern.subn(replacement, text)
+            text = cut if found else text
+        return text
+
+
+def _unless_changed(text: str, value: Any, redacted: Any) -> str:
+    """Return a JSON text if redaction left its value as it was, or else the text of the redacted value.
+
+    A text that repeats a name says more than its value, which has the last member of that name only.
+    """
+    return text if redacted is value and not _repeats_a_name(text) else dumps(redacted).decode()
+
+
+def _repeats_a_name(text: str) -> bool:
+    """Return whether an object in a JSON text has two members of one name, or that cannot be told."""
+    try:
+        json.loads(text, object_pairs_hook=_refuse_repeats)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is repeated")
+
+
+class Redacting(Tap):
+    """Passes messages on to another tap, without their secrets.
+
+    The other tap hears of whole messages and of the ends. It hears neither of bytes, which come in any pieces, nor of
+    calls and other events than ``ConnectionClosed``, which contain typed payloads. ``Recorder(…, redactor=…)`` makes a
+    recording without secrets.
+    """
+
+    def __init__(self, tap: Tap, redactor: Redactor | None = None) -> None:
+        self._tap = tap
+        self._redactor = redactor or Redactor()
+
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
+        """Start."""
+        self._tap.opened(connection, now)
+
+    def received(self, data: bytes | None, now: float) -> None:
+        """Pass on the end of file."""
+        if data is None:
+            self._tap.received(None, now)
+
+    def sent(self, data: bytes | None, now: float) -> None:
+        """Pass on the half-close."""
+        if data is None:
+            self._tap.sent(None, now)
+
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
+        """Pass on a message without its secrets."""
+        self._tap.message_received(self._redactor.data(text), via, now)
+
+    def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
+        """Pass on a message without its secrets."""
+        self._tap.message_sent(self._redactor.data(text), via, now)
+
+    def event(self, event: Event, now: float) -> None:
+        """Pass on the end."""
+        if isinstance(event, ConnectionClosed):
+            self._tap.event(event, now)
+
+
+def _words(name: str) -> str:
+    """Return a name as its words in lower case: ``X-API-Key`` and ``xApiKey`` are both ``x api key``."""
+    return " ".join(_WORDS.findall(name)).lower()
+
+
+def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
+    """Return a pattern and what replaces its matches."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r:.100} is not a regular expression: {error}") from None
+    return compiled, rf"\g<kept>{MARK}" if "kept" in compiled.groupindex else MARK
+
+
+def _blank(value: Any) -> Any:
+    """Return the placeholder of a secret: of the same type, so that the message can be read in the same way."""
+    if isinstance(value, Mapping):
+        return {name: _blank(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_blank(each) for each in value]
+    if isinstance(value, str):
+        return MARK
+    return None if value is None else type(value)()

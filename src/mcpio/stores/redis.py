@@ -16,7 +16,7 @@ from mcpio._checks import is_amount
 from mcpio._drivers import report
 from mcpio._extras import extra
 from mcpio.app.changes import Changed
-from mcpio.engine.task_records import Owner, StoredTask, StorePut
+from mcpio.engine.tasks import Owner, StoredTask, StorePut
 from mcpio.errors import ConnectFailed, InvalidMessage
 from mcpio.framing import json
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias, assert_never
 
-from mcpio.engine.task_records import StoreDelete, StorePut
-from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
+from mcpio.engine.tasks import StoreDelete, StorePut
+from mcpio.http.sessions import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 
 __all__ = ["SqliteStore"]
 

@@ -16,11 +16,10 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
 
-from mcpio.auth.challenges import Challenge, bearer_challenge
 from mcpio.auth.effects import Fetch, Headers, Response
-from mcpio.auth.pkce import Entropy, base64url
-from mcpio.auth.scopes import format_scopes, missing_scopes, parse_scopes
-from mcpio.auth.signing import Signer, signed_jwt
+from mcpio.auth.grant import format_scopes, missing_scopes, parse_scopes
+from mcpio.auth.keys import Entropy, Signer, base64url, signed_jwt
+from mcpio.auth.payloads import Challenge, bearer_challenge
 from mcpio.auth.urls import (
     check_redirect_uri,
     host_of,

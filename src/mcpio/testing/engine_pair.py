@@ -21,7 +21,7 @@ import attrs
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.types.lifecycle import Implementation
+from mcpio.types.features import Implementation
 
 if TYPE_CHECKING:
     from mcpio.engine.connection import Connection

@@ -1,53 +1,8 @@
-"""Conversation scripts: the messages, what each side does and reports, and when, as text.
-
-A script begins with its setup, one ``name: value`` per line, all optional::
-
-    req: LIFE-04 LIFE-05            the rules that it tests
-    run: client server pair         the engines it can be played with: one, or a pair (default: all)
-    revision: 2025-06-18            the client's newest revision; with several, the script is played with each. By
-                                    default it is the newest with a handshake; with 2026-07-28, of both eras,
-                                    a client can negotiate
-    client: {roots: {}} NAME=VALUE  capabilities of a side, then members of ``Options`` or ``Limits`` by name
-    server: {tools: {}}
-
-Then come its steps, one per line; a line that begins with white space continues the previous one, and a line that
-begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpio.testing.json_patterns``), and
-``"jsonrpc": "2.0"`` is implied::
-
-    handshake                       the usual handshake, without listing its messages
-    C> {id: 2, method: ping}        the client sends this; S> is the server
-    C=> {id: 2, method: tools/list} the same with the envelope of the stateless era: params of a request have in their
-                                    _meta its revision, the capabilities of the client's setup and its name; a result
-                                    has resultType complete and the server's name. Members that are written out win
-    C>> {"id":2                     the client sends exactly this text
-    C> end                          the client closes its end of the stream
-    client request ping             an act of a side; see below
-    refused TEXT                    the previous act raised LocalProtocolError or NoBackChannel with TEXT in its
-                                    message, and changed nothing
-    event server RequestReceived id=1 request.name=echo
-                                    the next event of a side, with these members; a name stands for an object of
-                                    that class, a member of an enumeration, or a revision
-    no event server                 the side has no event
-    deadline client 30              the next deadline of a side: seconds, or null
-    phase client operating          the phase of a side
-    at 30                           advance the time to 30 s; deadlines on the way expire
-    stall server                    what a side sends is not taken from it any more, as by a slow network
-    resume server                   it is again
-    lost                            the channel breaks
-
-Acts and events of a side that the script plays are skipped; its messages are sent, and messages of an engine are
-expected. A script must list all messages, and either none or all of the events between two steps.
-
-A side can ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``, ``cancel NAME
-REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE MESSAGE DATA``,
-``progress ID VALUE total=VALUE message=TEXT``, ``close grace=SECONDS``, ``abort``. An ID is the one on the wire, of the
-other side's request. A client opens with ``initialize``, ``negotiate`` (both with ``cookie=NAME timeout=SECONDS``) or
-``adopt RESULT`` (of an earlier ``server/discover``), and can set its ``log_level LEVEL``. A server can ``acknowledge ID
-FILTER``.
-"""
+"""Conversation scripts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -57,29 +12,241 @@ import attrs
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
+from mcpio.framing.json import JsonError, loads
 from mcpio.revisions import LATEST_HANDSHAKE, Revision
-from mcpio.testing.json_patterns import Reader
 
-__all__ = [
-    "ACTS",
-    "Act",
-    "At",
-    "DeadlineIs",
-    "EventIs",
-    "Flow",
-    "Handshake",
-    "Lost",
-    "NoEvent",
-    "PhaseIs",
-    "Place",
-    "Script",
-    "ScriptError",
-    "Setup",
-    "Step",
-    "Wire",
-    "parse_script",
-    "read_script",
-]
+# -------------------------------------------------------------------------------------------------------- json patterns
+# Relaxed JSON for conversation scripts, with placeholders for parts that are not compared.
+# ``{id: 1, result: {content: [{type: text, text: "hello, you"}], ...}}``: a bare word is a string unless it is
+# ``true``, ``false``, ``null`` or a number. ``*`` matches any value; ``...`` at the end of an object or array allows
+# more members.
+
+
+class _Placeholder:
+    """A placeholder in a pattern."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+ANYTHING: Final = _Placeholder("*")
+"""Matches every value."""
+MORE: Final = _Placeholder("...")
+"""The last item of an array, or a key of an object: allows more items or members."""
+
+_TOKEN = re.compile(r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[{}\[\],:=])|(?P<word>[^\s{}\[\],:="]+))')
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
+_CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None, "*": ANYTHING, "...": MORE}
+
+
+class Reader:
+    """Reads the words and values of a line one by one. Methods raise ValueError for unexpected text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the line is consumed."""
+        return not self._text[self._at :].strip()
+
+    @property
+    def rest(self) -> str:
+        """The unread rest."""
+        return self._text[self._at :].strip()
+
+    def take_rest(self) -> str:
+        """Read the rest."""
+        rest, self._at = self.rest, len(self._text)
+        return rest
+
+    def next_is(self, mark: str) -> bool:
+        """Whether ``mark``, such as ``"{"``, comes next."""
+        return self._text[self._at :].lstrip().startswith(mark)
+
+    def word(self, what: str) -> str:
+        """Read a bare word or a string; ``what`` names it in the error."""
+        kind, text = self._take(what)
+        if kind == "mark":
+            raise ValueError(f"expected {what}, not {text!r}")
+        return _unquoted(text) if kind == "string" else text
+
+    def value(self) -> Any:
+        """Read a value."""
+        kind, text = self._take("a value")
+        if kind == "string":
+            return _unquoted(text)
+        if kind == "word":
+            return _meaning(text)
+        if text == "{":
+            return self._object()
+        if text == "[":
+            return self._array()
+        raise ValueError(f"expected a value, not {text!r}")
+
+    def options(self) -> dict[str, Any]:
+        """Read ``name=value`` until the end."""
+        found = {}
+        while not self.at_end:
+            name = self.word("name=value")
+            self._expect("=")
+            found[name] = self.value()
+        return found
+
+    def is_option(self) -> bool:
+        """Whether ``name=`` comes next."""
+        return re.match(r"\s*\w+=", self._text[self._at :]) is not None
+
+    def end(self) -> None:
+        """Raise ValueError if text is left."""
+        if not self.at_end:
+            raise ValueError(f"did not expect {self.rest!r}")
+
+    def _object(self) -> dict[Any, Any]:
+        members: dict[Any, Any] = {}
+        while not self._skip("}"):
+            if members:
+                self._expect(",")
+            key = self.word("a name")
+            if key == "...":
+                members[MORE] = True
+                continue
+            self._expect(":")
+            members[key] = self.value()
+        return members
+
+    def _array(self) -> list[Any]:
+        items: list[Any] = []
+        while not self._skip("]"):
+            if items:
+                self._expect(",")
+            items.append(self.value())
+        return items
+
+    def _skip(self, mark: str) -> bool:
+        if not self.next_is(mark):
+            return False
+        self._take(mark)
+        return True
+
+    def _expect(self, mark: str) -> None:
+        if not self._skip(mark):
+            raise ValueError(f"expected {mark!r} before {self.rest!r}")
+
+    def _take(self, what: str) -> tuple[str, str]:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or match.lastgroup is None:
+            raise ValueError(f"expected {what}" + (f", not {self.rest!r}" if self.rest else ""))
+        self._at = match.end()
+        return match.lastgroup, match[match.lastgroup]
+
+
+def is_complete(pattern: Any) -> bool:
+    """Whether a pattern contains no placeholder."""
+    if isinstance(pattern, dict):
+        return MORE not in pattern and all(map(is_complete, pattern.values()))
+    if isinstance(pattern, list):
+        return all(map(is_complete, pattern))
+    return not isinstance(pattern, _Placeholder)
+
+
+def mismatch(pattern: Any, value: Any, path: str = "") -> str | None:
+    """Describe where a JSON value differs from a pattern, or return ``None``. 1, 1.0 and true differ."""
+    if pattern is ANYTHING:
+        return None
+    if type(pattern) is not type(value):
+        return f"{path or 'the message'} is {value!r:.200}, not {pattern!r:.200}"
+    if isinstance(pattern, dict):
+        return _object_mismatch(pattern, value, path)
+    if isinstance(pattern, list):
+        return _array_mismatch(pattern, value, path)
+    return None if pattern == value else f"{path} is {value!r:.200}, not {pattern!r:.200}"
+
+
+def _object_mismatch(pattern: dict[Any, Any], value: dict[str, Any], path: str) -> str | None:
+    wanted = {key: each for key, each in pattern.items() if key is not MORE}
+    prefix = f"{path}." if path else ""
+    for key, each in wanted.items():
+        if key not in value:
+            return f"{prefix}{key} is missing"
+        fault = mismatch(each, value[key], f"{prefix}{key}")
+        if fault is not None:
+            return fault
+    more = [key for key in value if key not in wanted]
+    return f"{prefix}{more[0]} is not expected" if more and MORE not in pattern else None
+
+
+def _array_mismatch(pattern: list[Any], value: list[Any], path: str) -> str | None:
+    is_open = bool(pattern) and pattern[-1] is MORE
+    wanted = pattern[:-1] if is_open else pattern
+    if len(value) < len(wanted) or (len(value) > len(wanted) and not is_open):
+        return f"{path or 'the array'} has {len(value)} items, not {len(wanted)}"
+    pairs = enumerate(zip(wanted, value, strict=False))
+    return next((fault for at, (each, item) in pairs if (fault := mismatch(each, item, f"{path}[{at}]"))), None)
+
+
+def _unquoted(text: str) -> str:
+    try:
+        value: str = loads(text)
+    except JsonError as error:
+        raise ValueError(f"{text}: {error.reason}") from None
+    return value
+
+
+def _meaning(word: str) -> Any:
+    if word in _CONSTANTS:
+        return _CONSTANTS[word]
+    number = _NUMBER.fullmatch(word)
+    if number is None:
+        return word
+    return float(word) if number["fraction"] or number["exponent"] else int(word)
+
+
+# --------------------------------------------------------------------------------------------------------------- script
+# Conversation scripts: the messages, what each side does and reports, and when, as text.
+# A script begins with its setup, one ``name: value`` per line, all optional::
+#     req: LIFE-04 LIFE-05            the rules that it tests
+#     run: client server pair         the engines it can be played with: one, or a pair (default: all)
+#     revision: 2025-06-18            the client's newest revision; with several, the script is played with each. By
+#                                     default it is the newest with a handshake; with 2026-07-28, of both eras,
+#                                     a client can negotiate
+#     client: {roots: {}} NAME=VALUE  capabilities of a side, then members of ``Options`` or ``Limits`` by name
+#     server: {tools: {}}
+# Then come its steps, one per line; a line that begins with white space continues the previous one, and a line that
+# begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpio.testing.script``), and
+# ``"jsonrpc": "2.0"`` is implied::
+#     handshake                       the usual handshake, without listing its messages
+#     C> {id: 2, method: ping}        the client sends this; S> is the server
+#     C=> {id: 2, method: tools/list} the same with the envelope of the stateless era: params of a request have in their
+#                                     _meta its revision, the capabilities of the client's setup and its name; a result
+#                                     has resultType complete and the server's name. Members that are written out win
+#     C>> {"id":2                     the client sends exactly this text
+#     C> end                          the client closes its end of the stream
+#     client request ping             an act of a side; see below
+#     refused TEXT                    the previous act raised LocalProtocolError or NoBackChannel with TEXT in its
+#                                     message, and changed nothing
+#     event server RequestReceived id=1 request.name=echo
+#                                     the next event of a side, with these members; a name stands for an object of
+#                                     that class, a member of an enumeration, or a revision
+#     no event server                 the side has no event
+#     deadline client 30              the next deadline of a side: seconds, or null
+#     phase client operating          the phase of a side
+#     at 30                           advance the time to 30 s; deadlines on the way expire
+#     stall server                    what a side sends is not taken from it any more, as by a slow network
+#     resume server                   it is again
+#     lost                            the channel breaks
+# Acts and events of a side that the script plays are skipped; its messages are sent, and messages of an engine are
+# expected. A script must list all messages, and either none or all of the events between two steps.
+# A side can ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``, ``cancel NAME
+# REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE MESSAGE DATA``,
+# ``progress ID VALUE total=VALUE message=TEXT``, ``close grace=SECONDS``, ``abort``. An ID is the one on the wire, of
+# the other side's request. A client opens with ``initialize``, ``negotiate`` (both with ``cookie=NAME
+# timeout=SECONDS``) or ``adopt RESULT`` (of an earlier ``server/discover``), and can set its ``log_level LEVEL``. A
+# server can ``acknowledge ID FILTER``.
 
 
 class ScriptError(ValueError):

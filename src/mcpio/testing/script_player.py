@@ -18,7 +18,6 @@ from mcpio.framing.json import dumps, loads
 from mcpio.framing.jsonrpc import encode_notification, encode_request, encode_result
 from mcpio.revisions import LATEST_HANDSHAKE, STATELESS_REVISIONS, Era, Revision
 from mcpio.testing.engine_pair import Chunking, piece, whole
-from mcpio.testing.json_patterns import is_complete, mismatch
 from mcpio.testing.script import (
     Act,
     At,
@@ -34,10 +33,12 @@ from mcpio.testing.script import (
     ScriptError,
     Step,
     Wire,
+    is_complete,
+    mismatch,
 )
 from mcpio.testing.script_side import Side, perform
-from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
-from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_PROTOCOL_VERSION, META_SERVER_INFO
+from mcpio.types.base import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_PROTOCOL_VERSION, META_SERVER_INFO
+from mcpio.types.features import ClientCapabilities, Implementation, ServerCapabilities
 
 if TYPE_CHECKING:
     from mcpio.events import Event

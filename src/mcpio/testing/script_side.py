@@ -15,11 +15,9 @@ from mcpio.events import Event, IncomingId, OutgoingId, RequestReceived
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, method_of
 from mcpio.revisions import LATEST_HANDSHAKE, STATELESS_REVISIONS, Era, Revision
 from mcpio.testing.script import Act, ScriptError
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.discovery import DiscoverResult
-from mcpio.types.inputs import InputRequiredResult
-from mcpio.types.subscriptions import SubscriptionFilter
-from mcpio.types.task_extension import CreatedTask
+from mcpio.types.base import CustomNotification, CustomRequest, InputRequiredResult
+from mcpio.types.features import DiscoverResult, SubscriptionFilter
+from mcpio.types.tasks import CreatedTask
 
 if TYPE_CHECKING:
     from mcpio.engine.table import Role

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from mcpio.trio._http.client import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.trio._http.client import connect_http as connect_http
     from mcpio.trio._http.client import open_http as open_http
-    from mcpio.trio._http.config import HttpTimeouts as HttpTimeouts
+    from mcpio.trio._http.parsers import HttpTimeouts as HttpTimeouts
     from mcpio.trio._http.server import HttpListening as HttpListening
     from mcpio.trio._http.server import serve_http as serve_http
     from mcpio.trio._http.websocket_server import WebSocketListening as WebSocketListening
     from mcpio.trio._http.websocket_server import serve_websocket as serve_websocket
     from mcpio.trio._login import finish_login as finish_login
     from mcpio.trio._memory import memory_client as memory_client
-    from mcpio.trio._net.client import SocketOptions as SocketOptions
-    from mcpio.trio._net.client import TcpOptions as TcpOptions
-    from mcpio.trio._net.client import connect_tcp as connect_tcp
-    from mcpio.trio._net.client import connect_unix as connect_unix
-    from mcpio.trio._net.client import open_tcp as open_tcp
-    from mcpio.trio._net.client import open_unix as open_unix
-    from mcpio.trio._net.listening import SocketPeer as SocketPeer
-    from mcpio.trio._net.server import ServeSocketOptions as ServeSocketOptions
-    from mcpio.trio._net.server import SocketListening as SocketListening
-    from mcpio.trio._net.server import serve_tcp as serve_tcp
-    from mcpio.trio._net.server import serve_unix as serve_unix
+    from mcpio.trio._net import ServeSocketOptions as ServeSocketOptions
+    from mcpio.trio._net import SocketListening as SocketListening
+    from mcpio.trio._net import SocketOptions as SocketOptions
+    from mcpio.trio._net import SocketPeer as SocketPeer
+    from mcpio.trio._net import TcpOptions as TcpOptions
+    from mcpio.trio._net import connect_tcp as connect_tcp
+    from mcpio.trio._net import connect_unix as connect_unix
+    from mcpio.trio._net import open_tcp as open_tcp
+    from mcpio.trio._net import open_unix as open_unix
+    from mcpio.trio._net import serve_tcp as serve_tcp
+    from mcpio.trio._net import serve_unix as serve_unix
     from mcpio.trio._proxy import proxy as proxy
     from mcpio.trio._servers import Servers as Servers
     from mcpio.trio._servers import ServerSource as ServerSource
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
     from mcpio.trio._signals import Terminated as Terminated
     from mcpio.trio._signals import run_until_signalled as run_until_signalled
     from mcpio.trio._signals import terminate_on_signals as terminate_on_signals
-    from mcpio.trio._stdio.drivers import StdioClient as StdioClient
-    from mcpio.trio._stdio.drivers import connect_stdio as connect_stdio
-    from mcpio.trio._stdio.drivers import open_stdio as open_stdio
-    from mcpio.trio._stdio.drivers import serve_stdio as serve_stdio
-    from mcpio.trio._stdio.process import ChildProcess as ChildProcess
-    from mcpio.trio._stdio.process import default_environment as default_environment
-    from mcpio.trio._stdio.process import open_process_stream as open_process_stream
-    from mcpio.trio._stdio.process import start_process as start_process
-    from mcpio.trio._stdio.stdio_stream import stdio_stream as stdio_stream
+    from mcpio.trio._stdio import ChildProcess as ChildProcess
+    from mcpio.trio._stdio import StdioClient as StdioClient
+    from mcpio.trio._stdio import connect_stdio as connect_stdio
+    from mcpio.trio._stdio import default_environment as default_environment
+    from mcpio.trio._stdio import open_process_stream as open_process_stream
+    from mcpio.trio._stdio import open_stdio as open_stdio
+    from mcpio.trio._stdio import serve_stdio as serve_stdio
+    from mcpio.trio._stdio import start_process as start_process
+    from mcpio.trio._stdio import stdio_stream as stdio_stream
     from mcpio.trio._tasks import run_tasks as run_tasks
-    from mcpio.trio._websocket.client import WebSocketConnectOptions as WebSocketConnectOptions
-    from mcpio.trio._websocket.client import connect_websocket as connect_websocket
-    from mcpio.trio._websocket.client import open_websocket as open_websocket
+    from mcpio.trio._websocket import WebSocketConnectOptions as WebSocketConnectOptions
+    from mcpio.trio._websocket import connect_websocket as connect_websocket
+    from mcpio.trio._websocket import open_websocket as open_websocket
 
     __all__: list[str]
 else:
@@ -70,21 +70,23 @@ else:
         {
             "_drivers": "connect open_transport serve",
             "_http.client": "HttpClientTimeouts connect_http open_http",
-            "_http.config": "HttpTimeouts",
+            "_http.parsers": "HttpTimeouts",
             "_http.server": "HttpListening serve_http",
-            "_net.listening": "SocketPeer",
+            "_net": (
+                "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions connect_tcp connect_unix "
+                "open_tcp open_unix serve_tcp serve_unix"
+            ),
             "_login": "finish_login",
             "_memory": "memory_client",
-            "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
+            "_stdio": (
+                "ChildProcess StdioClient connect_stdio default_environment open_process_stream open_stdio "
+                "serve_stdio start_process stdio_stream"
+            ),
             "_proxy": "proxy",
             "_servers": "ServerSource ServerState Servers open_servers",
             "_signals": "Terminated run_until_signalled terminate_on_signals",
-            "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
-            "_net.client": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
-            "_stdio.stdio_stream": "stdio_stream",
-            "_stdio.drivers": "StdioClient connect_stdio open_stdio serve_stdio",
             "_tasks": "run_tasks",
             "_http.websocket_server": "WebSocketListening serve_websocket",
-            "_websocket.client": "WebSocketConnectOptions connect_websocket open_websocket",
+            "_websocket": "WebSocketConnectOptions connect_websocket open_websocket",
         },
     )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from mcpio._drivers.actor import Actor
-from mcpio.trio._interrupts import uninterruptible
+from mcpio.trio._runtime import uninterruptible
 
 __all__ = ["TrioActor"]
 

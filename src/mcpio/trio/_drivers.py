@@ -16,6 +16,7 @@ import trio
 
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, check_authorization, lifespan_of
+from mcpio._drivers.actor import store_tasks
 from mcpio._drivers.setup import (
     ConnectOptions,
     ServerSetupOptions,
@@ -24,7 +25,6 @@ from mcpio._drivers.setup import (
     prepare_server,
     split_options,
 )
-from mcpio._drivers.task_host import store_tasks
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Driver
@@ -33,10 +33,15 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
 from mcpio.trio._actor import TrioActor
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._interrupts import interruptible, uninterruptible
-from mcpio.trio._nurseries import last_moment, ungrouped
-from mcpio.trio._runtime import TrioRuntime, check_in_trio
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._runtime import (
+    Timekeeper,
+    TrioRuntime,
+    check_in_trio,
+    interruptible,
+    last_moment,
+    ungrouped,
+    uninterruptible,
+)
 from mcpio.trio._transport import Transport, TransportAdapter, adapter_for, close_forcefully
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 import trio
 
-from mcpio._drivers.tcp_keep_alive import TCP_KEEP_ALIVE, set_tcp_keep_alive
-from mcpio.trio._nurseries import last_moment, ungrouped
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Signal
+from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, set_tcp_keep_alive
+from mcpio.trio._runtime import Signal, TrioRuntime, last_moment, ungrouped
 
 __all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcpio._drivers.auth.credential_files import CredentialStore
-from mcpio._drivers.auth.login import LoginSetup, SingleFlow
-from mcpio.auth.authorization_code import OAuth
-from mcpio.auth.pending import PendingAuthorization
+from mcpio._drivers.login import CredentialStore, LoginSetup, SingleFlow
+from mcpio.auth.grants import OAuth
+from mcpio.auth.payloads import PendingAuthorization
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import TrioRuntime
 

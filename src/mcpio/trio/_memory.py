@@ -12,10 +12,7 @@ from mcpio._drivers.memory import MemoryEnd, MemoryPair
 from mcpio.app.client import Client, ClientOptions
 from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._interrupts import uninterruptible
-from mcpio.trio._nurseries import ungrouped
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._runtime import Timekeeper, TrioRuntime, ungrouped, uninterruptible
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import mcpio.trio as drivers
-from mcpio._drivers.proxying import Watch, proxy_server
-from mcpio._drivers.servers import ServerSource
+from mcpio._drivers.servers import ServerSource, Watch, proxy_server
 from mcpio.app.server import Server
 from mcpio.trio._event_loop import TrioEventLoop
 

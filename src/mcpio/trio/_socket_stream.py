@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from mcpio.trio._fd_streams import FdStream, PollReader, PollWriter
+from mcpio.trio._descriptors import FdStream, PollReader, PollWriter
 
 __all__ = ["QuickSocketStream"]
 

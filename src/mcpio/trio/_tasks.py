@@ -5,10 +5,9 @@ from __future__ import annotations
 import trio
 
 from mcpio._drivers import checked_server, lifespan_of
-from mcpio._drivers.task_host import TaskHost, hosted_tasks
+from mcpio._drivers.actor import TaskHost, hosted_tasks
 from mcpio.app.server import Server
-from mcpio.trio._nurseries import last_moment, ungrouped
-from mcpio.trio._runtime import TrioRuntime, check_in_trio
+from mcpio.trio._runtime import TrioRuntime, check_in_trio, last_moment, ungrouped
 
 __all__ = ["run_tasks"]
 

@@ -9,7 +9,7 @@ import trio
 
 from mcpio._drivers import actor
 from mcpio._drivers.actor import TransportAdapter
-from mcpio._drivers.stream_adapter import StreamAdapter
+from mcpio._drivers.event_loop import StreamAdapter
 from mcpio.engine.connection import Connection
 from mcpio.trio._event_loop import TrioEventLoop
 

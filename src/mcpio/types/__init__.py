@@ -9,31 +9,20 @@ from mcpio._lazy import lazy_names
 if TYPE_CHECKING:
     from mcpio.types._fields import MalformedItem as MalformedItem
     from mcpio.types._fields import Payload as Payload
-    from mcpio.types.completion import *
+    from mcpio.types.asking import *
+    from mcpio.types.base import *
+    from mcpio.types.base import META_CLIENT_CAPABILITIES as META_CLIENT_CAPABILITIES
+    from mcpio.types.base import META_CLIENT_INFO as META_CLIENT_INFO
+    from mcpio.types.base import META_LOG_LEVEL as META_LOG_LEVEL
+    from mcpio.types.base import META_MODEL_IMMEDIATE_RESPONSE as META_MODEL_IMMEDIATE_RESPONSE
+    from mcpio.types.base import META_PROGRESS_TOKEN as META_PROGRESS_TOKEN
+    from mcpio.types.base import META_PROTOCOL_VERSION as META_PROTOCOL_VERSION
+    from mcpio.types.base import META_RELATED_TASK as META_RELATED_TASK
+    from mcpio.types.base import META_SERVER_INFO as META_SERVER_INFO
+    from mcpio.types.base import META_SUBSCRIPTION_ID as META_SUBSCRIPTION_ID
     from mcpio.types.content import *
-    from mcpio.types.custom import *
-    from mcpio.types.discovery import *
-    from mcpio.types.elicitation import *
-    from mcpio.types.inputs import *
-    from mcpio.types.lifecycle import *
-    from mcpio.types.logging import *
-    from mcpio.types.messages import *
-    from mcpio.types.meta import META_CLIENT_CAPABILITIES as META_CLIENT_CAPABILITIES
-    from mcpio.types.meta import META_CLIENT_INFO as META_CLIENT_INFO
-    from mcpio.types.meta import META_LOG_LEVEL as META_LOG_LEVEL
-    from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE as META_MODEL_IMMEDIATE_RESPONSE
-    from mcpio.types.meta import META_PROGRESS_TOKEN as META_PROGRESS_TOKEN
-    from mcpio.types.meta import META_PROTOCOL_VERSION as META_PROTOCOL_VERSION
-    from mcpio.types.meta import META_RELATED_TASK as META_RELATED_TASK
-    from mcpio.types.meta import META_SERVER_INFO as META_SERVER_INFO
-    from mcpio.types.meta import META_SUBSCRIPTION_ID as META_SUBSCRIPTION_ID
-    from mcpio.types.prompts import *
-    from mcpio.types.resources import *
-    from mcpio.types.roots import *
-    from mcpio.types.sampling import *
-    from mcpio.types.subscriptions import *
+    from mcpio.types.features import *
     from mcpio.types.tasks import *
-    from mcpio.types.tools import *
 
     __all__: list[str]
 else:
@@ -41,50 +30,43 @@ else:
         __name__,
         {
             "_fields": "MalformedItem Payload",
-            "messages": (
-                "CacheScope CacheableResult FinalResult ListResult NotificationPayload ObjectPayload RequestPayload "
-                "ResultPayload"
+            "base": (
+                "CacheScope CacheableResult CustomNotification CustomRequest FinalResult InputRequest "
+                "InputRequiredResult InputResponse ListResult META_CLIENT_CAPABILITIES META_CLIENT_INFO "
+                "META_LOG_LEVEL META_MODEL_IMMEDIATE_RESPONSE META_PROGRESS_TOKEN META_PROTOCOL_VERSION "
+                "META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID NotificationPayload ObjectPayload "
+                "RawNotification RawRequest RequestPayload ResultPayload"
             ),
             "content": (
                 "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource Icon IconTheme "
                 "ImageContent ResourceContents ResourceLink Role TextContent TextResourceContents UnknownContent "
                 "annotations_of"
             ),
-            "lifecycle": (
-                "CancelledNotification ClientCapabilities ElicitationCapability EmptyResult Implementation "
-                "InitializeRequest InitializeResult InitializedNotification PingRequest ProgressNotification "
-                "PromptsCapability ResourcesCapability RootsCapability SamplingCapability ServerCapabilities "
-                "ToolsCapability"
+            "features": (
+                "CallToolRequest CallToolResult CancelledNotification ClientCapabilities CompleteRequest "
+                "CompleteResult Completion CompletionArgument CompletionContext CompletionReference DiscoverRequest "
+                "DiscoverResult ElicitationCapability EmptyResult GetPromptRequest GetPromptResult Implementation "
+                "InitializeRequest InitializeResult InitializedNotification LOGGING_LEVELS ListPromptsRequest "
+                "ListPromptsResult ListResourceTemplatesRequest ListResourceTemplatesResult ListResourcesRequest "
+                "ListResourcesResult ListToolsRequest ListToolsResult LoggingLevel LoggingMessageNotification "
+                "MissingRequiredClientCapabilityData PingRequest ProgressNotification Prompt PromptArgument "
+                "PromptListChangedNotification PromptMessage PromptReference PromptsCapability ReadResourceRequest "
+                "ReadResourceResult Resource ResourceListChangedNotification ResourceTemplate "
+                "ResourceTemplateReference ResourceUpdatedNotification ResourcesCapability RootsCapability "
+                "SamplingCapability ServerCapabilities SetLevelRequest SubscribeRequest SubscriptionFilter "
+                "SubscriptionsAcknowledgedNotification SubscriptionsListenRequest SubscriptionsListenResult "
+                "TaskSupport Tool ToolAnnotations ToolExecution ToolListChangedNotification ToolsCapability "
+                "UnsubscribeRequest UnsupportedProtocolVersionData at_least"
             ),
-            "tools": (
-                "CallToolRequest CallToolResult ListToolsRequest ListToolsResult TaskSupport Tool ToolAnnotations "
-                "ToolExecution ToolListChangedNotification"
-            ),
-            "resources": (
-                "ListResourceTemplatesRequest ListResourceTemplatesResult ListResourcesRequest ListResourcesResult "
-                "ReadResourceRequest ReadResourceResult Resource ResourceListChangedNotification ResourceTemplate "
-                "ResourceUpdatedNotification SubscribeRequest UnsubscribeRequest"
-            ),
-            "prompts": (
-                "GetPromptRequest GetPromptResult ListPromptsRequest ListPromptsResult Prompt PromptArgument "
-                "PromptListChangedNotification PromptMessage"
-            ),
-            "sampling": (
-                "CreateMessageRequest CreateMessageResult IncludeContext ModelHint ModelPreferences SamplingContent "
-                "SamplingContents SamplingMessage ToolChoice ToolChoiceMode ToolResultContent ToolUseContent"
-            ),
-            "elicitation": (
-                "BooleanSchema ElicitAction ElicitFormRequest ElicitRequest ElicitResult ElicitSchema "
-                "ElicitURLRequest ElicitValue ElicitationCompleteNotification LegacyTitledEnumSchema MultiSelectItems "
-                "NumberSchema PrimitiveSchema StringFormat StringSchema TitledChoice TitledItems "
-                "TitledMultiSelectEnumSchema TitledSingleSelectEnumSchema URLElicitationRequiredData UnknownSchema "
-                "UntitledMultiSelectEnumSchema UntitledSingleSelectEnumSchema"
-            ),
-            "roots": "ListRootsRequest ListRootsResult Root RootsListChangedNotification",
-            "logging": "LOGGING_LEVELS LoggingLevel LoggingMessageNotification SetLevelRequest at_least",
-            "completion": (
-                "CompleteRequest CompleteResult Completion CompletionArgument CompletionContext CompletionReference "
-                "PromptReference ResourceTemplateReference"
+            "asking": (
+                "BooleanSchema CreateMessageRequest CreateMessageResult ElicitAction ElicitFormRequest "
+                "ElicitRequest ElicitResult ElicitSchema ElicitURLRequest ElicitValue "
+                "ElicitationCompleteNotification IncludeContext LegacyTitledEnumSchema ListRootsRequest "
+                "ListRootsResult ModelHint ModelPreferences MultiSelectItems NumberSchema PrimitiveSchema Root "
+                "RootsListChangedNotification SamplingContent SamplingContents SamplingMessage StringFormat "
+                "StringSchema TitledChoice TitledItems TitledMultiSelectEnumSchema TitledSingleSelectEnumSchema "
+                "ToolChoice ToolChoiceMode ToolResultContent ToolUseContent URLElicitationRequiredData "
+                "UnknownSchema UntitledMultiSelectEnumSchema UntitledSingleSelectEnumSchema"
             ),
             "tasks": (
                 "CancelTaskRequest CancelTaskResult ClientTaskRequestsCapability ClientTasksCapability "
@@ -93,18 +75,5 @@ else:
                 "SamplingTasksCapability ServerTaskRequestsCapability ServerTasksCapability Task TaskMetadata "
                 "TaskStatus TaskStatusNotification ToolTasksCapability"
             ),
-            "discovery": (
-                "DiscoverRequest DiscoverResult MissingRequiredClientCapabilityData UnsupportedProtocolVersionData"
-            ),
-            "inputs": "InputRequest InputRequiredResult InputResponse",
-            "meta": (
-                "META_CLIENT_CAPABILITIES META_CLIENT_INFO META_LOG_LEVEL META_MODEL_IMMEDIATE_RESPONSE "
-                "META_PROGRESS_TOKEN META_PROTOCOL_VERSION META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID"
-            ),
-            "subscriptions": (
-                "SubscriptionFilter SubscriptionsAcknowledgedNotification SubscriptionsListenRequest "
-                "SubscriptionsListenResult"
-            ),
-            "custom": "CustomNotification CustomRequest RawNotification RawRequest",
         },
     )

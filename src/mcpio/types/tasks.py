@@ -1,4 +1,4 @@
-"""Tasks: requests that outlive their answer (2025-11-25 only)."""
+"""Tasks of 2025-11-25, and of the extension of 2026-07-28."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_11_25, Revision
-from mcpio.types._fields import NOT_ON_THE_WIRE, Description, MalformedItem, Payload, payload, wire
-from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
+from mcpio.types._fields import EMPTY, NOT_ON_THE_WIRE, Description, MalformedItem, Payload, payload, wire, wired
+from mcpio.types.base import FinalResult, InputRequest, NotificationPayload, RequestPayload, ResultPayload
 
 __all__ = [
     "CancelTaskRequest",
@@ -34,6 +34,10 @@ __all__ = [
     "TaskStatusNotification",
     "ToolTasksCapability",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+# Tasks: requests that outlive their answer (2025-11-25 only).
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -268,3 +272,79 @@ class TaskStatusNotification(NotificationPayload):
     ttl: float | None
     status_message: str | None = None
     poll_interval: float | None = None
+
+
+# ------------------------------------------------------------------------------------------------------- task extension
+# Tasks as an extension of 2026-07-28: their members are flat, and they have other names (XTASK-04).
+
+
+@payload
+class _FlatTask(FinalResult):
+    SINCE: ClassVar[Revision] = REV_2026_07_28
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    """ISO 8601, as the next."""
+    last_updated_at: str
+    ttl_ms: int | None
+    """How long the task is kept after its creation, in milliseconds; ``None`` means without limit."""
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+    """How long to wait between two polls, in milliseconds."""
+
+
+@payload
+class CreatedTask(_FlatTask):
+    """The answer to a call that continues as a task (XTASK-04)."""
+
+    result_type: str = field(default="task", kw_only=True, metadata=wired(always=True, required=True))
+
+
+@payload
+class DetailedTask(_FlatTask):
+    """The state of a task, with the members of its status (XTASK-06)."""
+
+    input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
+    """The questions that it waits for, by key, if its status is ``input_required``."""
+    result: Mapping[str, Any] | None = wire(default=None, strict=True)
+    """The result of the call, if its status is ``completed``."""
+    error: Mapping[str, Any] | None = wire(default=None, strict=True)
+    """The JSON-RPC error of the call, if its status is ``failed`` (XTASK-07)."""
+
+
+@payload
+class TaskNotification(NotificationPayload):
+    """A task changed: the members of its ``DetailedTask``, for a subscription with its id (XTASK-11)."""
+
+    SINCE: ClassVar[Revision] = REV_2026_07_28
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+    input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
+    result: Mapping[str, Any] | None = wire(default=None, strict=True)
+    error: Mapping[str, Any] | None = wire(default=None, strict=True)
+
+
+@payload
+class TaskReference(RequestPayload):
+    """The params of ``tasks/get`` and ``tasks/cancel``."""
+
+    SINCE: ClassVar[Revision] = REV_2026_07_28
+
+    task_id: str
+
+
+@payload
+class TaskUpdate(RequestPayload):
+    """The params of ``tasks/update``: answers to ``input_requests``, under their keys (XTASK-08)."""
+
+    SINCE: ClassVar[Revision] = REV_2026_07_28
+
+    task_id: str
+    input_responses: Mapping[str, Any] = EMPTY

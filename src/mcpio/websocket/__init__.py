@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.websocket.client_opening import ClientOpening as ClientOpening
-    from mcpio.websocket.client_opening import CompletedHandshake as CompletedHandshake
     from mcpio.websocket.closing import CloseCode as CloseCode
+    from mcpio.websocket.frames import WebSocketOptions as WebSocketOptions
     from mcpio.websocket.machine import FragmentReceived as FragmentReceived
     from mcpio.websocket.machine import MessageReceived as MessageReceived
     from mcpio.websocket.machine import PingReceived as PingReceived
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
     from mcpio.websocket.machine import WebSocket as WebSocket
     from mcpio.websocket.machine import WebSocketEnded as WebSocketEnded
     from mcpio.websocket.machine import WebSocketEvent as WebSocketEvent
-    from mcpio.websocket.options import WebSocketOptions as WebSocketOptions
-    from mcpio.websocket.server_opening import AcceptedHandshake as AcceptedHandshake
-    from mcpio.websocket.server_opening import answer_opening as answer_opening
-    from mcpio.websocket.server_opening import asks_for_websocket as asks_for_websocket
+    from mcpio.websocket.opening import AcceptedHandshake as AcceptedHandshake
+    from mcpio.websocket.opening import ClientOpening as ClientOpening
+    from mcpio.websocket.opening import CompletedHandshake as CompletedHandshake
+    from mcpio.websocket.opening import answer_opening as answer_opening
+    from mcpio.websocket.opening import asks_for_websocket as asks_for_websocket
 
     __all__: list[str]
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "client_opening": "ClientOpening CompletedHandshake",
+            "opening": ("AcceptedHandshake ClientOpening CompletedHandshake answer_opening asks_for_websocket"),
             "closing": "CloseCode",
             "machine": (
                 "FragmentReceived MessageReceived PingReceived PongReceived WebSocket WebSocketEnded WebSocketEvent"
             ),
-            "options": "WebSocketOptions",
-            "server_opening": "AcceptedHandshake answer_opening asks_for_websocket",
+            "frames": "WebSocketOptions",
         },
     )

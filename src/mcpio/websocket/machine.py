@@ -19,9 +19,7 @@ from wsproto.frame_protocol import CloseReason, Frame, FrameDecoder, Opcode, Par
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, McpError, RemoteProtocolError, RequestTimeout
 from mcpio.websocket.closing import CloseCode, error_for, is_valid
-from mcpio.websocket.deflate import Deflate
-from mcpio.websocket.frames import close_payload, frame, read_close
-from mcpio.websocket.options import WebSocketOptions
+from mcpio.websocket.frames import Deflate, WebSocketOptions, close_payload, frame, read_close
 
 __all__ = [
     "FragmentReceived",

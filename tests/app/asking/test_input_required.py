@@ -12,8 +12,8 @@ from questions import ELICIT, SAMPLE, said
 from statelessly import EVERYTHING, StatelessClient, accept
 
 from mcpio.app.context import Context
-from mcpio.app.input_required import InputRequired
-from mcpio.app.request_state import RequestStates
+from mcpio.app.contracts import InputRequired
+from mcpio.app.rounds import RequestStates
 from mcpio.app.runtime import Runtime
 from mcpio.app.server import Server
 from mcpio.errors import RequestError

@@ -14,11 +14,11 @@ from loops import by_hand, quiet, under_asyncio, under_trio
 from questions import SAMPLE, said
 from statelessly import EVERYTHING, StatelessClient, accept
 
+from mcpio.app.asking import Accepted, Declined, ElicitAnswer
 from mcpio.app.context import Context
-from mcpio.app.depends import Depends
-from mcpio.app.elicitation import Accepted, Declined, ElicitAnswer
-from mcpio.app.request_state import HmacSealer, RequestStates, Sealer
+from mcpio.app.rounds import HmacSealer, RequestStates, Sealer
 from mcpio.app.runtime import Runtime
+from mcpio.app.schema.signature import Depends
 from mcpio.app.server import Server
 from mcpio.errors import CapabilityMissing, RequestError, ToolError, URLElicitationRequired
 from mcpio.seals import AeadSealer

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.app.request_state import HmacSealer, RequestStates, Sealer, StateRejected, call_of
+from mcpio.app.rounds import HmacSealer, RequestStates, Sealer, StateRejected, call_of
 from mcpio.errors import RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.revisions import REV_2026_07_28, Era

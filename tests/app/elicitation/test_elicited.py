@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.app.elicitation import Accepted, Cancelled, Declined, ElicitAnswer, answer_of
+from mcpio.app.asking import Accepted, Cancelled, Declined, ElicitAnswer, answer_of
 from mcpio.types import ElicitResult
 
 

@@ -8,9 +8,8 @@ import pytest
 from linked import Link
 from seats import Seat
 
+from mcpio.app.asking import Accepted, Cancelled, Declined, Form
 from mcpio.app.context import Context
-from mcpio.app.elicitation import Accepted, Cancelled, Declined
-from mcpio.app.forms import Form
 from mcpio.app.schema.constraints import Constraints
 from mcpio.app.server import Server
 from mcpio.engine.table import Role

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.elicitation import check_content, defaults_of, lowered
-from mcpio.app.forms import secrets_in
+from mcpio.app.asking import check_content, defaults_of, lowered, secrets_in
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.elicitation import fault_in_elicited
-from mcpio.app.sampling import fault_in_sampled
+from mcpio.app.asking import fault_in_elicited, fault_in_sampled
 from mcpio.types import (
     CreateMessageRequest,
     CreateMessageResult,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.app.elicitation import MOST_URL_ELICITATIONS, UrlElicitations
+from mcpio.app.asking import MOST_URL_ELICITATIONS, UrlElicitations
 from mcpio.errors import ConnectionLost
 from mcpio.testing import ManualRuntime
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.app.elicitation import lint_address
+from mcpio.app.asking import lint_address
 from mcpio.web_address import web_address
 
 

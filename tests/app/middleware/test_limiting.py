@@ -9,10 +9,12 @@ from statelessly import StatelessClient
 from waits import Wait
 
 from mcpio.app.context import Context
-from mcpio.app.middleware import limiting
-from mcpio.app.middleware.limiting import (
+from mcpio.app.middleware import policies as limiting
+from mcpio.app.middleware.policies import (
+    Cache,
     ConcurrencyLimit,
     RateLimit,
+    SizeLimit,
     allow,
     for_all,
     per_method,
@@ -20,8 +22,6 @@ from mcpio.app.middleware.limiting import (
     per_principal,
     per_session,
 )
-from mcpio.app.middleware.result_cache import Cache
-from mcpio.app.middleware.sizing import SizeLimit
 from mcpio.app.server import Server
 from mcpio.backoff import Backoff
 from mcpio.errors import Refusal, RequestError

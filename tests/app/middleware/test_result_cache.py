@@ -9,9 +9,8 @@ from linked import Link
 
 from mcpio.app.changes import Changed
 from mcpio.app.context import Context
-from mcpio.app.input_required import InputRequired
-from mcpio.app.middleware.limiting import for_all
-from mcpio.app.middleware.result_cache import Cache
+from mcpio.app.contracts import InputRequired
+from mcpio.app.middleware.policies import Cache, for_all
 from mcpio.app.server import Server
 from mcpio.errors import RequestError, ToolError
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25

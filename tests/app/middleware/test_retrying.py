@@ -6,7 +6,7 @@ import pytest
 from linked import Ask, Link
 
 from mcpio.app.context import Context
-from mcpio.app.middleware.retrying import READING, Retry
+from mcpio.app.middleware.policies import READING, Retry
 from mcpio.app.server import Server
 from mcpio.backoff import Backoff
 from mcpio.errors import ConnectionLost, NoBackChannel, Refusal, RequestError, RequestTimeout

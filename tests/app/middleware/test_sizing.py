@@ -8,8 +8,8 @@ import pytest
 from linked import Link
 
 from mcpio.app.context import Context
-from mcpio.app.input_required import InputRequired
-from mcpio.app.middleware.sizing import SizeLimit
+from mcpio.app.contracts import InputRequired
+from mcpio.app.middleware.policies import SizeLimit
 from mcpio.app.server import Server
 from mcpio.errors import RequestError
 from mcpio.revisions import REV_2025_11_25

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.app.context import Context
-from mcpio.app.registry.base import Registry
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.base import RegisteredFunction, Registry
 
 
 class Entry:

@@ -10,7 +10,7 @@ from linked import Link
 from wires import request as raw_request
 
 from mcpio.app.context import Context
-from mcpio.app.registry.completion import MOST_VALUES, best_matches
+from mcpio.app.registry.prompts import MOST_VALUES, best_matches
 from mcpio.app.server import Server
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError

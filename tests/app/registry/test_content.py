@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcpio.app.registry.content import block_of, blocks_of, json_text
+from mcpio.app.registry.base import block_of, blocks_of, json_text
 from mcpio.errors import InvalidMessage
 from mcpio.types import (
     AudioContent,

@@ -9,7 +9,7 @@ import pytest
 from linked import Link
 
 from mcpio.app.context import Context
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.base import RegisteredFunction
 from mcpio.app.server import Server
 
 

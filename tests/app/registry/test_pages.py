@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from linked import Link
 
-from mcpio.app.pagination import Page
-from mcpio.app.registry import pages
-from mcpio.app.registry.pages import KeptPages
+from mcpio.app import pagination as pages
+from mcpio.app.pagination import KeptPages, Page
 from mcpio.app.server import Server
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
-from mcpio.types.tools import ListToolsResult, Tool
+from mcpio.types.features import ListToolsResult, Tool
 
 ECHO, ADD = Tool("echo", {"type": "object"}), Tool("add", {"type": "object"})
 

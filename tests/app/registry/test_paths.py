@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
+from mcpio.app.registry.base import PathClimbs, UnsafePath, path_segments
 
 
 @pytest.mark.parametrize(

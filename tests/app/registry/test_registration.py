@@ -9,7 +9,7 @@ import pytest
 from linked import Link
 from unchecked import unchecked
 
-from mcpio.app.registry.uri_template import UriTemplateError
+from mcpio.app.registry.resources import UriTemplateError
 from mcpio.app.schema.validation import SchemaError
 from mcpio.app.server import Server
 from mcpio.types import Annotations, Icon, Resource, ResourceTemplate, TextContent, Tool, ToolAnnotations, ToolExecution

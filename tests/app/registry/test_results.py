@@ -9,11 +9,11 @@ import attrs
 import pytest
 from jsonschema import Draft202012Validator
 
-from mcpio.app.registry.results import result_encoder
+from mcpio.app.registry.base import result_encoder
 from mcpio.app.schema.constraints import Constraints
 from mcpio.errors import InvalidMessage
 from mcpio.types.content import ImageContent, TextContent
-from mcpio.types.tools import CallToolResult
+from mcpio.types.features import CallToolResult
 
 
 @attrs.frozen

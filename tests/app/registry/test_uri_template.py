@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import steps_of
 
-from mcpio.app.registry.uri_template import MAX_URI, UriTemplate, UriTemplateError
+from mcpio.app.registry.resources import MAX_URI, UriTemplate, UriTemplateError
 
 # RFC 6570, section 3.2.
 VALUES: dict[str, Any] = {

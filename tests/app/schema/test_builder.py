@@ -32,7 +32,7 @@ from jsonschema import Draft202012Validator
 
 from mcpio.app.schema.builder import SchemaBuilder, json_schema
 from mcpio.app.schema.constraints import Constraints
-from mcpio.app.schema.faults import Fault
+from mcpio.app.schema.values import Fault
 from mcpio.types.content import TextContent
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Any, cast
 import annotated_types as at
 import pytest
 
-from mcpio.app.schema.constraints import Constraints, collect, description_of, rule
-from mcpio.app.schema.faults import Family, Fault
-from mcpio.app.schema.patterns import Matcher
+from mcpio.app.schema.constraints import Constraints, Matcher, collect, description_of, rule
+from mcpio.app.schema.values import Family, Fault
 
 
 class Documented:

@@ -7,8 +7,7 @@ import attrs
 import pytest
 from smallconverters import INTEGER, TEXT, doubled, refused, strictly
 
-from mcpio.app.schema.constraints import Rule, rule
-from mcpio.app.schema.converters import (
+from mcpio.app.schema.builder import (
     Converter,
     ObjectConverter,
     all_different,
@@ -21,6 +20,7 @@ from mcpio.app.schema.converters import (
     record_reader,
     record_writer,
 )
+from mcpio.app.schema.constraints import Rule, rule
 
 
 class Colour(enum.StrEnum):

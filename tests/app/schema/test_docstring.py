@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.app.schema.docstring import parse_docstring
+from mcpio.app.schema.values import parse_docstring
 
 GOOGLE = """Find notes.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.schema.faults import Fault, expected, path_text, shown
+from mcpio.app.schema.values import Fault, expected, path_text, shown
 
 
 @pytest.mark.parametrize(

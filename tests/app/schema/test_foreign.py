@@ -5,9 +5,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from mcpio.app.schema import foreign
-from mcpio.app.schema.faults import Fault
-from mcpio.app.schema.foreign import foreign_for, read_foreign, register_type, write_foreign
+from mcpio.app.schema import values as foreign
+from mcpio.app.schema.values import Fault, foreign_for, read_foreign, register_type, write_foreign
 
 
 class Model(pydantic.BaseModel):

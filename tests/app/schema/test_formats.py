@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.app.schema.constraints import check_format
-from mcpio.app.schema.faults import Fault
+from mcpio.app.schema.values import Fault
 
 
 @pytest.mark.req("ELIC-05")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.app.schema.patterns import Matcher, check_linear
+from mcpio.app.schema.constraints import Matcher, check_linear
 
 # What people write, and re runs in linear time.
 LINEAR = [

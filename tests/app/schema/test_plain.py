@@ -14,7 +14,7 @@ import attrs
 import pydantic
 import pytest
 
-from mcpio.app.schema.plain import in_order, to_json
+from mcpio.app.schema.values import in_order, to_json
 from mcpio.errors import InvalidMessage
 from mcpio.types.content import TextContent
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import typing_extensions
 
-from mcpio.app.schema.records import NO_DEFAULT, Record, attributes_of, evaluate, is_payload, record_for
+from mcpio.app.schema.values import NO_DEFAULT, Record, attributes_of, evaluate, is_payload, record_for
 from mcpio.types.content import TextContent
 
 if TYPE_CHECKING:

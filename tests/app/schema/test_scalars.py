@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.app.schema.faults import Fault
-from mcpio.app.schema.scalars import Scalar, scalar_for
+from mcpio.app.schema.values import Fault, Scalar, scalar_for
 
 SOME_UUID = UUID("123e4567-e89b-12d3-a456-426614174000")
 

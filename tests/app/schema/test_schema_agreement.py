@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.constraints import Constraints
-from mcpio.app.schema.faults import Fault
+from mcpio.app.schema.values import Fault
 
 
 class Colour(enum.Enum):

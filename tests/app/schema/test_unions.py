@@ -6,8 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 import pytest
 from smallconverters import INTEGER, TEXT, doubled, refused, strictly
 
-from mcpio.app.schema.builder import SchemaBuilder
-from mcpio.app.schema.converters import Converter, array, union
+from mcpio.app.schema.builder import Converter, SchemaBuilder, array, union
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.options import Options
-from mcpio.engine.task_records import TaskLimits
+from mcpio.engine.tasks import TaskLimits
 from mcpio.errors import RequestError
 from mcpio.events import CancelReceived, IncomingId
 from mcpio.revisions import HANDSHAKE_REVISIONS, REVISIONS
@@ -24,7 +24,7 @@ from mcpio.types import (
     ElicitResult,
     ServerCapabilities,
 )
-from mcpio.types.meta import TASKS_EXTENSION
+from mcpio.types.base import TASKS_EXTENSION
 
 
 @pytest.mark.req("XTASK-01")

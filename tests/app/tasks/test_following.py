@@ -22,7 +22,7 @@ from mcpio.errors import (
 )
 from mcpio.revisions import REVISIONS
 from mcpio.types import CallToolRequest, CallToolResult, ElicitResult, Task
-from mcpio.types.meta import META_CLIENT_CAPABILITIES, META_SERVER_INFO, TASKS_EXTENSION
+from mcpio.types.base import META_CLIENT_CAPABILITIES, META_SERVER_INFO, TASKS_EXTENSION
 
 CREATED = {
     "resultType": "task",

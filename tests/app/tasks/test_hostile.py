@@ -11,7 +11,7 @@ from statelessly import StatelessClient
 from taskworld import TAKES_TASKS, World, name
 
 from mcpio.app.tasks.store import MemoryTaskStore
-from mcpio.engine.task_records import TaskLimits
+from mcpio.engine.tasks import TaskLimits
 from mcpio.errors import RequestError
 
 

@@ -13,7 +13,7 @@ from waits import Wait
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.engine.task_records import StorePut
+from mcpio.engine.tasks import StorePut
 from mcpio.errors import RequestError
 from mcpio.revisions import REVISIONS
 

@@ -9,14 +9,14 @@ from linked import Link
 from tasked import Host, Mine, Wire
 
 from mcpio.app.context import Context
+from mcpio.app.runtime import ThreadPool
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
 from mcpio.app.tasks.store import MemoryTaskStore
-from mcpio.app.thread_pool import ThreadPool
 from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
-from mcpio.engine.task_records import TaskChanged, TaskLimits
+from mcpio.engine.tasks import TaskChanged, TaskLimits
 from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.testing import ManualCancelled
 from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent

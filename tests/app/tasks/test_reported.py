@@ -10,17 +10,17 @@ from rawpeer import INFO, Played
 from taskworld import Host, Name
 from waits import Wait
 
+from mcpio.app.asking import Accepted
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.context import Context
-from mcpio.app.elicitation import Accepted
 from mcpio.app.server import Server
-from mcpio.app.tasks.following import RARELY
+from mcpio.app.tasks.requester import RARELY
 from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import NoBackChannel
 from mcpio.revisions import REVISIONS
 from mcpio.types import ElicitResult
-from mcpio.types.meta import META_SERVER_INFO, META_SUBSCRIPTION_ID, TASKS_EXTENSION
+from mcpio.types.base import META_SERVER_INFO, META_SUBSCRIPTION_ID, TASKS_EXTENSION
 
 STATE = {
     "status": "working",
@@ -291,7 +291,7 @@ def test_malformed_report_is_a_violation_and_changes_nothing() -> None:
 
 @pytest.mark.req("XTASK-09")
 def test_task_with_endless_questions_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio.app.tasks.following.MOST_QUESTIONS", 3)
+    monkeypatch.setattr("mcpio.app.tasks.requester.MOST_QUESTIONS", 3)
     peer = Reporting(elicitation=lambda scope, request: ElicitResult("decline"))
     call = peer.call()
     peer.acknowledge("t")

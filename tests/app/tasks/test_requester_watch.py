@@ -13,7 +13,7 @@ from waits import Wait
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.engine.task_records import LONGEST
+from mcpio.engine.tasks import LONGEST
 from mcpio.errors import (
     LocalProtocolError,
 )

@@ -11,8 +11,7 @@ from tasked import Host, Wire
 from mcpio.app.context import Context, TaskContext, TaskScope
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.app.tasks.running import DisconnectedSession, TaskRun
-from mcpio.app.tasks.store import MemoryTaskStore
+from mcpio.app.tasks.store import DisconnectedSession, MemoryTaskStore, TaskRun
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import (
     CreateMessageRequest,
@@ -26,7 +25,7 @@ from mcpio.types import (
     SamplingMessage,
     TextContent,
 )
-from mcpio.types.lifecycle import ClientCapabilities
+from mcpio.types.features import ClientCapabilities
 
 RELATED = "io.modelcontextprotocol/related-task"
 QUESTION = ElicitFormRequest("How deep?", ElicitSchema({}))

@@ -13,7 +13,7 @@ from tasked import Mine, Wire
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.app.tasks.store import MemoryTaskStore
-from mcpio.engine.task_records import TaskChanged, TaskLimits
+from mcpio.engine.tasks import TaskChanged, TaskLimits
 from mcpio.errors import ToolError
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types import ServerCapabilities, ToolsCapability

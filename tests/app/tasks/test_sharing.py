@@ -11,8 +11,8 @@ from shared_tasks import SharedShelf, Shelf
 from tasked import Host, Mine
 
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.app.tasks.sharing import LONGEST_WAIT
-from mcpio.engine.task_records import TaskLimits
+from mcpio.app.tasks.store import LONGEST_WAIT
+from mcpio.engine.tasks import TaskLimits
 
 GONE = {"code": -32602, "message": "Task not found"}
 LEASE = SharedShelf.lease

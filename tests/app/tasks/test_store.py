@@ -10,8 +10,8 @@ import pytest
 from waits import Wait
 
 from mcpio.app.tasks.store import BATCH, LONGEST_SLEEP, MemoryTaskStore, TaskStorage
-from mcpio.engine.task_machine import RETRY
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
+    RETRY,
     StoreDelete,
     StorePut,
     TaskChanged,

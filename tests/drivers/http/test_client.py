@@ -22,7 +22,7 @@ from mcpio.errors import (
     LocalProtocolError,
     NoBackChannel,
 )
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.http.model import RequestHead
 from mcpio.observe import Tap
 from mcpio.trio import SocketPeer, serve_http

@@ -13,8 +13,8 @@ from eachloop import EachLoop, Here
 from trio_thread import TrioThread
 
 from mcpio import Server
-from mcpio.http.client.options import HttpClientOptions
-from mcpio.http.options import HttpOptions
+from mcpio.http.client import HttpClientOptions
+from mcpio.http.model import HttpOptions
 from mcpio.trio import serve_http
 
 server = Server("here", "1.0")

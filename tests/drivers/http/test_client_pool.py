@@ -15,9 +15,9 @@ from eachloop import EachLoop, Here
 from rawsite import RawRequest, RawSite, ServeSite, Site, Wire
 from trio_thread import TrioThread
 
-from mcpio._drivers.http.pool import HttpClientTimeouts, HttpPool
+from mcpio._drivers.http_client import HttpClientTimeouts, HttpPool
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError
-from mcpio.http.location import Location
+from mcpio.http.client import Location
 from mcpio.http.model import End, RequestHead, Reset, ResponseItem
 
 # The servers are Trio's, in a thread.

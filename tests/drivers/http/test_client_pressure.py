@@ -8,7 +8,7 @@ import pytest
 from rawsite import RawRequest, ServeSite, Site, Wire, result_of
 
 from mcpio import Client, Limits, Options, RequestTimeout
-from mcpio._drivers.http import pool
+from mcpio._drivers import http_client as pool
 
 URL = "http://example.com/mcp"
 PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'

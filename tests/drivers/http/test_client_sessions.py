@@ -12,7 +12,7 @@ from mcpio.errors import (
     ConnectionLost,
     NoBackChannel,
 )
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.types import SubscribeRequest, UnsubscribeRequest
 
 URL = "http://example.com/mcp"

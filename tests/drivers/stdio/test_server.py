@@ -108,7 +108,7 @@ def test_end_timeout_defaults_to_ten_seconds_on_trio(
     async def serve(server: object, stream: object, *, end_timeout: float | None, **more: Any) -> None:
         found.append(end_timeout)
 
-    monkeypatch.setattr("mcpio.trio._stdio.drivers.serve", serve)
+    monkeypatch.setattr("mcpio.trio._stdio.serve", serve)
     trio.run(partial(serve_stdio, Server("s"), **given))
     assert found == [used]
 

@@ -22,8 +22,7 @@ from mcpio.events import (
     NotificationReceived,
     ProtocolViolated,
 )
-from mcpio.http.client.events import ListeningEnded, MessageRefused
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, ListeningEnded, MessageRefused
 from mcpio.profiles import Profile
 from mcpio.types import (
     CallToolResult,

@@ -17,8 +17,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.events import CloseReason, ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
-from mcpio.http.client.events import SessionLost
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, SessionLost
 from mcpio.types import CallToolRequest, ClientCapabilities, CustomNotification, ListRootsResult, RootsCapability
 
 STATUS = st.sampled_from([200, 200, 200, 202, 204, 301, 307, 308, 400, 401, 403, 404, 405, 429, 500, 503])

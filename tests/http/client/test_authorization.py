@@ -30,8 +30,7 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestTimeout
 from mcpio.events import ConnectionClosed, RequestFailed
-from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, ListeningEnded, MessageRefused, SessionLost
 from mcpio.testing import AuthorizationServer
 from mcpio.types import CallToolRequest, CustomNotification
 

@@ -24,8 +24,7 @@ from mcpio.events import (
     Negotiated,
     NotificationReceived,
 )
-from mcpio.http.client.events import MessageRefused
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, MessageRefused
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.types import (
     CustomNotification,

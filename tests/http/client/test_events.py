@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mcpio.errors import ConnectionLost
-from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
+from mcpio.http.client import ListeningEnded, MessageRefused, SessionLost
 
 
 def test_events_compare_by_value() -> None:

@@ -5,16 +5,16 @@ import pytest
 from mcpio.errors import ConnectFailed, ConnectionLost, RequestError, UnexpectedResponse
 from mcpio.events import OutgoingId
 from mcpio.framing.sse import SseParser
-from mcpio.http.client.exchange import (
+from mcpio.http.client import (
     REDIRECTS,
     ClientExchange,
+    Location,
     Purpose,
     header,
     headers_named,
     media_type,
     takes_any_event_type,
 )
-from mcpio.http.location import Location
 from mcpio.http.model import ResponseHead
 from mcpio.profiles import Profile
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpio.http.client.exchange import LEAVING, ClientExchange, ClientExchanges, Purpose
+from mcpio.http.client import LEAVING, ClientExchange, ClientExchanges, Purpose
 from mcpio.http.model import Body, End, RequestHead, Reset
 
 

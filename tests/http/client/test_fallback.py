@@ -15,8 +15,7 @@ from mcpio.errors import (
     UnexpectedResponse,
 )
 from mcpio.events import CloseReason, ConnectionClosed, NotificationReceived
-from mcpio.http.client.events import MessageRefused
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, MessageRefused
 from mcpio.types import CustomNotification
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from webtalk import CALL, Asked, WebTalk
 
+from mcpio.engine.channel import BACKLOG
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.engine.outbox import BACKLOG
 from mcpio.errors import ConnectionLost
 from mcpio.events import CloseReason, ConnectionClosed, ResponseReceived
 from mcpio.framing.sse import SseParser

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mcpio.app.client import client_connection
-from mcpio.http.client.client import HttpClient
-from mcpio.http.location import Location
+from mcpio.http.client import HttpClient, Location
 from mcpio.http.model import Body, End, RequestHead, ResponseHead
 from mcpio.types import ListToolsRequest
 

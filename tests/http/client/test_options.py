@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestCancelled, RequestError, UnexpectedResponse
 from mcpio.events import ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
-from mcpio.http.client.mirrored import ParamHeaders, mirrored
-from mcpio.http.client.options import HttpClientOptions
-from mcpio.http.param_headers import ParamHeader
+from mcpio.http.client import HttpClientOptions, ParamHeaders, mirrored
+from mcpio.http.model import ParamHeader
 from mcpio.revisions import REVISIONS, Era
 from mcpio.types import (
     CallToolRequest,
@@ -25,7 +24,7 @@ from mcpio.types import (
     SubscriptionFilter,
     SubscriptionsListenRequest,
 )
-from mcpio.types.meta import META_PROTOCOL_VERSION
+from mcpio.types.base import META_PROTOCOL_VERSION
 
 NEW = "2026-07-28"
 DISCOVERED = {

@@ -10,8 +10,7 @@ from webtalk import CALL, NOTE, RESULT, Asked, WebTalk, hello
 
 from mcpio.errors import ConnectionLost, RequestTimeout, UnexpectedResponse
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived, OutgoingId
-from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions, ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.model import End
 from mcpio.types import (
     ClientCapabilities,

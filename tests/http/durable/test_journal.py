@@ -8,11 +8,9 @@ import pytest
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
-from mcpio.http.durable.journal import Journal
-from mcpio.http.server.replay import EVENT_COST
-from mcpio.http.server.sessions import HttpSession, Stream
-from mcpio.http.session_records import StoredEvent
-from mcpio.types.lifecycle import Implementation
+from mcpio.http.durable import Journal
+from mcpio.http.sessions import EVENT_COST, HttpSession, StoredEvent, Stream
+from mcpio.types.features import Implementation
 
 SAVED = {"engine": {"phase": "OPERATING", "next_incoming": 1, "answered": []}, "state": 1}
 

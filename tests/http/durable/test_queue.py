@@ -11,8 +11,8 @@ from keptsite import KeptSite
 
 from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
-from mcpio.http.options import HttpOptions
-from mcpio.http.session_records import SessionDelete, SessionLoad, SessionSave, SessionSweep
+from mcpio.http.model import HttpOptions
+from mcpio.http.sessions import SessionDelete, SessionLoad, SessionSave, SessionSweep
 
 UNKNOWN = "ab" * 16
 FULL = OSError("the disk is full")

@@ -19,9 +19,8 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import RequestError
 from mcpio.framing.sse import ServerSentEvent
-from mcpio.http.model import Body
-from mcpio.http.options import HttpOptions
-from mcpio.http.session_records import SessionSave
+from mcpio.http.model import Body, HttpOptions
+from mcpio.http.sessions import SessionSave
 from mcpio.testing import ManualRuntime
 
 

@@ -10,7 +10,7 @@ from keptsite import KeptSite
 
 from mcpio.engine.limits import Limits
 from mcpio.errors import OutputFull
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.types import CustomRequest, ListRootsRequest, LoggingMessageNotification, ToolListChangedNotification
 
 

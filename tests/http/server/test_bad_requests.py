@@ -12,7 +12,7 @@ from httpwire import Exchange, RawClient, Serve, everywhere
 
 from mcpio import Options, Server
 from mcpio.engine.limits import Limits
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 
 @attrs.frozen

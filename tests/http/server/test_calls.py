@@ -16,8 +16,8 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import InsufficientScope, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, IncomingId, RequestReceived
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.calls import Calls
+from mcpio.http.calls import Calls
+from mcpio.http.model import HttpOptions
 from mcpio.revisions import REVISIONS
 from mcpio.types import CallToolResult, LoggingMessageNotification, TextContent
 

@@ -14,9 +14,9 @@ from stateless import stateless
 
 from mcpio import Context, Limits, Options, Server
 from mcpio.app.reporting import Advice
-from mcpio.app.thread_pool import STRANGERS
+from mcpio.app.runtime import STRANGERS
 from mcpio.errors import URLElicitationRequired
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 from mcpio.types import ElicitURLRequest
 
 

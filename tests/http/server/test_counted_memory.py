@@ -13,8 +13,7 @@ from httpsaid import asked, progress
 from httpsite import BOTH, Site, tool_call
 
 from mcpio.engine.limits import Limits
-from mcpio.http.model import Body
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, HttpOptions
 
 KIB = 1024
 COUNT = 60

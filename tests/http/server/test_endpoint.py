@@ -12,8 +12,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
 from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
-from mcpio.http.model import Body, End
-from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.model import Body, Cors, End, HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
     ElicitURLRequest,

@@ -8,7 +8,7 @@ import pytest
 from counting import lines_passed
 from httpsite import Site
 
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.types import LoggingMessageNotification
 
 MOST = 1.2

@@ -10,13 +10,11 @@ from httpsaid import asked, progress, said
 from httpsite import BOTH, Site, initialize, note, tool_call
 from keptsite import KeptSite
 
-from mcpio.engine.ledger import Ledger
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Ledger, Limits
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, MessageIgnored, RequestReceived
-from mcpio.http.model import Body, Reset, ResponseHead
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.server import HttpServer
-from mcpio.http.server.sessions import SESSION_COST
+from mcpio.http.model import Body, HttpOptions, Reset, ResponseHead
+from mcpio.http.server import HttpServer
+from mcpio.http.sessions import SESSION_COST
 from mcpio.types import CallToolResult, TextContent
 
 KIB = 1024

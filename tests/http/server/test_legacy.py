@@ -8,7 +8,7 @@ from httpsite import Site, initialize, note, tool_call
 from httpwire import Exchange
 
 from mcpio.engine.limits import Limits
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import HostPolicy, HttpOptions
 
 OLD = HttpOptions(legacy=("/sse", "/messages"))
 

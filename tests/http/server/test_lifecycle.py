@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from mcpio.errors import LocalProtocolError
-from mcpio.http.server.lifecycle import LINGER, TABLE, TIMEOUTS, Action, Input, Lifecycle, State
+from mcpio.http.lifecycle import LINGER, TABLE, TIMEOUTS, Action, Input, Lifecycle, State
 
 
 @attrs.frozen

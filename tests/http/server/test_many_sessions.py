@@ -12,7 +12,7 @@ import pytest
 from httpwire import MemoryWire
 
 from mcpio import Limits, Options, Server
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 SESSIONS = 10_000
 IDLE = 1800.0

@@ -9,7 +9,7 @@ from httpwire import RawClient, Serve, everywhere
 from protectedsites import AS, MCP, bearer, notes, protected, token
 
 from mcpio import Server
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 

@@ -8,7 +8,7 @@ import pytest
 from httpwire import RawClient, Serve, everywhere
 
 from mcpio import Context, Server
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 
 def scoped_server() -> Server:

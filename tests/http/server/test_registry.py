@@ -12,7 +12,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.events import RequestFailed
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import PingRequest, ToolListChangedNotification
 

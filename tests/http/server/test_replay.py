@@ -5,10 +5,9 @@ from httpsite import INFO
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.ledger import Held
+from mcpio.engine.limits import Held
 from mcpio.engine.server import ServerConnection
-from mcpio.http.server.replay import EVENT_COST, EventQueue, ReplayBuffer, SentEvent, event_id, parse_event_id
-from mcpio.http.server.sessions import HttpSession
+from mcpio.http.sessions import EVENT_COST, EventQueue, HttpSession, ReplayBuffer, SentEvent, event_id, parse_event_id
 
 EVENT = EVENT_COST + 10
 """What an event of ten bytes takes."""

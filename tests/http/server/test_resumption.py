@@ -7,7 +7,7 @@ from httpsite import Site
 from mcpio.engine.limits import Limits
 from mcpio.errors import NoBackChannel
 from mcpio.events import RequestFailed
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.types import (
     ListRootsRequest,
 )

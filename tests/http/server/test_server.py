@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import LocalProtocolError
-from mcpio.http.model import Body, End, RequestHead, Reset
-from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.model import Body, Cors, End, HttpOptions, RequestHead, Reset
 
 JSON = "application/json"
 

@@ -8,10 +8,9 @@ from httpsite import INFO
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.http.checks import ParsedRequest, Rejection
-from mcpio.http.durable.journal import Journal
+from mcpio.http.durable import Journal
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
-from mcpio.http.server.replay import EVENT_COST, SentEvent
-from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Response, Stream
+from mcpio.http.sessions import EVENT_COST, LISTENING, Exchange, HttpSession, Response, SentEvent, Stream
 
 
 def exchange(ready: dict[Any, None] | None = None, *headers: tuple[bytes, bytes]) -> Exchange:

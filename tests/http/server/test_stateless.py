@@ -18,8 +18,7 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ErrorCode
-from mcpio.http.model import Body, End, RequestHead
-from mcpio.http.options import Answers, Cors, HttpOptions
+from mcpio.http.model import Answers, Body, Cors, End, HttpOptions, RequestHead
 from mcpio.revisions import REVISIONS
 from mcpio.types import CallToolResult
 

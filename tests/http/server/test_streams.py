@@ -9,8 +9,8 @@ from httpsite import Site, note, tool_call
 from mcpio.engine.limits import Limits
 from mcpio.errors import NoBackChannel
 from mcpio.events import RequestFailed
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.streams import TimerKind
+from mcpio.http.model import HttpOptions
+from mcpio.http.streams import TimerKind
 from mcpio.types import (
     CallToolResult,
     CustomNotification,

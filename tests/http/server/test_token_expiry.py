@@ -13,7 +13,7 @@ from protectedsites import bearer, notes, protected, token
 
 from mcpio import Context, Server
 from mcpio.auth import Grant, Guard
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 
 
 def in_memory(case: Any) -> Any:

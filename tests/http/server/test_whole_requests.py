@@ -9,9 +9,8 @@ from httpsite import BOTH, Site, initialize, note
 from keptsite import KeptSite
 
 from mcpio.engine.limits import Limits
-from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import Cors, HttpOptions
-from mcpio.http.server.server import SLACK
+from mcpio.http.model import Cors, Denied, HttpOptions, RequestHead
+from mcpio.http.server import SLACK
 
 
 def whole(site: Site) -> Site:

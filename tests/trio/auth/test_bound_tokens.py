@@ -13,8 +13,8 @@ from certificates import authority, serving_as, trusting
 from protectedsites import bearer, notes, protected
 
 from mcpio import AuthorizationRequired, ConnectFailed
-from mcpio.auth.pkce import base64url
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.auth.keys import base64url
+from mcpio.http.client import HttpClientOptions
 from mcpio.trio import open_http, open_websocket, serve_http
 from mcpio.websocket import WebSocketOptions
 

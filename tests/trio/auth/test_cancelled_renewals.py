@@ -13,7 +13,7 @@ import trio
 from authsite import AuthSite, each_loop, run, store_expired
 
 import mcpio.trio
-from mcpio._drivers.auth import login
+from mcpio._drivers import login
 from mcpio.auth import Credentials, OAuth, Secret, Stored, from_text
 from mcpio.stores import FileCredentials
 

@@ -30,7 +30,7 @@ from mcpio.auth import (
     to_text,
 )
 from mcpio.errors import AuthorizationRequired, ConnectFailed
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.stores import FileCredentials
 from mcpio.trio import open_http
 from mcpio.types import ClientCapabilities

@@ -10,7 +10,7 @@ from authsite import AuthSite, encoded, run
 from protectedsites import AS, MCP, bearer
 from rawsite import RawRequest, Wire
 
-from mcpio._drivers.auth.guarding import RequestGuard
+from mcpio._drivers.guarding import RequestGuard
 from mcpio.auth import (
     AuthorizationError,
     Fetch,

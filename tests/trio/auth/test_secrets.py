@@ -24,7 +24,7 @@ from mcpio import Context
 from mcpio.auth import AuthorizationError, OAuth
 from mcpio.cli import main as command
 from mcpio.errors import ConnectFailed, McpError
-from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.client import HttpClientOptions
 from mcpio.observe.recording import Recorder
 from mcpio.stores import FileCredentials, SqliteStore
 from mcpio.telemetry import Telemetry

@@ -18,7 +18,7 @@ import pytest
 from authsite import AuthSite, each_loop, run
 from authworld import World
 
-from mcpio._drivers.auth.login import ask_at_terminal, ask_without_browser, is_headless
+from mcpio._drivers.login import ask_at_terminal, ask_without_browser, is_headless
 from mcpio.auth import AskUser, MemoryCredentials, OAuth, ShowCode
 from mcpio.errors import ConnectFailed
 

@@ -21,7 +21,7 @@ from protectedsites import notes
 
 import mcpio.asyncio
 from mcpio import Options, Server
-from mcpio.app.cache_hints import CacheHint
+from mcpio.app.contracts import CacheHint
 from mcpio.auth import (
     ApiKey,
     ApiKeys,
@@ -44,8 +44,7 @@ from mcpio.auth import (
     signed_jwt,
     to_text,
 )
-from mcpio.auth.dpop import new_proof_key
-from mcpio.auth.pkce import base64url
+from mcpio.auth.keys import base64url, new_proof_key
 from mcpio.backoff import Backoff
 from mcpio.errors import ConnectFailed, McpError, UnexpectedResponse
 from mcpio.framing.json import dumps

@@ -13,8 +13,7 @@ from certificates import serving_as, trusting
 from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session, text_of
 from triowire import RawHttp, in_virtual_time, memory_site
 
-from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.http.model import Denied, HostPolicy, HttpOptions, RequestHead
 from mcpio.trio import SocketPeer, open_http, open_websocket, serve_http
 from mcpio.websocket import WebSocketOptions
 
@@ -366,7 +365,7 @@ def test_failure_while_reading_ends_the_connection_and_is_reported(
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
-            monkeypatch.setattr("mcpio.trio._http.http2.streams.request_head", fail)
+            monkeypatch.setattr("mcpio.trio._http.http2.request_head", fail)
             await client.ask("GET", "/mcp", {})
             await client.settle()
             assert client.farewells == [2]
@@ -419,7 +418,7 @@ def test_alpn_selects_the_version(offers: list[str]) -> None:
 
 
 def test_missing_h2_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpio.trio._http.http2.connection", raising=False)
+    monkeypatch.delitem(sys.modules, "mcpio.trio._http.http2", raising=False)
     for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http.http2", "h2."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h2", None)

@@ -40,7 +40,7 @@ from hypothesis import strategies as st
 from triowire import RawHttp, in_virtual_time
 
 from mcpio.trio import HttpTimeouts
-from mcpio.trio._http.http2.frames import PREFACE
+from mcpio.trio._http.http2 import PREFACE
 
 # Floods
 

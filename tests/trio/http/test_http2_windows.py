@@ -10,7 +10,7 @@ from http2frames import CALM, CANCEL, DATA, PING, WINDOW_UPDATE, connected, fram
 from http2wire import POST, Http2Client, Shop, http2_site, message, session, text_of
 from triowire import in_virtual_time
 
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.trio import HttpTimeouts
 
 

@@ -12,8 +12,7 @@ from http2wire import Http2Client, http2_site, session
 from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio import Limits, Options, Server
-from mcpio.http.model import Body
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Body, HttpOptions
 
 COUNT = 20
 SIZE = 200_000

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio._drivers.http.proxy import Proxy, find_proxy
-from mcpio.http.location import Location
+from mcpio._drivers.fetch import Proxy, find_proxy
+from mcpio.http.client import Location
 
 HERE = Location.parse("http://a.example.com:8000/mcp")
 

@@ -15,8 +15,7 @@ import trio.testing
 from triowire import MemoryListener, RawHttp, each_parser, in_virtual_time, memory_site
 
 from mcpio import Context, Server
-from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Denied, HttpOptions, RequestHead
 from mcpio.trio import SocketPeer, serve_http, serve_tcp, serve_websocket
 
 

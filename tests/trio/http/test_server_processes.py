@@ -21,7 +21,7 @@ from stateless import stateless
 from triowire import RawHttp, each_parser
 
 from mcpio import Context, Server
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import HttpOptions
 from mcpio.trio import HttpListening, HttpTimeouts, SocketPeer, serve_http, serve_tcp, serve_websocket
 
 PROGRAM = """

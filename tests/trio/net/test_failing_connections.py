@@ -23,9 +23,9 @@ from rawframes import FarClient
 from triowire import MemoryListener, RawHttp, in_virtual_time, memory_site
 
 from mcpio import McpError, Server
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio.trio import open_tcp, open_transport, serve_http, serve_tcp, serve_websocket
-from mcpio.trio._net.listening import close_all, new_acceptor
+from mcpio.trio._net import close_all, new_acceptor
 from mcpio.trio._runtime import TrioRuntime
 
 
@@ -37,29 +37,29 @@ class Oops(Exception):
 
 ACCEPTING = (
     "trio:SocketListener.accept",
-    "mcpio._drivers.sockets.accepting:address_of_peer",
-    "mcpio._drivers.sockets.accepting:user_id_of_peer",
+    "mcpio._drivers.socket_server:address_of_peer",
+    "mcpio._drivers.socket_server:user_id_of_peer",
 )
 SESSION = (
-    "mcpio._drivers.sockets.sessions:SessionHandler.serve_session",
-    "mcpio._drivers.sockets.sessions:prepare_server",
-    "mcpio.trio._net.serving:carry",
+    "mcpio._drivers.socket_server:SessionHandler.serve_session",
+    "mcpio._drivers.socket_server:prepare_server",
+    "mcpio.trio._net:carry",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.app.session:SessionDriving.handle",
-    "mcpio._drivers.sockets.sessions:_SilenceTimer.stop",
+    "mcpio._drivers.socket_server:_SilenceTimer.stop",
 )
 LINES = (
-    "mcpio._drivers.sockets.accepting:set_tcp_keep_alive",
-    "mcpio._drivers.sockets.sessions:StreamHandler._principal",
+    "mcpio._drivers.socket_server:set_tcp_keep_alive",
+    "mcpio._drivers.socket_server:StreamHandler._principal",
     "mcpio.trio._transport:StreamAdapter",
 )
 REQUESTS = (
     "mcpio.trio._http.server:HttpConnectionHandler._recognise",
     "mcpio.trio._http.server:new_parser",
-    "mcpio.trio._http.connection:HttpConnection.run",
-    "mcpio.trio._http.connection:HttpConnection._serve",
-    "mcpio.trio._http.connection:HttpConnection._step",
+    "mcpio.trio._http.server:HttpConnection.run",
+    "mcpio.trio._http.server:HttpConnection._serve",
+    "mcpio.trio._http.server:HttpConnection._step",
     "mcpio.trio._http.parsers:HttptoolsParser.feed",
     "mcpio.trio._http.parsers:HttptoolsParser.next_event",
 )
@@ -69,18 +69,18 @@ EXCHANGES = (
     "mcpio.app.http_host:HttpHost._drain",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
-    "mcpio.trio._http.connection:HttpConnection._begin",
-    "mcpio.trio._http.connection:HttpConnection._hand_over",
-    "mcpio.trio._http.connection:HttpConnection.wake",
-    "mcpio.trio._http.connection:HttpConnection._finish",
-    "mcpio.trio._http.responses:ResponseWriter.head",
+    "mcpio.trio._http.server:HttpConnection._begin",
+    "mcpio.trio._http.server:HttpConnection._hand_over",
+    "mcpio.trio._http.server:HttpConnection.wake",
+    "mcpio.trio._http.server:HttpConnection._finish",
+    "mcpio.trio._http.parsers:ResponseWriter.head",
 )
 UPGRADES = (
-    "mcpio.trio._http.connection:HttpConnection._look_up",
-    "mcpio.trio._websocket.handler:WebSocketHandler.answer",
-    "mcpio.trio._websocket.handler:WebSocketHandler.carry",
-    "mcpio.trio._websocket.handler:WebSocketAdapter",
-    "mcpio.trio._http.responses:ResponseWriter.upgrade",
+    "mcpio.trio._http.server:HttpConnection._look_up",
+    "mcpio.trio._websocket:WebSocketHandler.answer",
+    "mcpio.trio._websocket:WebSocketHandler.carry",
+    "mcpio.trio._websocket:WebSocketAdapter",
+    "mcpio.trio._http.parsers:ResponseWriter.upgrade",
 )
 STEPS = {
     "tcp": ACCEPTING + LINES + SESSION,
@@ -153,9 +153,7 @@ def test_exception_in_any_step_ends_at_most_one_connection(
     assert [record for record in caplog.records if record.exc_info and isinstance(record.exc_info[1], Oops)]
 
 
-@pytest.mark.parametrize(
-    "step", ["mcpio.trio._net.listening:_shake_hands", "mcpio._drivers.sockets.accepting:SocketPeer"]
-)
+@pytest.mark.parametrize("step", ["mcpio.trio._net:_shake_hands", "mcpio._drivers.socket_server:SocketPeer"])
 def test_an_exception_while_a_connection_is_secured_ends_that_one(step: str, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
 
@@ -419,7 +417,7 @@ def test_connections_leave_a_share_of_open_files_unused(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("mcpio._drivers.sockets.connection_limit.max_open_files", lambda: files)
+    monkeypatch.setattr("mcpio._drivers.socket_server.max_open_files", lambda: files)
     held = 0
 
     async def serve(stream: trio.abc.Stream, peer: object) -> None:
@@ -444,7 +442,7 @@ def test_connections_leave_a_share_of_open_files_unused(
 
 def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpio._drivers.sockets.connection_limit.max_open_files", lambda: 1024)
+        patch.setattr("mcpio._drivers.socket_server.max_open_files", lambda: 1024)
         new_acceptor(max_connections=MAX_CONNECTIONS)
         assert not caplog.messages
         new_acceptor(max_connections=MAX_CONNECTIONS + 1)
@@ -478,7 +476,7 @@ def test_unwritable_response_affects_no_other_session() -> None:
                 await client.initialize()
                 await client.say(client.posted(client.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            fault = Fault("mcpio.trio._http.connection:HttpConnection.wake")
+            fault = Fault("mcpio.trio._http.server:HttpConnection.wake")
             with fault.planted():
                 go_on.set()
                 await trio.testing.wait_all_tasks_blocked()
@@ -495,7 +493,7 @@ def test_unwritable_response_affects_no_other_session() -> None:
 
 def test_failing_http2_deadline_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        listener, fault = MemoryListener(), Fault("mcpio.trio._http.http2.streams:Http2Streams.handle_timeout")
+        listener, fault = MemoryListener(), Fault("mcpio.trio._http.http2:Http2Streams.handle_timeout")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(serve_http, make_server(), listeners=[listener], http2=True))
             with fault.planted():
@@ -527,7 +525,7 @@ def test_failing_close_of_one_connection_affects_no_other_answer(
             await busy.initialize()
             await busy.say(busy.posted(busy.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            with Fault("mcpio.trio._http.connection:HttpConnection.close").planted():
+            with Fault("mcpio.trio._http.server:HttpConnection.close").planted():
                 site.scope.cancel()
                 assert (await busy.hear()).json["result"]["content"][0]["text"] == "waited"
 

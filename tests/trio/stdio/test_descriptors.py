@@ -17,10 +17,17 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio._drivers.stdio import files
-from mcpio.trio._fd_streams import FdReader, PollReader, PollWriter, StdioStream
-from mcpio.trio._stdio.descriptors import open_input, open_output
-from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
+from mcpio._drivers import stdio as files
+from mcpio.trio._descriptors import (
+    FdReader,
+    PollReader,
+    PollWriter,
+    StdioStream,
+    ThreadReader,
+    ThreadWriter,
+    open_input,
+    open_output,
+)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
 

@@ -17,7 +17,7 @@ ECHO = [sys.executable, "-c", "import os\nwhile data := os.read(0, 65536): os.wr
 
 CLIENT = """
 import os, sys, trio
-from mcpio.trio._stdio.process import open_process_stream
+from mcpio.trio._stdio import open_process_stream
 
 async def main():
     async with open_process_stream(sys.argv[2:], die_with_parent=sys.argv[1] == "tied") as child:

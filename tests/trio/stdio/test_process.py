@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio._drivers.stdio import posix
+from mcpio._drivers import posix
 from mcpio.errors import ConnectFailed
-from mcpio.trio._stdio.process import ChildProcess, default_environment, open_process_stream, start_process
+from mcpio.trio._stdio import ChildProcess, default_environment, open_process_stream, start_process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 

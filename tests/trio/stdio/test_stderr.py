@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import trio
 
-from mcpio._drivers.stdio.stderr import MAX_LINE, TAIL_SIZE
-from mcpio.trio._stdio.stderr import StderrReader
+from mcpio._drivers.stdio import MAX_LINE, TAIL_SIZE
+from mcpio.trio._descriptors import StderrReader
 
 
 class Source:

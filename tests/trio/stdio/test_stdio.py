@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcpio._drivers.stdio.claim import claim_stdio
-from mcpio.trio._stdio.stdio_stream import stdio_stream
+from mcpio._drivers.stdio import claim_stdio
+from mcpio.trio._stdio import stdio_stream
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 
 ECHO = """
 import trio
-from mcpio.trio._stdio.stdio_stream import stdio_stream
+from mcpio.trio._stdio import stdio_stream
 
 async def main():
     async with stdio_stream() as stream:
@@ -153,7 +153,7 @@ def test_files_and_the_null_device_work_as_standard_streams(tmp_path: Path) -> N
 
 NOISE = """
 import os, subprocess, sys, trio
-from mcpio.trio._stdio.stdio_stream import stdio_stream
+from mcpio.trio._stdio import stdio_stream
 
 earlier = sys.stdout
 sys.stdout.reconfigure(write_through=False)
@@ -205,7 +205,7 @@ def test_standard_output_is_restored_after_send_eof(tmp_path: Path) -> None:
 
 LIVES_ON = """
 import os, sys, trio
-from mcpio.trio._stdio.stdio_stream import stdio_stream
+from mcpio.trio._stdio import stdio_stream
 
 async def main():
     async with stdio_stream() as stream:

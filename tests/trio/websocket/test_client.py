@@ -248,7 +248,7 @@ def test_refusal_with_an_incomplete_body_has_its_status(drips: bool) -> None:
             return near
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mcpio._drivers.websocket.client.connect_socket", dial)
+            patch.setattr("mcpio._drivers.websocket.connect_socket", dial)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refuse)
                 cause = await why("ws://localhost/")

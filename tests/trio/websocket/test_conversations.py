@@ -14,7 +14,7 @@ from rawframes import CLOSE, PING, PONG, Far, Frame, close, inflated, text
 from scripts import newest_cases
 from streamplayer import TrioPlayer
 
-from mcpio._drivers.websocket.adapter import WebSocketAdapter
+from mcpio._drivers.websocket import WebSocketAdapter
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from mcpio.app.awaitables import check_parameters, is_awaitable, is_of_kind
 from mcpio.app.contracts import CallNext, Handler, Middleware
+from mcpio.app.runtime import check_parameters, is_awaitable, is_of_kind
 
 __all__ = ["CallNext", "Middleware", "checked_middleware", "wrapped"]
 

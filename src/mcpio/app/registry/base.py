@@ -1,15 +1,154 @@
-"""Registries: the entries of a server by name, in the order of registration."""
+"""What tools, resources and prompts share: the function, its entry, its content and its results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+import collections.abc
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.runtime import check_nothing_waits, failure_of, is_of_kind, without_partial
+from mcpio.app.schema.builder import SchemaBuilder
+from mcpio.app.schema.signature import Binder
+from mcpio.app.schema.values import Fault, is_payload, plain, to_json
+from mcpio.framing import json
+from mcpio.types._fields import Payload
+from mcpio.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    UnknownContent,
+)
 
-__all__ = ["InLoop", "Mirror", "Mounted", "Offered", "Registry"]
+# ------------------------------------------------------------------------------------------------------------- function
+# A registered function: called in the loop's thread, in another thread, or as a coroutine.
+
+
+class RegisteredFunction:
+    """A function, its signature, and the scopes that calling it needs.
+
+    ``blocking`` runs a plain function in a thread; ``context`` is the class whose parameter is filled in. Raises
+    TypeError, with advice, if the function is a generator, cannot be called with named values, or is async and
+    ``blocking``.
+    """
+
+    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes", "visible")
+
+    scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
+    """The scopes that the token of a request needs, or a function of the typed request that returns them."""
+    hides: bool
+    """Whether to list the entry only for clients that have the scopes."""
+    visible: Callable[[Any], bool] | None
+    """Decides by a request's scope whether the entry exists for it; ``None`` if it exists for all."""
+    injection: Callable[[HandlerScope, dict[str, Any]], Any] | None
+    """Calls it with its dependencies too; ``None`` for a function without any."""
+
+    def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
+        if not callable(function):
+            raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
+        if is_of_kind(inspect.isgeneratorfunction, function) or is_of_kind(inspect.isasyncgenfunction, function):
+            raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
+        if blocking and is_of_kind(inspect.iscoroutinefunction, function):
+            raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
+        self.function: Callable[..., Any] = function
+        self.binder: Binder = Binder(function, context=context)
+        self._blocking = blocking
+        self.scopes = None
+        self.hides = False
+        self.visible = None
+        self.injection = None
+
+    @property
+    def name(self) -> str:
+        """The function's name. Raises TypeError if it has none."""
+        name = getattr(self.function, "__name__", None)
+        if not isinstance(name, str) or name == "<lambda>":
+            raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
+        return name
+
+    @property
+    def takes_arguments_only(self) -> bool:
+        """Whether it has neither a context nor dependencies."""
+        return self.injection is None and self.binder.context_parameter is None
+
+    def is_visible(self, scope: HandlerScope) -> bool:
+        """Whether the entry exists for a request. If ``visible`` raises, it does not, and the exception is reported."""
+        if self.visible is None:
+            return True
+        try:
+            found = self.visible(scope)
+            check_nothing_waits(found)
+        except BaseException as error:
+            scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
+            return False
+        return bool(found)
+
+    def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
+        """Call the function with bound arguments. Returns its result, or an awaitable of it."""
+        if self.injection is not None:
+            return self.injection(scope, keywords)
+        if self.binder.context_parameter is not None:
+            keywords[self.binder.context_parameter] = scope.driving.for_thread() if self._blocking else scope
+        if self._blocking:
+            return scope.run_in_thread(partial(self.function, **keywords))
+        return self.function(**keywords)
+
+
+def _shown(function: Any) -> str:
+    function = without_partial(function)
+    return f"{getattr(function, '__qualname__', None) or type(function).__qualname__}()"
+
+
+# ---------------------------------------------------------------------------------------------------------------- paths
+# Relative paths from untrusted sources, checked segment by segment (RES-10).
+
+
+class UnsafePath(ValueError):
+    """The path is not a plain relative path."""
+
+
+class PathClimbs(UnsafePath):
+    """The path contains ``..``."""
+
+
+def path_segments(path: str, *, windows: bool = False) -> tuple[str, ...]:
+    """Return the names in a decoded relative path, separated by ``/``; a trailing ``/`` is ignored.
+
+    No name is empty, ``.`` or ``..``, or contains a backslash or a control character. With ``windows``, names with a
+    special meaning are refused too: drives, streams, devices, and short names (``GIT~1``). The path may still lead
+    through symbolic links. Decode percent-encoding once, before.
+
+    Raises PathClimbs for ``..``, and UnsafePath for other unsafe paths.
+    """
+    segments = tuple(path.removesuffix("/").split("/")) if path else ()
+    if ".." in segments or ".." in path.replace("\\", "/").split("/"):
+        raise PathClimbs(f"{path[:200]!r} leads upwards")
+    for segment in segments:
+        if segment in ("", ".") or _FORBIDDEN.search(segment) or (windows and _ODD_ON_WINDOWS.search(segment)):
+            raise UnsafePath(f"{path[:200]!r} is not a plain relative path")
+    return segments
+
+
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f\\]")
+_ODD_ON_WINDOWS: Final = re.compile(
+    r"[<>:\"|?*]|[. ]$|^(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(?:\.|$)"
+    r"|^[^.]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?$",
+    re.IGNORECASE,
+)
+
+
+# ----------------------------------------------------------------------------------------------------------------- base
+# Registries: the entries of a server by name, in the order of registration.
 
 
 class Offered(Protocol):
@@ -204,3 +343,139 @@ class Registry(Generic[T]):
             return self._entries[key]
         except KeyError:
             raise KeyError(f"there is no {self.noun} {key!r}") from None
+
+
+# -------------------------------------------------------------------------------------------------------------- content
+# Results of functions as content blocks.
+
+
+def blocks_of(value: Any) -> tuple[Any, ...]:
+    """Return the content for a tool's result: blocks as they are, str as text, other values as JSON.
+
+    ``None`` is no content. A list becomes one block for each item if it contains a block, or only str. Raises TypeError
+    for other protocol objects, and InvalidMessage for values that JSON cannot express.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple) and _are_blocks(value):
+        return tuple(block for item in value for block in blocks_of(item))
+    block = block_of(value)
+    return (TextContent(json_text(value)) if block is None else block,)
+
+
+def block_of(value: Any) -> Any:
+    """Return the block for a str, for resource contents, and for a block itself; ``None`` for other values.
+
+    Raises TypeError for other protocol objects, which cannot be content.
+    """
+    if isinstance(value, str):
+        return TextContent(str.__str__(value))  # a plain str, if it is the member of an enumeration
+    if isinstance(value, _BLOCKS):
+        return value
+    if isinstance(value, _CONTENTS):
+        return EmbeddedResource(value)
+    if isinstance(value, Payload):
+        raise TypeError(f"a {type(value).__name__} is not content: return text, a content block, or plain data")
+    return None
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON. Raises InvalidMessage with the place of a value that JSON cannot express."""
+    return json.dumps(to_json(value)).decode()
+
+
+_BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent)
+_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
+
+
+def _are_blocks(items: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(item, _BLOCKS + _CONTENTS) for item in items) or (
+        bool(items) and all(isinstance(item, str) for item in items)
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+# Results of tools: which are structured, their schema, and their conversion to JSON.
+
+
+class ResultEncoder:
+    """Converts results of one type. ``output_schema`` is ``None`` if they are not structured.
+
+    An object is its own structured content (TOOL-06); ``is_wrapped`` says that another value is sent as the only
+    member, ``result``, of one.
+    """
+
+    __slots__ = ("_convert", "is_wrapped", "output_schema")
+
+    def __init__(
+        self, output_schema: dict[str, Any] | None, convert: Callable[[Any], Any], *, is_wrapped: bool
+    ) -> None:
+        self.output_schema: dict[str, Any] | None = output_schema
+        self.is_wrapped: bool = is_wrapped
+        self._convert = convert
+
+    def encode(self, value: Any) -> dict[str, Any] | None:
+        """Return the structured content for a result; ``None`` if results are not structured.
+
+        The value is checked against its type, and so against the schema (TOOL-13). Raises InvalidMessage with the
+        place; its path starts with ``result``.
+        """
+        if self.output_schema is None:
+            return None
+        try:
+            found = self._convert(value)
+        except Fault as fault:
+            raise fault.as_invalid("result") from fault.__cause__
+        except RecursionError:
+            raise Fault("nested too deeply, or contains itself").as_invalid("result") from None
+        structured: dict[str, Any] = {_WRAPPER: found} if self.is_wrapped else found
+        return structured
+
+
+def result_encoder(
+    annotation: Any, *, where: str = "the result", namespace: Mapping[str, Any] | None = None
+) -> ResultEncoder:
+    """Return the encoder for results of a type.
+
+    Text, content blocks, the protocol's own results, ``None`` and unannotated results are not structured. Any other
+    type has a schema. Raises TypeError, with ``where``, if JSON cannot express the type.
+    """
+    if _is_unstructured(annotation):
+        return ResultEncoder(None, plain, is_wrapped=False)
+    builder = SchemaBuilder(where, output=True, namespace=namespace)
+    converter = builder.converter(annotation)
+    schema = builder.complete(converter.schema)
+    if schema.get("type") == "object":
+        return ResultEncoder(schema, converter.convert, is_wrapped=False)
+    wrapped = {"type": "object", "properties": {_WRAPPER: converter.schema}, "required": [_WRAPPER]}
+    return ResultEncoder(builder.complete(wrapped), converter.convert, is_wrapped=True)
+
+
+_WRAPPER: Final = "result"
+_TEXT: Final = (str, type(None), None, Any, object, inspect.Parameter.empty)
+_LISTS: Final = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+
+
+def _is_unstructured(annotation: Any) -> bool:
+    """Whether a result is meant for reading: text, content, or anything. A list of text is data."""
+    parts = list(_parts(annotation, in_list=False))
+    items = [part for part, in_list in parts if in_list]
+    return all(part in _TEXT or is_payload(part) for part, _ in parts) and (
+        not items or any(is_payload(item) for item in items)
+    )
+
+
+def _parts(annotation: Any, *, in_list: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield the types in unions and lists, and whether each is in a list."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        yield from _parts(annotation.__origin__, in_list=in_list)
+    elif origin is typing.Union or origin is types.UnionType:
+        for member in annotation.__args__:
+            yield from _parts(member, in_list=in_list)
+    elif origin in _LISTS:
+        for item in annotation.__args__:
+            if item is not ...:
+                yield from _parts(item, in_list=True)
+    else:
+        yield annotation, in_list

@@ -10,9 +10,9 @@ from enum import Enum, auto
 from typing import Any
 from weakref import WeakSet
 
-from mcpio.app.awaitables import is_awaitable, is_of_kind, settled, without_partial
 from mcpio.app.contracts import HandlerScope
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.base import RegisteredFunction
+from mcpio.app.runtime import is_awaitable, is_of_kind, settled, without_partial
 from mcpio.app.schema.signature import injected_parameters, name_of
 
 __all__ = ["Injection", "Injector", "replacing"]

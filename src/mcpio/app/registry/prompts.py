@@ -1,24 +1,35 @@
-"""Prompts: prepared messages for the user to start from."""
+"""Prompts, and the completion of their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
 
 from mcpio import types  # the types of prompts are loaded when there is one
-from mcpio.app.awaitables import when_ready
-from mcpio.app.contracts import HandlerScope
-from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import InLoop, Mounted, Registry
-from mcpio.app.registry.content import block_of
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.contracts import HandlerScope, InputRequired
+from mcpio.app.registry.base import InLoop, Mounted, RegisteredFunction, Registry, block_of
+from mcpio.app.registry.resources import FunctionTemplate, Resources
+from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.types.content import EmbeddedResource
 
 if TYPE_CHECKING:
-    from mcpio.types.prompts import GetPromptRequest, GetPromptResult, Prompt, PromptArgument, PromptMessage
+    from mcpio.types.features import (
+        CompleteRequest,
+        CompleteResult,
+        Completion,
+        GetPromptRequest,
+        GetPromptResult,
+        Prompt,
+        PromptArgument,
+        PromptMessage,
+    )
 
-__all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
+
+# -------------------------------------------------------------------------------------------------------------- prompts
+# Prompts: prepared messages for the user to start from.
 
 
 class FunctionPrompt:
@@ -63,7 +74,9 @@ class Prompts(Registry[FunctionPrompt]):
         except InvalidMessage as error:
             text = f"Invalid arguments for {request.name:.100}: {error}"
             raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": error.path}) from error
-        return when_ready(prompt.endpoint.call(scope, keywords), lambda value: _result(value, prompt.description))
+        return when_ready(
+            prompt.endpoint.call(scope, keywords), lambda value: _prompt_result(value, prompt.description)
+        )
 
 
 def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]:
@@ -74,7 +87,7 @@ def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]
     )
 
 
-def _result(value: Any, prompt: Prompt) -> GetPromptResult | InputRequired:
+def _prompt_result(value: Any, prompt: Prompt) -> GetPromptResult | InputRequired:
     if isinstance(value, types.GetPromptResult | InputRequired):
         return value
     items = value if isinstance(value, list | tuple) else (value,)
@@ -93,3 +106,127 @@ def _message(item: Any, prompt: Prompt) -> PromptMessage:
     if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
         raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
     return message
+
+
+# ----------------------------------------------------------------------------------------------------------- completion
+# Completion: suggestions for the arguments of prompts and of resource templates.
+
+MOST_VALUES: Final = 100
+"""How many values an answer may have (COMP-04)."""
+
+Completed: TypeAlias = FunctionPrompt | FunctionTemplate
+
+
+def best_matches(text: str, candidates: Iterable[str]) -> list[str]:
+    """Return the candidates that fit a text, the best first: for completion functions (COMP-06, COMP-07).
+
+    First those that begin with the text, then those that contain it, then those that contain its characters in order,
+    as ``config`` does ``cfg``; each group in the given order. Case is ignored.
+    """
+    wanted = text.casefold()
+    ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for candidate in candidates:
+        known = candidate.casefold()
+        if known.startswith(wanted):
+            ranked[0].append(candidate)
+        elif wanted in known:
+            ranked[1].append(candidate)
+        elif _is_scattered(wanted, known):
+            ranked[2].append(candidate)
+    return [candidate for group in ranked for candidate in group]
+
+
+def _is_scattered(wanted: str, known: str) -> bool:
+    rest = iter(known)
+    return all(character in rest for character in wanted)
+
+
+class Completions:
+    """The functions that suggest values. Each belongs to a prompt or template, and is removed with it."""
+
+    edition: int
+    """How many were added."""
+
+    def __init__(self, prompts: Prompts, resources: Resources) -> None:
+        self.edition = 0
+        self._prompts = prompts
+        self._resources = resources
+
+    def __bool__(self) -> bool:
+        """Whether any are registered, including those of disabled prompts and templates."""
+        owners: list[Completed] = [*self._prompts.everything(), *self._resources.templates.everything()]
+        return any(owner.completions for owner in owners)
+
+    def add_to_prompt(self, name: str, argument: str, endpoint: RegisteredFunction) -> None:
+        """Register the function for an argument of a prompt. Raises as ``Server.completion`` does."""
+        prompt = self._prompts.entry(name)  # disabled ones too: they may be enabled later
+        if prompt is None:
+            raise ValueError(f"there is no prompt {name!r} to complete: register it first")
+        _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
+        self.edition += 1
+
+    def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
+        """Register the function for a variable of a template. Raises as ``Server.completion`` does."""
+        entry = self._resources.templates.entry(template)
+        if entry is None:
+            raise ValueError(f"there is no resource template {template!r} to complete: register it first")
+        _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
+        self.edition += 1
+
+    def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
+        """Serve ``completion/complete``. An argument without a function has no suggestions.
+
+        Raises RequestError if the prompt, template or resource does not exist (COMP-05).
+        """
+        owner = self._owner(scope, request)
+        if owner is not None and owner.mount is not None:
+            return owner.mount.serve(scope, request)
+        endpoint = None if owner is None else owner.completions.get(request.argument.name)
+        if endpoint is None:
+            return types.CompleteResult(types.Completion((), 0, False))
+        chosen = {} if request.context is None else dict(request.context.arguments or {})
+        names = [parameter.name for parameter in endpoint.binder.parameters]
+        keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
+        return when_ready(endpoint.call(scope, keywords), lambda value: _completion_result(value, endpoint.binder.name))
+
+    def _owner(self, scope: HandlerScope, request: CompleteRequest) -> Completed | None:
+        """Return the prompt or template that a request names; ``None`` for a resource at one URI."""
+        reference = request.ref
+        if isinstance(reference, types.PromptReference):
+            prompt = self._prompts.find(reference.name, scope)
+            if prompt is None:
+                raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {reference.name:.100}")
+            return prompt
+        entry = self._resources.templates.find(reference.uri, scope)
+        if entry is None and self._resources.static.find(reference.uri, scope) is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown resource template: {reference.uri:.200}")
+        return entry
+
+
+def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpoint: RegisteredFunction) -> None:
+    if argument not in known:
+        raise ValueError(f"{noun} has no argument {argument!r}: it has {', '.join(known) or 'none'}")
+    if argument in owner.completions:
+        raise ValueError(f"there is a completion for {argument!r} of {noun} already")
+    if not 1 <= len(endpoint.binder.parameters) <= 2:
+        raise TypeError(f"{endpoint.binder.name}(): take the text so far, and perhaps the arguments chosen already")
+    owner.completions[argument] = endpoint
+
+
+def _completion_result(value: CompleteResult | Completion | Iterable[str], name: str) -> CompleteResult:
+    """Return the result for a function's suggestions: the first ones, and their number (COMP-04)."""
+    if isinstance(value, types.CompleteResult):
+        return attrs.evolve(value, completion=_cut(value.completion))
+    if isinstance(value, types.Completion):
+        return types.CompleteResult(_cut(value))
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}(): a completion returns a list of texts, not {value!r:.100}")
+    values = tuple(value)
+    return types.CompleteResult(_cut(types.Completion(values, len(values), False)))
+
+
+def _cut(completion: Completion) -> Completion:
+    if len(completion.values) <= MOST_VALUES:
+        return completion
+    total = len(completion.values) if completion.total is None else completion.total
+    return attrs.evolve(completion, values=completion.values[:MOST_VALUES], total=total, has_more=True)

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options, checked, chosen, is_count
-from mcpio.app.authorization import Scopes, checked_scopes
-from mcpio.app.awaitables import check_parameters, checked_callback
-from mcpio.app.cache_hints import CacheHint
-from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.contracts import CacheHint, Scopes, checked_scopes
+from mcpio.app.registry.base import RegisteredFunction, result_encoder
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
-from mcpio.app.registry.resources import FunctionResource, FunctionTemplate
-from mcpio.app.registry.results import result_encoder
+from mcpio.app.registry.resources import FunctionResource, FunctionTemplate, UriTemplate
 from mcpio.app.registry.tools import FunctionTool
-from mcpio.app.registry.uri_template import UriTemplate
+from mcpio.app.runtime import check_parameters, checked_callback
 from mcpio.app.schema.signature import Binder
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, Validator
 from mcpio.errors import InvalidMessage
@@ -26,10 +23,10 @@ from mcpio.framing import json
 from mcpio.revisions import REVISIONS
 from mcpio.types._fields import Payload
 from mcpio.types.content import Annotations, Icon
-from mcpio.types.tools import TaskSupport, Tool, ToolAnnotations, ToolExecution
+from mcpio.types.features import TaskSupport, Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
-    from mcpio.http.param_headers import ParamHeader
+    from mcpio.http.model import ParamHeader
 
 __all__ = [
     "PromptOptions",
@@ -171,7 +168,7 @@ def _param_headers(tool: Tool, endpoint: RegisteredFunction) -> tuple[ParamHeade
     """Return the arguments that header fields repeat over HTTP. Raises ValueError for what clients reject."""
     if b'"x-mcp-header":' not in json.dumps(tool.input_schema):
         return ()
-    from mcpio.http.param_headers import param_headers  # few tools have any
+    from mcpio.http.model import param_headers  # few tools have any
 
     try:
         return param_headers(tool.input_schema)

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcpio.app.awaitables import is_awaitable
-from mcpio.app.contracts import HandlerScope
-from mcpio.app.input_required import InputRequired
-from mcpio.app.registry.base import InLoop, Mounted, Registry
-from mcpio.app.registry.content import blocks_of
-from mcpio.app.registry.function import RegisteredFunction
-from mcpio.app.registry.results import ResultEncoder
+from mcpio.app.contracts import HandlerScope, InputRequired
+from mcpio.app.registry.base import InLoop, Mounted, RegisteredFunction, Registry, ResultEncoder, blocks_of
 from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
-from mcpio.app.schema.plain import to_json
+from mcpio.app.runtime import is_awaitable
 from mcpio.app.schema.validation import SchemaError
+from mcpio.app.schema.values import to_json
 from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
 from mcpio.revisions import Era
 from mcpio.types.content import TextContent
-from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
+from mcpio.types.features import CallToolRequest, CallToolResult, Tool
 
 if TYPE_CHECKING:
-    from mcpio.http.param_headers import ParamHeader
+    from mcpio.http.model import ParamHeader
 
 __all__ = ["FunctionTool", "Tools"]
 

@@ -1,4 +1,4 @@
-"""Signatures of functions: the schema of their arguments, and JSON arguments bound to their parameters."""
+"""Signatures of handlers: parameters, what is injected into them, and how arguments are bound."""
 
 from __future__ import annotations
 
@@ -10,16 +10,46 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mcpio.app.depends import Dependency
 from mcpio.app.schema.builder import SchemaBuilder
-from mcpio.app.schema.docstring import parse_docstring
-from mcpio.app.schema.faults import Fault, expected
-from mcpio.app.schema.records import NO_DEFAULT, Field, evaluate
+from mcpio.app.schema.values import NO_DEFAULT, Fault, Field, evaluate, expected, parse_docstring
 
 if TYPE_CHECKING:
-    from mcpio.app.schema.converters import Converter
+    from mcpio.app.schema.builder import Converter
 
-__all__ = ["Binder", "Parameter", "injected_parameters", "name_of"]
+
+# -------------------------------------------------------------------------------------------------------------- depends
+# Marks parameters that a function fills in: ``Annotated[Session, Depends(open_session)]``.
+
+
+class Dependency:
+    """The function that gives a parameter its value."""
+
+    __slots__ = ("function",)
+
+    function: Callable[..., Any]
+    """The function that makes the value."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __repr__(self) -> str:
+        return f"Depends({getattr(self.function, '__qualname__', self.function)})"
+
+
+def Depends(function: Callable[..., Any]) -> Any:  # noqa: N802  the name that other frameworks have for it
+    """Name the function that gives a parameter its value: ``Annotated[Session, Depends(open_session)]``.
+
+    It may also stand as the default: ``session: Session = Depends(open_session)``. The function is plain or async, or
+    yields the value once and cleans up afterwards. Its own parameters are a ``Context`` and other dependencies. It is
+    called once for a request, whoever depends on it; clients do not see it. Raises TypeError if it cannot be called.
+    """
+    if not callable(function):
+        raise TypeError(f"Depends() takes a function, not its result: Depends(make), not {function!r:.100}")
+    return Dependency(function)
+
+
+# ------------------------------------------------------------------------------------------------------------ signature
+# Signatures of functions: the schema of their arguments, and JSON arguments bound to their parameters.
 
 _PLAIN: Final = (str, int, float, bool)
 """The types of defaults that are checked. ``None`` and objects of other types often stand for a value left out."""

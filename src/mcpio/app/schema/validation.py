@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from mcpio.app.schema.faults import path_text
-from mcpio.app.schema.patterns import Matcher, check_linear
+from mcpio.app.schema.constraints import Matcher, check_linear
+from mcpio.app.schema.values import path_text
 from mcpio.errors import InvalidMessage, McpError
 
 if TYPE_CHECKING:

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from mcpio.app.pagination import Items
     from mcpio.app.runtime import Driver
     from mcpio.app.tasks.requester import StatusCallback, TaskHandle, TaskWatch
-    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
-    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+    from mcpio.types.asking import (
+        CreateMessageRequest,
+        CreateMessageResult,
+        ElicitFormRequest,
+        ElicitResult,
+        ElicitURLRequest,
+    )
+    from mcpio.types.features import CallToolRequest, CallToolResult
     from mcpio.types.tasks import ListTasksResult, Task
-    from mcpio.types.tools import CallToolRequest, CallToolResult
 
 __all__ = ["TaskCalls"]
 
@@ -211,7 +216,7 @@ class TaskCalls(ABC):
     def _task_handle_type(self) -> type[TaskHandle[Any]]:
         revision = self.connection.revision
         if revision is not None and revision.era is Era.STATELESS:
-            from mcpio.app.tasks.following import StatelessTaskHandle
+            from mcpio.app.tasks.requester import StatelessTaskHandle
 
             return StatelessTaskHandle
         from mcpio.app.tasks.requester import TaskHandle

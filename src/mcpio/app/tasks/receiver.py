@@ -1,9 +1,4 @@
-"""The receiver of tasks: answers requests at once, and continues their work (2025-11-25).
-
-The rules are in ``mcpio.engine.task_machine``. This module carries out its effects and events: it writes to a store,
-runs and cancels the work, and serves the requests about tasks. Both sides use it: a server whose tools run as tasks,
-and a client that is asked for messages and forms (TASK-31).
-"""
+"""Tasks of the side that runs them, in both eras."""
 
 from __future__ import annotations
 
@@ -11,13 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from mcpio._checks import is_amount, of_kind
-from mcpio.app.awaitables import checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
-from mcpio.app.mounted_states import own_state
+from mcpio.app.contracts import own_state
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import (
     SLOW,
@@ -28,14 +22,25 @@ from mcpio.app.reporting import (
     internal_error,
     unwrap_group,
 )
-from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
-from mcpio.app.tasks.sharing import SharedTasks
-from mcpio.app.tasks.store import MemoryTaskStore, Settle, SharedTaskStore, TaskStorage, TaskStore, shared_store
+from mcpio.app.rounds import Leave, without_leaving
+from mcpio.app.runtime import checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
+from mcpio.app.tasks.store import (
+    DisconnectedSession,
+    MemoryTaskStore,
+    Settle,
+    SharedTasks,
+    SharedTaskStore,
+    TaskHost,
+    TaskRun,
+    TaskStorage,
+    TaskStore,
+    related,
+    shared_store,
+)
 from mcpio.auth.grant import Grant
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
-from mcpio.engine.task_machine import TaskMachine
-from mcpio.engine.task_records import (
+from mcpio.engine.tasks import (
     Owner,
     TaskAnswered,
     TaskChanged,
@@ -43,24 +48,27 @@ from mcpio.engine.task_records import (
     TaskLeased,
     TaskLimits,
     TaskLook,
+    TaskMachine,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
     TasksLapsed,
     TaskTaken,
 )
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, declares
-from mcpio.revisions import REV_2025_11_25, Era, Revision
-from mcpio.types.lifecycle import ClientCapabilities, Implementation
-from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
+from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Era, Revision
+from mcpio.types.base import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN, TASKS_EXTENSION
+from mcpio.types.features import CallToolRequest, CallToolResult, ClientCapabilities, Implementation
 from mcpio.types.tasks import (
     CancelTaskRequest,
     CancelTaskResult,
     ClientTaskRequestsCapability,
     ClientTasksCapability,
+    CreatedTask,
     CreateTaskResult,
+    DetailedTask,
     ElicitationTasksCapability,
     GetTaskPayloadRequest,
     GetTaskPayloadResult,
@@ -72,20 +80,200 @@ from mcpio.types.tasks import (
     ServerTaskRequestsCapability,
     ServerTasksCapability,
     Task,
+    TaskNotification,
+    TaskReference,
     TaskStatusNotification,
+    TaskUpdate,
     ToolTasksCapability,
 )
-from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Handler, HandlerScope, PeerSession
     from mcpio.app.registry.tools import FunctionTool, Tools
-    from mcpio.app.tasks.extension import TaskExtension
-    from mcpio.app.thread_pool import ThreadPool
-    from mcpio.types.task_extension import CreatedTask
+    from mcpio.app.runtime import ThreadPool
+    from mcpio.types.base import CustomRequest
 
-__all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_tasks_capability"]
 
+# ------------------------------------------------------------------------------------------------------------ extension
+# Tasks for stateless clients: the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28.
+# The tasks are those of ``mcpio.app.tasks.receiver``, seen in another way. The server decides which calls become tasks,
+# and a task keeps its questions until ``tasks/update`` brings the answers.
+
+_CAPABILITY: Final = ("extensions", TASKS_EXTENSION)
+_STATELESS_CODEC: Final = codec(REV_2026_07_28)
+
+
+def check_takes_tasks(client: ClientCapabilities | Any) -> None:
+    """Raise CapabilityMissing, which is answered by -32021, unless a client declared the extension (XTASK-01)."""
+    if not declares(client, _CAPABILITY):
+        raise CapabilityMissing(f"the client did not declare the extension {TASKS_EXTENSION}", _CAPABILITY)
+
+
+class Tasks(Protocol):
+    """A server's tasks, as far as stateless clients need them. A ``RequestError`` is the answer to their request."""
+
+    async def begin_stateless(
+        self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool
+    ) -> CreatedTask | TaskOutcome:
+        """Run a call as a task, or return its outcome if it may be a plain call and ends soon."""
+
+    async def look(self, scope: HandlerScope, id: str) -> TaskLook:
+        """Return a task with its questions and its outcome."""
+
+    async def answer(self, scope: HandlerScope, id: str, answers: Mapping[str, Any]) -> None:
+        """Answer questions of a task."""
+
+    async def cancel(self, scope: HandlerScope, id: str) -> Task:
+        """Cancel a task."""
+
+
+class TaskExtension:
+    """Serves stateless clients from a server's tasks."""
+
+    def __init__(self, tasks: Tasks, tools: Tools, call: Handler) -> None:
+        """``call`` serves a plain tools/call."""
+        self._tasks = tasks
+        self._tools = tools
+        self._plain_call = call
+        self.handlers: dict[str, Handler] = {
+            "tasks/get": self._get,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel,
+        }
+
+    def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
+        """Serve ``tools/call``: as a task if the tool and the client want that (XTASK-01, XTASK-02).
+
+        ``params.task`` is another revision's, and ignored (XTASK-12).
+        """
+        tool = self._tools.find(request.name, scope)
+        execution = None if tool is None else tool.description.execution
+        support = "forbidden" if execution is None else execution.task_support
+        if support == "required":
+            check_takes_tasks(scope.peer.capabilities)
+        if tool is None or support == "forbidden" or not declares(scope.peer.capabilities, _CAPABILITY):
+            return self._plain_call(scope, request)
+        if tool.becomes_task:
+            return self._until_task(scope, request, tool)
+        return self._as_task(scope, request, tool, must=support == "required")
+
+    async def _until_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool) -> Any:
+        """Run the tool as a plain call until it asks to become a task (XTASK-15)."""
+        driving: Any = scope.driving
+        driving.flow.may_become_task = True
+        try:
+            result = self._plain_call(scope, request)
+            return await result if is_awaitable(result) else result
+        except (Leave, BaseExceptionGroup) as error:
+            if not driving.flow.becomes_task or not isinstance(without_leaving(error), Leave):
+                raise
+        return await self._as_task(scope, request, tool, must=True)
+
+    async def _as_task(self, scope: HandlerScope, request: CallToolRequest, tool: FunctionTool, *, must: bool) -> Any:
+        """Run the tool as a task. If it may be a plain call and ends soon, return its result instead."""
+        answer = await self._tasks.begin_stateless(scope, request, tool, must=must)
+        if isinstance(answer, CreatedTask):
+            return answer
+        return _STATELESS_CODEC.decode(result_of(answer), CallToolResult)
+
+    async def _get(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        look = await self._tasks.look(scope, self._params(scope, request, TaskReference).task_id)
+        return encode(_STATELESS_CODEC, DetailedTask(**_detailed(look)))
+
+    async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        update = self._params(scope, request, TaskUpdate)
+        look = await self._tasks.look(scope, update.task_id)
+        for key, question in look.inputs.items():
+            if key in update.input_responses:
+                _check_answer(key, question, update.input_responses[key])
+        await self._tasks.answer(scope, update.task_id, update.input_responses)
+        return {}
+
+    async def _cancel(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
+        id = self._params(scope, request, TaskReference).task_id
+        try:
+            await self._tasks.cancel(scope, id)
+        except RequestError as error:
+            if "status" not in error.data:
+                raise
+            # It is over, which needs no more (XTASK-10).
+        return {}
+
+    def _params(self, scope: HandlerScope, request: Any, kind: type[Any]) -> Any:
+        """Return the params of a request. Raises RequestError for malformed ones, and CapabilityMissing (XTASK-12)."""
+        check_takes_tasks(scope.peer.capabilities)
+        try:
+            return _STATELESS_CODEC.decode(request.params, kind)
+        except InvalidMessage as error:
+            path = f"params.{error.path}" if error.path else "params"
+            text = f"Invalid params: {path}: {error.reason}"
+            raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": path}) from None
+
+
+def created_task(task: Task) -> CreatedTask:
+    """Return the answer to a call that continues as a task."""
+    return CreatedTask(**_members(task))
+
+
+def result_of(outcome: TaskOutcome) -> dict[str, Any]:
+    """Return the result of a call that was over soon. Raises its error."""
+    if outcome.error is not None:
+        raise RequestError(outcome.error.code, outcome.error.message, outcome.error.data)
+    return {"resultType": "complete", **(outcome.result or {})}
+
+
+def task_notification(look: TaskLook) -> TaskNotification:
+    """Return the notification of a task's state: what ``tasks/get`` would return (XTASK-11)."""
+    return TaskNotification(**_detailed(look))
+
+
+def _detailed(look: TaskLook) -> dict[str, Any]:
+    """Return the members of a task, with those of its status. One whose tool failed is ``completed`` (XTASK-07)."""
+    members, outcome = _members(look.task), look.outcome
+    if look.task.status == "input_required":
+        questions = {
+            key: _STATELESS_CODEC.decode(said["params"], METHODS[said["method"]].params_type)
+            for key, said in look.inputs.items()
+        }
+        # All of them may just have been answered, and the work not gone on yet.
+        members |= {"input_requests": questions} if questions else {"status": "working"}
+    elif outcome is not None and look.task.status != "cancelled":
+        if outcome.error is None:
+            members |= {"status": "completed", "result": result_of(outcome)}
+        else:
+            error = {"code": outcome.error.code, "message": outcome.error.message}
+            data = {} if outcome.error.data is None else {"data": outcome.error.data}
+            members |= {"status": "failed", "error": {**error, **data}}
+    return members
+
+
+def _members(task: Task) -> dict[str, Any]:
+    return {
+        "task_id": task.task_id,
+        "status": task.status,
+        "created_at": task.created_at,
+        "last_updated_at": task.last_updated_at,
+        "ttl_ms": None if task.ttl is None else int(task.ttl),
+        "status_message": task.status_message,
+        "poll_interval_ms": None if task.poll_interval is None else max(int(task.poll_interval), 1),
+    }
+
+
+def _check_answer(key: str, question: Mapping[str, Any], answer: Any) -> None:
+    """Raise RequestError if an answer does not fit its question."""
+    try:
+        _STATELESS_CODEC.decode(answer, METHODS[question["method"]].result_type)
+    except InvalidMessage as error:
+        path = f"params.inputResponses.{key}"
+        text = f"Invalid params: {path}: {error}"
+        raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": path}) from None
+
+
+# ------------------------------------------------------------------------------------------------------------- receiver
+# The receiver of tasks: answers requests at once, and continues their work (2025-11-25).
+# The rules are in ``mcpio.engine.tasks``. This module carries out its effects and events: it writes to a store,
+# runs and cancels the work, and serves the requests about tasks. Both sides use it: a server whose tools run as tasks,
+# and a client that is asked for messages and forms (TASK-31).
 
 T = TypeVar("T")
 
@@ -723,8 +911,6 @@ class ToolTasks(TaskReceiver):
     def extension(self) -> TaskExtension:
         """The tasks as stateless clients see them, loaded with the first of these."""
         if self._stateless is None:
-            from mcpio.app.tasks.extension import TaskExtension
-
             self._stateless = TaskExtension(self, self._tools, self._plain_call)
         return self._stateless
 
@@ -746,8 +932,6 @@ class ToolTasks(TaskReceiver):
         Unless it ``must`` be a task, wait ``TaskOptions.task_after`` seconds for the work to be over, or to ask
         something: if it is over, there is no task, and its outcome is returned. Raises RequestError beyond the limits.
         """
-        from mcpio.app.tasks.extension import created_task
-
         saved = _saved(scope) if tool.resumes else None
         run, task = await self._create(scope, request, None, saved)
         run.session = None  # whose messages would be of another era, or too late

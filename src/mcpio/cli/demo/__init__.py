@@ -17,10 +17,15 @@ from mcpio.cli.demo.view import REPORT, View
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.errors import McpError
 from mcpio.trio import open_process_stream, run_until_signalled
-from mcpio.types.lifecycle import PingRequest
-from mcpio.types.prompts import GetPromptRequest, ListPromptsRequest
-from mcpio.types.resources import ListResourcesRequest, ReadResourceRequest
-from mcpio.types.tools import CallToolRequest, ListToolsRequest
+from mcpio.types.features import (
+    CallToolRequest,
+    GetPromptRequest,
+    ListPromptsRequest,
+    ListResourcesRequest,
+    ListToolsRequest,
+    PingRequest,
+    ReadResourceRequest,
+)
 
 __all__ = ["add_arguments", "hold", "run"]
 

@@ -16,7 +16,7 @@ from mcpio.cli.demo.view import View
 from mcpio.engine.client import ClientConnection
 from mcpio.events import Event, Negotiated, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived
 from mcpio.framing.lines import LineFramer
-from mcpio.types.lifecycle import Implementation
+from mcpio.types.features import Implementation
 
 __all__ = ["Speaker"]
 

@@ -11,7 +11,7 @@ The class has a test for each check, under pytest and unittest; ``check_transpor
 check raises TransportFault, which says what was expected of the transport, and what happened.
 """
 
-from mcpio.testing.transport_kit._check import Check, CheckRun, TransportFault
+from mcpio.testing.transport_kit._checks import Check, CheckRun, TransportFault
 from mcpio.testing.transport_kit._harness import AsyncioEnds, Conversation, Ends, Harness, PairHarness
 from mcpio.testing.transport_kit._runner import CHECKS, TransportTests, check_transport, run_check
 from mcpio.testing.transport_kit._server import kit_server

@@ -12,8 +12,8 @@ from mcpio._drivers import report
 from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.asyncio import open_channel, open_streams, serve, serve_channel
-from mcpio.asyncio._channel import Receive, Send
-from mcpio.asyncio._tasks import ungrouped
+from mcpio.asyncio._drivers import Receive, Send
+from mcpio.asyncio._runtime import ungrouped
 
 __all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
 

@@ -19,7 +19,7 @@ from mcpio.testing.transport_kit._loops import LOOPS, LoopName
 from mcpio.trio._transport import Transport
 
 if TYPE_CHECKING:
-    from mcpio.asyncio._channel import Receive, Send
+    from mcpio.asyncio._drivers import Receive, Send
 
 __all__ = ["AsyncioEnds", "BareStream", "Conversation", "Ends", "Harness", "PairHarness", "missing"]
 

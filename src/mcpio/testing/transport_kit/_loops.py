@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import trio
 
-from mcpio.trio._nurseries import ungrouped
+from mcpio.trio._runtime import ungrouped
 
 __all__ = ["LOOPS", "Group", "KitLoop", "Limit", "LoopName", "current_loop"]
 
@@ -158,7 +158,7 @@ class _OnAsyncio:
 
     @asynccontextmanager
     async def group(self) -> AsyncIterator[Group]:
-        from mcpio.asyncio._tasks import ungrouped  # as the next class, only where asyncio is in use
+        from mcpio.asyncio._runtime import ungrouped  # as the next class, only where asyncio is in use
 
         with ungrouped():
             async with asyncio.TaskGroup() as group:

@@ -13,11 +13,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from mcpio.testing.transport_kit._check import Check, CheckRun, pauses
-from mcpio.testing.transport_kit._closing_checks import ENDS
+from mcpio.testing.transport_kit._checks import ENDS, MESSAGES, Check, CheckRun, pauses
 from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._loops import LOOPS, current_loop
-from mcpio.testing.transport_kit._message_checks import MESSAGES
 
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
 

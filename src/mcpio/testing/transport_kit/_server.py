@@ -12,7 +12,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.testing.transport_kit._loops import current_loop
 from mcpio.types import CreateMessageRequest, SamplingMessage, TextContent
-from mcpio.types.custom import CustomRequest
+from mcpio.types.base import CustomRequest
 
 __all__ = ["ECHO", "NOTE", "Seen", "counted", "kit_server"]
 

@@ -12,7 +12,7 @@ import trio
 from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.trio._drivers import open_transport, serve
-from mcpio.trio._nurseries import ungrouped
+from mcpio.trio._runtime import ungrouped
 
 __all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
 

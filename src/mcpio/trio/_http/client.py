@@ -7,15 +7,11 @@ from typing import Unpack
 
 import trio
 
-from mcpio._drivers.http.pool import HttpClientTimeouts
-from mcpio._drivers.http_actor import HttpActor, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup
 from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._interrupts import uninterruptible
-from mcpio.trio._nurseries import ungrouped
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._runtime import Timekeeper, TrioRuntime, ungrouped, uninterruptible
 
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 

@@ -1,21 +1,94 @@
-"""Parsers of HTTP/1.1 requests, one on h11 and one on httptools, behind one strict check of request heads.
-
-A parser belongs to one connection: ``feed`` takes bytes, ``next_event`` returns one event at a time. A parser decides
-syntax only. ``mcpio.trio._http.responses`` writes the responses, whichever parser read the request.
-"""
+"""Parsers of HTTP/1.1, and what they write."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from email.utils import formatdate
 from enum import Enum
+from http import HTTPStatus
+from inspect import isawaitable
+from math import inf
+from time import time
 from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 import h11
 
 from mcpio._checks import is_count, required
-from mcpio.http.model import Headers, names_of
+from mcpio._drivers import report
+from mcpio.engine.limits import seconds
+from mcpio.http.checks import Rejection, rejection_body
+from mcpio.http.model import Denied, Headers, RequestHead, names_of
+from mcpio.trio._net import SocketPeer
+
+# --------------------------------------------------------------------------------------------------------------- config
+# Settings that the connections of an HTTP server share in every version: timeouts and principals.
+
+
+def _check_rate(_: object, field: attrs.Attribute[float], value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:  # not "<= 0": a NaN passes that
+        raise ValueError(f"{field.name} must be a number of bytes a second above 0, not {value!r:.60}")
+
+
+@attrs.frozen(kw_only=True)
+class HttpTimeouts:
+    """How long a client may take, in seconds; ``None`` for ever."""
+
+    head: float | None = attrs.field(default=10.0, converter=seconds)
+    """For the TLS handshake, and for a request head: from its first byte, or from the beginning of the connection."""
+    body: float | None = attrs.field(default=30.0, converter=seconds)
+    """For a request body, in addition to the time that its bytes earn by ``rate``. In HTTP/2 it restarts as long as
+    other bodies on the connection arrive at that rate."""
+    idle: float | None = attrs.field(default=75.0, converter=seconds)
+    """From the end of a response to the next request."""
+    write: float | None = attrs.field(default=30.0, converter=seconds)
+    """For reading a piece of a response, in addition to the time that its bytes earn by ``rate``. A client that takes
+    longer is disconnected."""
+    rate: float = attrs.field(default=4096.0, validator=_check_rate)
+    """The least average bytes a second at which bodies and responses must progress. Longer ones may take longer."""
+
+    def to_read(self, size: int) -> float:
+        """Return how long a client may take to read ``size`` bytes; infinity for ever."""
+        return inf if self.write is None else self.write + size / self.rate
+
+
+FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
+"""Returns the principal of a request, or ``Denied``."""
+
+
+def begin_lookup(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable | Awaitable[Hashable | Denied]:
+    """Return the principal of a request, or what ``end_lookup`` awaits for it. A failure is reported, and denied."""
+    try:
+        return find(head, peer)
+    except Exception as error:
+        return _failed(error)
+
+
+async def end_lookup(found: Awaitable[Hashable | Denied]) -> Hashable:
+    """Await the principal of a request. A failure is reported, and the request is denied with status 500."""
+    try:
+        return await found
+    except Exception as error:
+        return _failed(error)
+
+
+async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
+    """Return the principal of a request, whether that takes a wait or not."""
+    found = begin_lookup(find, head, peer)
+    return (await end_lookup(found)) if isawaitable(found) else found
+
+
+def _failed(error: Exception) -> Denied:
+    report("the principal of a request could not be found", error)
+    return Denied(500, "Internal error")
+
+
+# -------------------------------------------------------------------------------------------------------------- parsers
+# Parsers of HTTP/1.1 requests, one on h11 and one on httptools, behind one strict check of request heads.
+# A parser belongs to one connection: ``feed`` takes bytes, ``next_event`` returns one event at a time. A parser decides
+# syntax only. ``mcpio.trio._http.parsers`` writes the responses, whichever parser read the request.
 
 try:
     import httptools
@@ -24,19 +97,6 @@ except ModuleNotFoundError:
 else:
     HAS_HTTPTOOLS = True
 
-__all__ = [
-    "BadRequest",
-    "H11Parser",
-    "HeadBuffer",
-    "HttptoolsParser",
-    "ParsedHead",
-    "Parser",
-    "ParserEvent",
-    "ParserMark",
-    "ParserName",
-    "new_parser",
-    "parsed_head",
-]
 
 ParserName: TypeAlias = Literal["auto", "h11", "httptools"]
 """``"auto"`` is httptools where it is installed, and h11 otherwise."""
@@ -500,3 +560,97 @@ class HttptoolsParser:
 
 _FRAMING_NAMES: Final = frozenset({b"content-length", b"transfer-encoding"})
 _NO_BODY: Final = (b"content-length", b"0")
+
+
+# ------------------------------------------------------------------------------------------------------------ responses
+# HTTP/1.1 responses as bytes. Each connection has one writer, for either parser.
+
+LINE_END: Final = "a response header field contains a line end"
+
+
+class ResponseWriter:
+    """Encodes the responses of one connection, one after the other."""
+
+    closes: bool
+    """Whether the head written last ends the connection after its response."""
+
+    def __init__(self) -> None:
+        self.closes = False
+        self._is_bodiless = self._is_chunked = False
+
+    def head(self, request: ParsedHead | None, status: int, headers: Headers, *, closes: bool) -> bytes:
+        """Return the head of a response; ``request`` is None if no request could be parsed.
+
+        Without ``content-length`` the body is chunked, or for an HTTP/1.0 client ends with the connection.
+        ``closes`` ends the connection after this response in any case. Raises ValueError for a header field that
+        would be read as several.
+        """
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d " % status]
+        has_length = status == HTTPStatus.NO_CONTENT
+        for name, value in headers:
+            has_length = has_length or name == b"content-length"
+            lines.append(name + b": " + value)
+        lines.append(b"date: " + http_date())
+        self._is_bodiless = request is not None and request.method == "HEAD"
+        # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
+        self._is_chunked = not has_length and request is not None and request.is_current
+        self.closes = closes or request is None or not request.keeps_alive
+        if self._is_chunked:
+            lines.append(b"transfer-encoding: chunked")
+        if self.closes:
+            lines.append(b"connection: close")
+        head = b"\r\n".join(lines)
+        # A value may come from a handler: a line end in it would let it add fields, or a whole response.
+        if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1 or b"\0" in head:
+            raise ValueError(LINE_END)
+        return head + b"\r\n\r\n"
+
+    def rejection(self, request: ParsedHead, rejection: Rejection) -> bytes:
+        """Return a whole response that rejects a request and ends the connection. Raises ValueError as ``head``."""
+        body = rejection_body(rejection)
+        length = (b"content-length", b"%d" % len(body))
+        headers = ((b"content-type", b"application/json"), length, *rejection.headers)
+        return self.head(request, rejection.status, headers, closes=True) + self.body(body)
+
+    def upgrade(self, headers: Headers) -> bytes:
+        """Return the ``101`` response after which the other protocol begins."""
+        lines = [_STATUS_LINES[101], *(name + b": " + value for name, value in headers), b"", b""]
+        return b"\r\n".join(lines)
+
+    def body(self, data: bytes) -> bytes:
+        """Return a piece of the body. Responses to HEAD have none."""
+        if self._is_bodiless or not data:
+            return b""
+        # An empty chunk would be the end of the body (RFC 9112 section 7.1).
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
+
+    def end(self) -> bytes:
+        """Return the end of the body."""
+        return b"0\r\n\r\n" if self._is_chunked and not self._is_bodiless else b""
+
+
+def plain_text(message: str) -> tuple[Headers, bytes]:
+    """Return the header fields and the body of a plain-text response."""
+    body = message.encode()
+    return ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))), body
+
+
+def http_date() -> bytes:
+    """Return the time in the format of HTTP (RFC 9110 section 5.6.7)."""
+    now = int(time())
+    if _last.second != now:
+        _last.second, _last.text = now, formatdate(now, usegmt=True).encode("ascii")
+    return _last.text
+
+
+class _Date:
+    """The date formatted last: formatting takes longer than the rest of a head."""
+
+    second = 0
+    text = b""
+
+
+_last: Final = _Date()
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode("ascii") for status in HTTPStatus
+}

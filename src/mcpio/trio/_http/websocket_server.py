@@ -12,18 +12,16 @@ import trio
 
 from mcpio._checks import checked, chosen
 from mcpio._drivers import TapSource, check_authorization, checked_auth
-from mcpio._drivers.sockets.connection_limit import MAX_CONNECTIONS
+from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio.app.server import Server
 from mcpio.auth.resource_server import ResourceServer
 from mcpio.engine.limits import seconds
-from mcpio.http.options import HostPolicy, HttpOptions
-from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
-from mcpio.trio._http.parsers import ParserName, new_parser
+from mcpio.http.model import HostPolicy, HttpOptions
+from mcpio.trio._http.parsers import FindPrincipal, HttpTimeouts, ParserName, new_parser
 from mcpio.trio._http.server import HttpConnectionConfig, HttpListening, bound_to, run_http
-from mcpio.trio._net.listening import new_acceptor
-from mcpio.trio._net.serving import until_signalled
-from mcpio.trio._websocket.handler import WebSocketConfig
-from mcpio.websocket.options import WebSocketOptions
+from mcpio.trio._net import new_acceptor, until_signalled
+from mcpio.trio._websocket import WebSocketConfig
+from mcpio.websocket.frames import WebSocketOptions
 
 __all__ = ["WebSocketListening", "serve_websocket"]
 

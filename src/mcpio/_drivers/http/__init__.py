@@ -1,1 +1,0 @@
-"""Connections of HTTP clients: kept ones, proxies, and single requests."""

@@ -1,0 +1,683 @@
+"""The actor of an HTTP client, and its pool of connections."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, TypedDict
+
+import attrs
+import h11
+
+from mcpio._checks import check_options, checked, chosen
+from mcpio._drivers import report
+from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, Deadlines
+from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
+from mcpio._drivers.fetch import Proxy, find_proxy, open_tunnel
+from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
+from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
+from mcpio.app.client import Client, ClientOptions
+from mcpio.app.reconnection import SessionReconnector
+from mcpio.app.runtime import Runtime, checked_callback, checked_grace
+from mcpio.auth.effects import ApiKey
+from mcpio.engine.limits import seconds
+from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
+from mcpio.http.client import (
+    HttpClient,
+    HttpClientEvent,
+    HttpClientOptions,
+    ListeningEnded,
+    Location,
+    MessageRefused,
+    SessionLost,
+)
+from mcpio.http.model import Body, End, ParamHeader, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+
+# ----------------------------------------------------------------------------------------------------------------- pool
+# The connections of a client to one origin: each carries one exchange at a time, and is reused.
+
+KEEP: Final = 60.0
+"""Seconds after which an unused connection is closed."""
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes requested by one read."""
+
+
+@attrs.frozen(kw_only=True)
+class HttpClientTimeouts:
+    """Time limits for a server, in seconds; ``None`` for no limit. Timeouts of requests apply as well."""
+
+    connect: float | None = attrs.field(default=10.0, converter=seconds)
+    """For connecting, TLS included."""
+    head: float | None = attrs.field(default=None, converter=seconds)
+    """From a request to the head of its response. A server that answers with JSON sends it with the answer."""
+    idle: float | None = attrs.field(default=None, converter=seconds)
+    """From one piece of a response to the next, for servers that keep quiet streams alive with comments."""
+
+
+class ClientExchange:
+    """One exchange: its request, and the scope that cancels it."""
+
+    __slots__ = ("body", "head", "id", "may_read", "scope")
+
+    def __init__(self, head: RequestHead, loop: EventLoop) -> None:
+        self.id = head.exchange
+        self.head = head
+        self.body = b""
+        self.may_read = loop.signal()
+        self.scope = loop.scope()
+
+
+class HttpPool:
+    """Carries exchanges over as many connections as they need at the same time."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        loop: EventLoop,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+        receive: Callable[[ResponseItem], None],
+        on_input: Callable[[], None],
+        wants_read: Callable[[object], bool],
+        ssl_context: ssl.SSLContext | None,
+        timeouts: HttpClientTimeouts,
+        proxy: Proxy | None = None,
+    ) -> None:
+        """Connect to ``location``.
+
+        Args:
+            location: The server.
+            loop: The running event loop.
+            start: Starts the task of a connection.
+            receive: Takes an item of a response.
+            on_input: Called when everything that one read brought was received. When a response has ended, its
+                connection is already free for the caller's next request.
+            wants_read: Says whether to read on in an exchange; ``resume`` has it asked again.
+            ssl_context: Settings for HTTPS.
+            timeouts: How long the server may take.
+            proxy: The proxy between here and the server.
+
+        """
+        self.location = location
+        self.timeouts = timeouts
+        self.receive = receive
+        self.on_input = on_input
+        self.loop = loop
+        self._unopenable: tuple[type[Exception], ...] = (*loop.broken, h11.ProtocolError, UnicodeError)
+        self._wants_read = wants_read
+        self._paused: set[ClientExchange] = set()
+        self._start = start
+        self._proxy = proxy
+        if ssl_context is None and location.scheme == "https":
+            ssl_context = ssl.create_default_context()
+        self._ssl_context = ssl_context if location.scheme == "https" else None
+        self._exchanges: dict[object, ClientExchange] = {}
+        self._unused: list[_PooledConnection] = []
+
+    def add(self, head: RequestHead) -> None:
+        """Start an exchange. ``run`` sends it when it is complete."""
+        self._exchanges[head.exchange] = ClientExchange(head, self.loop)
+
+    def add_body(self, body: Body) -> None:
+        """Set the body of an exchange."""
+        self._exchanges[body.exchange].body = body.data
+
+    def run(self, id: object) -> None:
+        """Send a complete exchange, on an unused connection or a new one."""
+        exchange = self._exchanges[id]
+        if self._unused:
+            self._unused.pop().take(exchange)
+        else:
+            connection = _PooledConnection(self)
+            connection.take(exchange)
+            self._start(connection.run)
+
+    def cancel(self, id: object) -> None:
+        """Break off an exchange."""
+        exchange = self._exchanges.pop(id, None)
+        if exchange is not None:
+            exchange.scope.cancel()
+
+    def resume(self) -> None:
+        """Ask again whether to read on in exchanges that had to wait."""
+        for exchange in self._paused:
+            exchange.may_read.set()
+
+    # For the connections
+
+    async def wait_for_room(self, exchange: ClientExchange) -> None:
+        """Wait until more of a response may be read."""
+        while not self._wants_read(exchange.id):
+            self._paused.add(exchange)
+            try:
+                await exchange.may_read.wait()
+            finally:
+                self._paused.discard(exchange)
+
+    def finish(self, exchange: ClientExchange, connection: _PooledConnection) -> None:
+        """Drop an exchange that has ended, and let others use its connection."""
+        self._exchanges.pop(exchange.id, None)
+        self._unused.append(connection)
+
+    def remove(self, connection: _PooledConnection) -> None:
+        """Forget an unused connection."""
+        self._unused.remove(connection)
+
+    async def open(self) -> ByteStream:
+        """Return a new connection. Raises ConnectFailed with the reason as its cause."""
+        place, limit = self.location.place, self.timeouts.connect
+        with self.loop.scope(limit):
+            try:
+                return await self._open()
+            except self._unopenable as error:
+                raise ConnectFailed(f"cannot connect to {place}: {reason_of(error)}") from error
+        message = f"cannot connect to {place} within {limit:g} s"
+        raise ConnectFailed(message) from TimeoutError(message)
+
+    async def _open(self) -> ByteStream:
+        loop, location, proxy = self.loop, self.location, self._proxy
+        to = location if proxy is None else proxy
+        stream = await loop.open_stream(to.host, to.port, location.unix)
+        try:
+            if self._ssl_context is None:
+                return stream
+            if proxy is not None:
+                await open_tunnel(stream, location, proxy)
+            return await loop.start_tls(stream, self._ssl_context, location.host)
+        except BaseException:
+            await loop.abort(stream)
+            raise
+
+    def encode(self, http: h11.Connection, exchange: ClientExchange) -> bytes:
+        """Return a request as bytes. h11 rejects a header value that would be read as several fields (HTTP-35)."""
+        head = exchange.head
+        headers = [(b"host", self.location.authority.encode()), *head.headers]
+        target = head.target
+        if self._proxy is not None and self._ssl_context is None:
+            target = self.location.at(target).url
+            headers += self._proxy.headers
+        parts = [http.send(h11.Request(method=head.method, target=target, headers=headers))]
+        if exchange.body:
+            parts.append(http.send(h11.Data(data=exchange.body)))
+        parts.append(http.send(h11.EndOfMessage()))
+        return b"".join(part or b"" for part in parts)
+
+
+class _PooledConnection:
+    """One connection at a time, and the exchanges that it carries one after the other."""
+
+    def __init__(self, pool: HttpPool) -> None:
+        self._pool = pool
+        self._loop = pool.loop
+        self._cut_off: tuple[type[Exception], ...] = (*pool.loop.broken, ConnectionLost)
+        self._stream: ByteStream | None = None
+        self._http = h11.Connection(h11.CLIENT)
+        self._next: ClientExchange | None = None
+        self._has_next = pool.loop.signal()
+        # Of the exchange under way: whether all of the request was sent, and whether anything came back.
+        self._is_sent = self._has_response = False
+
+    def take(self, exchange: ClientExchange) -> None:
+        """Assign the next exchange."""
+        self._next = exchange
+        self._has_next.set()
+
+    async def run(self) -> None:
+        """Process exchanges until none comes for a while, or until cancelled."""
+        try:
+            while (exchange := self._next) is not None:
+                self._next = None
+                last = None
+                with exchange.scope:
+                    last = await self._carry(exchange)
+                if last is None:
+                    await self._close()
+                # Free the connection first, so that requests caused by the end of this response can use it.
+                self._pool.finish(exchange, self)
+                if last is not None:
+                    self._pool.receive(last)
+                    self._pool.on_input()
+                with self._loop.scope(KEEP):
+                    while self._next is None:
+                        await self._has_next.wait()
+            self._pool.remove(self)
+        finally:
+            async with self._loop.last_moment(None):
+                await self._close()
+
+    async def _carry(self, exchange: ClientExchange) -> ResponseItem:
+        """Process one exchange. Returns its last item, which the machine has not received yet."""
+        error: McpError
+        try:
+            if self._stream is not None and self._loop.is_readable(self._stream):
+                await self._close()
+            if self._stream is None or not await self._try_reused(self._stream, exchange):
+                await self._close()
+                self._stream = await self._pool.open()
+                self._http = h11.Connection(h11.CLIENT)
+                await self._exchange(self._stream, exchange)
+            await self._release()
+            return End(exchange.id)
+        except McpError as fault:
+            error = fault
+        except h11.LocalProtocolError as fault:
+            error = LocalProtocolError(f"cannot be encoded as an HTTP request: {fault}")
+        except self._loop.broken as fault:
+            error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {reason_of(fault)}")
+            error.__cause__ = fault
+        except Exception as fault:
+            # Unexpected, such as a fault of a proxy or a library. It ends this exchange and no other.
+            report("an HTTP exchange failed", fault)
+            error = ConnectionLost(f"the exchange with {self._pool.location.place} failed: {reason_of(fault)}")
+            error.__cause__ = fault
+        await self._close()
+        return Reset(exchange.id, error)
+
+    async def _try_reused(self, stream: ByteStream, exchange: ClientExchange) -> bool:
+        """Try a connection that was used before; return whether it worked, or a new one is worth a try.
+
+        The server may have closed it at the same moment. A request that was not sent completely, or that may be
+        repeated, is sent again if nothing came back.
+        """
+        try:
+            await self._exchange(stream, exchange)
+        except self._cut_off:
+            if self._has_response or (self._is_sent and not exchange.head.may_repeat):
+                raise
+            return False
+        return True
+
+    async def _exchange(self, stream: ByteStream, exchange: ClientExchange) -> None:
+        self._is_sent = self._has_response = False
+        try:
+            await stream.send_all(self._pool.encode(self._http, exchange))
+        except self._loop.broken:
+            # A server that rejects a request before its end closes the connection, and may have sent the reason.
+            with contextlib.suppress(*self._cut_off):
+                await self._read(stream, exchange)
+                await self._close()
+                return
+            raise
+        self._is_sent = True
+        await self._read(stream, exchange)
+
+    async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
+        pool, http, receive = self._pool, self._http, self._pool.receive
+        # Some servers send the head of a quiet stream with its first comment.
+        limit = pool.timeouts.idle if exchange.head.method == "GET" else pool.timeouts.head
+        while True:
+            event = _next_event(http)
+            if event is h11.NEED_DATA:
+                pool.on_input()
+                await pool.wait_for_room(exchange)
+                data = await self._receive_some(stream, limit)
+                self._has_response |= bool(data)
+                http.receive_data(data)
+            elif isinstance(event, h11.Response):
+                limit = pool.timeouts.idle
+                receive(ResponseHead(exchange.id, event.status_code, tuple(event.headers)))
+            elif isinstance(event, h11.Data):
+                receive(Body(exchange.id, bytes(event.data)))
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            elif not isinstance(event, h11.InformationalResponse):
+                raise ConnectionLost("the server closed the connection")
+
+    async def _receive_some(self, stream: ByteStream, limit: float | None) -> bytes:
+        """Return the next bytes, ``b""`` at the end. Raises ConnectionLost after ``limit`` seconds."""
+        if limit is None:
+            return bytes(await stream.receive_some(RECEIVE_SIZE))
+        with self._loop.scope(limit):
+            return bytes(await stream.receive_some(RECEIVE_SIZE))
+        raise ConnectionLost(f"the server sent nothing for {limit:g} s")
+
+    async def _release(self) -> None:
+        """Keep the connection for the next exchange if both sides agree."""
+        is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        # Bytes after the response cannot belong to the next one.
+        if is_over and not self._http.trailing_data[0]:
+            self._http.start_next_cycle()
+        else:
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            await self._loop.abort(stream)
+
+
+def _next_event(http: h11.Connection) -> object:
+    """Return the next event. Raises ConnectionLost at an early end, RemoteProtocolError for malformed HTTP."""
+    try:
+        return http.next_event()
+    except h11.RemoteProtocolError as error:
+        _, has_ended = http.trailing_data
+        if has_ended:
+            raise ConnectionLost("the server closed the connection") from error
+        raise RemoteProtocolError(f"the server's response is malformed HTTP: {error}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------- http actor
+# The HTTP client that the drivers of all event loops share: its options, and the actor that runs it.
+
+LAST_WORDS: Final = 0.5
+"""Seconds for telling the server that a cancelled block ends the session."""
+
+
+class TransportOptions(TypedDict, total=False):
+    """Options of the transport."""
+
+    http: HttpClientOptions | None
+    """Header fields, listening, resumption of broken streams, and reopening of lost sessions."""
+    on_session_lost: Callable[[], None] | None
+    """Called when the server has forgotten the session. Pending calls fail with ConnectionLost; unless ``http`` says
+    otherwise, the client then opens another session. A plain function, not a coroutine function."""
+    ssl_context: ssl.SSLContext | None
+    """Settings for HTTPS; ``None`` trusts the authorities of the system."""
+    timeouts: HttpClientTimeouts | None
+    """How long the server may take."""
+    proxy: str | None
+    """The URL of an HTTP proxy."""
+    trust_env: bool
+    """Whether to use the proxy of the environment without ``proxy``: ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``
+    and ``NO_PROXY``, in lower case too."""
+
+
+class HttpConnectOptions(TransportOptions, LoginOptions, ClientOptions, ClientSetupOptions, total=False):
+    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, authorization, and the client."""
+
+
+@attrs.frozen
+class HttpSetup:
+    """The checked arguments of ``connect_http``."""
+
+    session: SessionSetup
+    location: Location
+    proxy: Proxy | None
+    transport: TransportOptions
+    of_client: Any
+    """``ClientOptions``."""
+    session_id: str | None
+    """The id of a saved session, ``None`` for a new one."""
+    login: LoginSetup | None
+    """How the client is authorized; ``None`` without authorization."""
+
+    @classmethod
+    def check(cls, url: str, options: Any, now: float) -> HttpSetup:
+        """Return the setup of a client. Raises ValueError for a malformed URL or option, and TypeError for its kind.
+
+        Raises LocalProtocolError for a snapshot that cannot be continued.
+        """
+        given: dict[str, Any] = dict(options)
+        check_options(given, HttpConnectOptions.__annotations__)
+        transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
+        of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
+        of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
+        checked_callback("on_session_lost", transport.get("on_session_lost"))
+        location = Location.parse(url)
+        proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
+        if isinstance(of_login.get("auth"), ApiKey):
+            transport["http"] = with_key(chosen("http", transport.get("http"), HttpClientOptions), of_login["auth"])
+        login = LoginSetup.check(
+            url,
+            of_login,
+            ssl_context=transport.get("ssl_context"),
+            proxy=transport.get("proxy"),
+            trust_env=transport.get("trust_env", False),
+        )
+        declare_extension(of_client, of_login.get("auth"))
+        session = prepare_client(of_client, now, **given)
+        return cls(session, location, proxy, transport, of_client, _session_id(session), login)
+
+    def client(self, actor: HttpActor) -> Client:
+        """Create the client of an actor."""
+        connection: Any = self.session.connection
+        client = Client(connection, actor, **self.of_client)
+        actor.attach(client, SessionReconnector(client, self.transport.get("on_session_lost")))
+        self.session.resume(client)
+        return client
+
+
+def _session_id(setup: SessionSetup) -> str | None:
+    """Return the id of a saved session, ``None`` for a new one. Raises LocalProtocolError for a malformed id."""
+    id = None if setup.saved is None else setup.saved.transport.get("session_id")
+    if id is not None and not (isinstance(id, str) and id and all("!" <= character <= "~" for character in id)):
+        raise LocalProtocolError(f"malformed snapshot: no session id: {id!r:.60}")
+    return id
+
+
+class HttpActor(ABC):
+    """The ``Driver`` of one client: it runs until its connection has ended and the server was notified.
+
+    ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
+    connection takes one for its input, which saves a turn of the loop. Turns are never nested.
+    """
+
+    def __init__(self, setup: HttpSetup, loop: EventLoop, deadlines: Deadlines, runtime: Runtime) -> None:
+        """``runtime`` runs the handlers."""
+        self.runtime = runtime
+        connection: Any = setup.session.connection
+        transport = setup.transport
+        login = setup.login
+        authorizer = None if login is None else login.authorizer(runtime, loop.now(), interaction=login.interaction)
+        self._machine = HttpClient(
+            connection,
+            setup.location,
+            options=chosen("http", transport.get("http"), HttpClientOptions),
+            session_id=setup.session_id,
+            authorizer=authorizer,
+            param_headers=self._param_headers,
+        )
+        self._login: LoginDriver | None = None
+        if authorizer is not None and login is not None:
+            self._login = LoginDriver(authorizer, login, loop, runtime, self._start, self.wake)
+        self._pool = HttpPool(
+            setup.location,
+            loop=loop,
+            start=self._start,
+            receive=self._receive,
+            on_input=self._turn,
+            wants_read=self._wants_read,
+            ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
+            timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
+            proxy=setup.proxy,
+        )
+        self._loop = loop
+        self._deadlines = deadlines
+        self._work = loop.signal()
+        self._left = EVENTS_PER_TURN
+        self._has_more = False
+        self._failure: BaseException | None = None
+        self._scope = loop.scope()
+        self._over = loop.event()
+
+    def attach(self, client: Client, reconnector: SessionReconnector) -> None:
+        """Set the client that handles events, and what replaces its lost sessions."""
+        self._client = client
+        self._driving = client.driving
+        self._reconnector = reconnector
+        self._driving.reconnect_by(reconnector)
+
+    def _param_headers(self, name: str) -> tuple[ParamHeader, ...]:
+        # The machine is made before the client that knows the tools.
+        return self._driving.param_headers(name)
+
+    # The driver of the session
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._loop.now()
+
+    def wake(self) -> None:
+        """Mark that a turn is due, which ``run`` takes."""
+        self._work.set()
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session: see ``HttpClient.has_session``."""
+        return self._machine.has_session
+
+    def save_transport(self) -> dict[str, Any]:
+        """Return the transport's part of a snapshot. Raises as ``HttpClient.save`` does."""
+        return {"session_id": self._machine.save()}
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Write to the log named ``mcpio``."""
+        report(message, error)
+
+    def handle_timeout(self) -> None:
+        """Expire deadlines. The timekeeper calls this."""
+        self._machine.handle_timeout(self._loop.now())
+        self.wake()
+
+    def close(self, grace: float) -> None:
+        """Close gracefully, at the loop's next turn. Raises LocalProtocolError for an invalid ``grace``."""
+        limit = checked_grace(grace)
+        self.runtime.call_soon(lambda: self._close(limit))
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended and the server was notified."""
+        await self._over.wait()
+
+    async def run(self) -> None:
+        """Run until the connection has ended. A cancelled block ends the session at once, and tells the server.
+
+        Raises an exception of a callback that ends the program, such as SystemExit.
+        """
+        try:
+            with self._scope:
+                await self._take_turns()
+        finally:
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _take_turns(self) -> None:
+        self._turn()
+        # A mark that comes during a turn is kept by the signal, and costs one more turn that may find nothing.
+        while not self._machine.closed:
+            await self._work.wait()
+            self._turn()
+
+    async def _end(self) -> None:
+        """Release everything, in bounded time: whatever is raised here, ``wait_closed`` returns."""
+        async with AsyncExitStack() as steps:  # the last is taken first
+            steps.callback(self._over.set)
+            if self._login is not None:
+                steps.push_async_callback(self._login.aclose)
+            steps.callback(self._finish_events)
+            steps.callback(self._machine.connection.abort)
+            async with self._loop.last_moment(LAST_WORDS):
+                # The callers of requests are cancelled in this turn of the loop: their cancellations go out first.
+                await self.runtime.sleep(0)
+                self._close(0.0)
+                await self._take_turns()
+
+    # Inside
+
+    @abstractmethod
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that outlives the cancellation of ``run``, by way of ``_guard``."""
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task. What it raises, but for a cancellation, ends the session."""
+        try:
+            await task()
+        except self._loop.cancelled:
+            raise
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Record the exception of a task. It ends the session, and ``run`` raises it."""
+        self._failure = self._failure or error
+        self._scope.cancel()
+
+    def _receive(self, item: ResponseItem) -> None:
+        self._machine.receive(item, self._loop.now())
+
+    def _wants_read(self, exchange: object) -> bool:
+        # What was read is acted on before more is: one read may hold thousands of events.
+        return not self._has_more and self._machine.wants_read(exchange)
+
+    def _close(self, grace: float | None) -> None:
+        self._machine.connection.close(self._loop.now(), grace=grace)
+        self.wake()
+
+    def _turn(self) -> None:
+        """Handle events and give all requests to the pool, until nothing is left; then arm the deadline.
+
+        A turn handles only so many events: ``_has_more`` says that some are left, and another turn is due.
+        """
+        has_acted = True
+        began, self._left = self._loop.now(), EVENTS_PER_TURN
+        while has_acted and self._left:
+            self._handle_events(began)
+            items = self._machine.requests_to_send(self._loop.now())
+            for item in items:
+                self._send(item)
+            if self._login is not None:
+                self._authorize(self._login)
+            # To find that nothing is left to send may end the connection, which is an event.
+            has_acted = self._handle_events(began) or bool(items)
+        self._has_more = not self._left
+        if self._has_more:
+            self.wake()
+        self._pool.resume()
+        self._driving.settle()
+        self._deadlines.arm(self, self._machine.next_deadline())
+        if self._machine.closed:
+            self.wake()  # run may wait while the task of a connection takes the last turn
+
+    def _authorize(self, login: LoginDriver) -> None:
+        while (effect := self._machine.next_effect()) is not None:
+            login.perform(effect)
+        if login.tell():
+            # Private results are those of one user, and tools may be those of some scopes (CACHE-05).
+            self._driving.miss_changes()
+
+    def _send(self, item: RequestItem) -> None:
+        if isinstance(item, RequestHead):
+            self._pool.add(item)
+        elif isinstance(item, Body):
+            self._pool.add_body(item)
+        elif isinstance(item, End):
+            self._pool.run(item.exchange)
+        else:
+            self._pool.cancel(item.exchange)
+
+    def _finish_events(self) -> None:
+        """Take turns until the last event was handled, because no task is left to take them."""
+        self._turn()
+        while self._has_more:
+            self._turn()
+
+    def _handle_events(self, began: float) -> bool:
+        """Handle the events that the turn still may; return whether there were any."""
+        has_acted = False
+        while self._left and (event := self._machine.next_event()) is not None:
+            has_acted = True
+            self._left -= 1
+            if not self._left & 7 and self._loop.now() - began > WORK_PER_TURN:
+                self._left = 0
+            try:
+                self._handle(event)
+            except Exception as error:
+                report("a session failed", error)
+                self._machine.connection.abort(error)
+        return has_acted
+
+    def _handle(self, event: HttpClientEvent) -> None:
+        if isinstance(event, SessionLost):
+            report("the server does not know the session any more", None)
+            self._reconnector.begin(event.again_in)
+        elif isinstance(event, MessageRefused):
+            report("the server did not take a message", event.error)
+        elif isinstance(event, ListeningEnded):
+            report("messages outside of requests are no longer received", event.error)
+        else:
+            self._driving.handle(event)

@@ -1,1 +1,0 @@
-"""TCP and Unix sockets, as the drivers of all event loops share them."""

@@ -1,1 +1,0 @@
-"""WebSocket, as the drivers of all event loops share it."""

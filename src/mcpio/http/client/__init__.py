@@ -1,1 +1,0 @@
-"""The client's half of Streamable HTTP: messages become requests, responses become messages."""

@@ -1,1 +1,0 @@
-"""Sessions that outlive the process: written to a store, and restored by the next process."""

@@ -1,1 +1,0 @@
-"""The server's half of Streamable HTTP: sessions, streams and exchanges."""

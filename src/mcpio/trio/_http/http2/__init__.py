@@ -1,1 +1,0 @@
-"""HTTP/2 connections of a server, on h2."""

@@ -1,1 +1,0 @@
-"""Sockets: clients and servers over TCP and Unix sockets, and the serving of many connections."""

@@ -1,1 +1,0 @@
-"""The drivers for WebSocket."""
