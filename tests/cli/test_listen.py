@@ -54,6 +54,7 @@ def test_invalid_address_rejected(text: str) -> None:
         (["--path", "/x"], "--path is for --http"),
         (["--health", "/x"], "--health is for --http"),
         (["--store", "x.db"], "--store is for --http"),
+        (["--access-log"], "--access-log is for --http"),
         (["--http", "0", "--path", "x"], "--path must begin with a slash, not 'x'"),
         (
             ["--http", "0", "--path", "/x?y"],

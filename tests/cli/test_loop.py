@@ -110,6 +110,7 @@ def test_http_is_served_by_the_web_server_that_is_installed(path: str, tmp_path:
     ("options", "said"),
     [
         (["--websocket", "0"], "serves no WebSocket"),
+        (["--http", "0", "--access-log"], "the web server has a log of its own"),
         (["--tcp", "0"], "serves no TCP"),
         (["--unix", "s"], "serves no Unix socket"),
         (["--reload"], "--reload runs on Trio"),

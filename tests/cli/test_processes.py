@@ -115,6 +115,20 @@ def test_signal_ends_command_and_server(serving: list[str], signum: signal.Signa
     assert (process.returncode, out, err) == (status, "", "")
 
 
+def test_access_log_goes_to_standard_error(serving: list[str]) -> None:
+    command = [*serving, "--http", "0", "--health", "/health", "--access-log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().removeprefix("mcpio: serving 'process' at ").strip()
+        with urllib.request.urlopen(url.removesuffix("/mcp") + "/health") as response:
+            response.read()
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert "INFO mcpio.access: GET /health 200 " in line
+    assert line.endswith(" 127.0.0.1\n")
+
+
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_http_server_prints_its_url_and_stops_on_signal(
     serving: list[str], signum: signal.Signals, status: int

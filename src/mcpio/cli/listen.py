@@ -26,13 +26,20 @@ __all__ = ["listen_http", "listen_tcp", "listen_unix", "listen_websocket", "open
 
 
 def listen_http(
-    server: Server, where: Address | str, *, path: str, health: str | None, store: str | None, websocket: bool
+    server: Server,
+    where: Address | str,
+    *,
+    path: str,
+    health: str | None,
+    store: str | None,
+    websocket: bool,
+    access_log: bool,
 ) -> None:
     """Serve over HTTP; ``store`` is the file that keeps sessions."""
     from mcpio.http.model import HttpOptions
     from mcpio.trio import serve_http
 
-    options: dict[str, Any] = {"options": HttpOptions(path=path, health=health)}
+    options: dict[str, Any] = {"options": HttpOptions(path=path, health=health), "access_log": access_log}
     if websocket:
         from mcpio.websocket.frames import WebSocketOptions
 

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("debug", "info", "warning", "error"),
         help="log from this level on, to standard error, with the time; by default warnings and errors, without it",
     )
+    parser.add_argument(
+        "--access-log",
+        action="store_true",
+        help="with --http: log a line for each request, to standard error: method, path, status, time, bytes, client",
+    )
     recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
@@ -88,11 +93,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     _check(options)
     if options.log_level is not None:
-        logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=options.log_level.upper(), format=_LOG_FORMAT)
+    if options.access_log:
+        logging.basicConfig(format=_LOG_FORMAT)  # does nothing a second time
+        logging.getLogger("mcpio.access").setLevel(logging.INFO)
     # Standard output carries the protocol; what the module prints while it is imported must not.
     with contextlib.redirect_stdout(sys.stderr):
         server = _server(options)
@@ -120,6 +131,7 @@ def _serve(server: Server, options: argparse.Namespace) -> int:
     path, websocket = options.path or "/mcp", options.websocket is not None
     if options.http is not None:
         how = {"path": path, "health": options.health, "store": options.store, "websocket": websocket}
+        how["access_log"] = options.access_log
         listen.listen_http(server, options.http, **how)
         return Exit.DONE
     if websocket:
@@ -182,6 +194,8 @@ def _check(options: argparse.Namespace) -> None:
                 raise Failure(Exit.USAGE, str(error)) from error
     if options.store is not None and options.http is None:
         raise Failure(Exit.USAGE, "--store is for --http")
+    if options.access_log and options.http is None:
+        raise Failure(Exit.USAGE, "--access-log is for --http")
     if options.unix == "":
         raise Failure(Exit.USAGE, "--unix needs a path")
     _check_websocket(options)

@@ -18,6 +18,7 @@ NOT_SERVED = {
     "websocket": "--loop asyncio serves no WebSocket: leave --loop out, which serves on Trio",
     "tcp": "--loop asyncio serves no TCP: leave --loop out, or use mcpio.asyncio.serving with asyncio.start_server",
     "unix": "--loop asyncio serves no Unix socket by lines: leave --loop out, or use mcpio.asyncio.serving",
+    "access_log": "--access-log is for Trio: with --loop asyncio the web server has a log of its own",
     "reload": "--reload runs on Trio, and its child too: leave --loop out",
 }
 """The options that cannot be combined with ``--loop asyncio``, with the reason."""

@@ -548,6 +548,7 @@ async def serve_http(
     tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
+    access_log: bool = False,
     handle_signals: bool = False,
     grace: float = 0.5,
     drain: float = 0.0,
@@ -591,6 +592,10 @@ async def serve_http(
     next one, even in the middle of a stream. ``unanswered`` decides whether requests whose handlers died fail or run
     again.
 
+    With ``access_log`` the log ``mcpio.access`` gets a line for each request when its response has ended: method, path,
+    status, time, bytes of the body, and the client's address. Requests of which no head could be read, and those that
+    become a WebSocket, have none.
+
     Tasks of tools outlive the sessions that began them, and end with the server. An exception of the server's lifespan
     propagates unwrapped.
 
@@ -616,6 +621,7 @@ async def serve_http(
         store=store,
         unanswered=unanswered,
         websocket=_websocket_config(websocket),
+        access_log=access_log,
     )
     acceptor = new_acceptor(
         max_connections=max_connections,
@@ -669,6 +675,7 @@ class HttpConnectionConfig:
     store: SessionStore | None = None
     unanswered: UnansweredPolicy = "fail"
     websocket: WebSocketConfig | None = None
+    access_log: bool = False
 
 
 AnyConnection: TypeAlias = "HttpConnection | Http2Connection"
@@ -683,7 +690,10 @@ class HttpConnectionHandler:
         self._connections: ActiveSet[AnyConnection] = ActiveSet(context.loop)
         self._is_closing = False
         self._is_retiring = False
-        self.host = host = HttpHost(
+        new_host = HttpHost
+        if config.access_log:
+            from mcpio.trio._http.access_log import LoggedHost as new_host  # noqa: N813 - only who asks pays for it
+        self.host = host = new_host(
             context.server,
             context.runtime,
             clock=trio.lowlevel.current_clock().current_time,  # trio.current_time looks the clock up at each call
