@@ -235,6 +235,7 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
         inner(event)
 
     served._handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
+    assert done(bad.call("fine")).status == 500
     assert done(bad.call("fine")).status == 404
     assert wire.reports == ["a session failed"]
     assert text_of(done(good.call("fine")).json) == "fine"
