@@ -27,7 +27,7 @@ class Layer(NamedTuple):
 LAYERS: Final = (
     Layer("tools", ("cli", "testing", "testing.transport_kit"), "the command mcpio", waits=True),
     Layer("drivers", ("trio", "asyncio", "asgi", "stores"), "clients, and serving", waits=True),
-    Layer("extras", ("files", "telemetry", "seals"), "", waits=True),
+    Layer("extras", ("files", "skill_cache", "telemetry", "seals"), "", waits=True),
     Layer("application", ("app",), "tools as functions"),
     Layer("machines", ("http", "websocket", "auth", "observe"), "your own HTTP server"),
     Layer("engine", ("engine",), "your own event loop"),

@@ -30,6 +30,7 @@ __all__ = [
     "RequestError",
     "RequestTimeout",
     "SamplingRejected",
+    "SkillChanged",
     "TooManyRounds",
     "ToolError",
     "URLElicitationRequired",
@@ -283,6 +284,21 @@ class TooManyRounds(McpError):
         super().__init__(f"{method}: the server asks for more input after {rounds} rounds")
         self.method = method
         self.rounds = rounds
+
+
+class SkillChanged(McpError):
+    """A skill is not what its entry says: the content must not be used. Get the entry again, by ``Client.skill``."""
+
+    uri: str
+    """The skill, or the file of it."""
+    what: str
+    """What differs: ``"size"``, ``"digest"``, ``"frontmatter"``, ``"content"``, or ``"file"`` for one that the entry
+    does not have."""
+
+    def __init__(self, uri: str, what: str, detail: str) -> None:
+        super().__init__(f"{uri:.200} is not what the entry of the skill says: {detail}")
+        self.uri = uri
+        self.what = what
 
 
 class ConnectionLost(McpError):

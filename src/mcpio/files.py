@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import base64
 import os
-import stat
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
-from mimetypes import MimeTypes
 from typing import Final
 from urllib.parse import quote
 
 import attrs
 
+from mcpio._drivers.places import Linked, Place, mime_type_of, opened_place
 from mcpio.app.registry.base import PathClimbs, UnsafePath, path_segments
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError
@@ -116,10 +112,6 @@ def _content(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     return data
 
 
-class _Linked(Exception):
-    """The path contains a symbolic link."""
-
-
 @attrs.frozen
 class _Shared:
     uri: str
@@ -134,13 +126,13 @@ class _Shared:
             segments = _segments(path)
             if not self.hidden and any(segment.startswith(".") for segment in segments):
                 return None
-            with _opened(self.root, segments) as place:
+            with opened_place(self.root, segments) as place:
                 return self._contents(place, segments)
         except PathClimbs:
             return self._refused(RefusalCode.PATH_TRAVERSAL_DETECTED)
         except UnsafePath:
             return self._refused(RefusalCode.PATH_INVALID)
-        except _Linked:
+        except Linked:
             return self._refused(RefusalCode.SYMLINK_TRAVERSAL_DETECTED)
         except OSError:
             # Missing, unreadable, or not a directory: clients must not learn which.
@@ -151,7 +143,7 @@ class _Shared:
             return None
         raise Refusal(code, code.meaning)
 
-    def _contents(self, place: _Place, segments: tuple[str, ...]) -> list[Contents] | None:
+    def _contents(self, place: Place, segments: tuple[str, ...]) -> list[Contents] | None:
         if place.is_directory:
             return list(self._listing(place, segments))
         data = place.read(self.max_bytes) if place.size <= self.max_bytes else None
@@ -160,7 +152,7 @@ class _Shared:
             raise RequestError(ErrorCode.INTERNAL_ERROR, "The file is too large to be read as a resource", size)
         return [_as_contents(self._uri(segments), segments[-1], data)]
 
-    def _listing(self, place: _Place, segments: tuple[str, ...]) -> Iterator[Contents]:
+    def _listing(self, place: Place, segments: tuple[str, ...]) -> Iterator[Contents]:
         """Yield the listing of a directory, and the contents of its files while they fit."""
         names = sorted(name for name in place.names() if self._is_sayable(name))[:MOST_ENTRIES]
         found = []
@@ -175,7 +167,7 @@ class _Shared:
                     # The size counts even if the file has grown since and is left out: its bytes were read.
                     left -= entry.size
                     data = entry.read(entry.size)
-            except (OSError, _Linked):
+            except (OSError, Linked):
                 continue
             if data is not None:
                 found.append(_as_contents(self._uri((*segments, name)), name, data))
@@ -204,147 +196,7 @@ def _as_contents(uri: str, name: str, data: bytes) -> Contents:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        return BlobResourceContents(uri, base64.b64encode(data).decode(), _mime_type(name, "application/octet-stream"))
-    return TextResourceContents(uri, text, _mime_type(name, "text/plain"))
-
-
-def _mime_type(name: str, otherwise: str) -> str:
-    found, encoding = _known_types().guess_type(name, strict=False)
-    return _ENCODED.get(encoding, otherwise) if encoding else found or otherwise
-
-
-@cache
-def _known_types() -> MimeTypes:
-    """Return Python's own MIME types, without those of the system, which differ between machines."""
-    types = MimeTypes()
-    types.add_type("text/markdown", ".md")  # Python has it since 3.13
-    return types
-
-
-_ENCODED: Final = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
-
-
-# Opening a file without following links.
-
-
-class _Place(ABC):
-    """A directory or a regular file."""
-
-    is_directory: bool
-    size: int
-    """The size of a file when it was examined."""
-
-    def __init__(self, found: os.stat_result) -> None:
-        if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & _REPARSE_POINT:
-            raise _Linked
-        self.is_directory = stat.S_ISDIR(found.st_mode)
-        self.size = found.st_size
-        if not self.is_directory and not stat.S_ISREG(found.st_mode):
-            raise FileNotFoundError("neither a file nor a directory")
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names in a directory."""
-
-    @abstractmethod
-    def entry(self, name: str) -> AbstractContextManager[_Place]:
-        """Open an entry of a directory for the length of a block."""
-
-    @abstractmethod
-    def read(self, most: int) -> bytes | None:
-        """Return the whole file, or ``None`` if it has more than ``most`` bytes."""
-
-
-_REPARSE_POINT: Final = 0x400
-"""The file attribute of links and junctions on Windows."""
-
-
-class _OpenPlace(_Place):
-    """An open file or directory: renaming its path has no effect on it."""
-
-    def __init__(self, fd: int) -> None:
-        super().__init__(os.fstat(fd))
-        self._fd = fd
-
-    def names(self) -> list[str]:
-        return os.listdir(self._fd)
-
-    @contextmanager
-    def entry(self, name: str) -> Iterator[_Place]:
-        # Examine before opening, since opening a device can have effects; then examine what was opened.
-        wanted = _PathPlace(name, os.lstat(name, dir_fd=self._fd))
-        with _descriptor(name, _FOR_DIRECTORIES if wanted.is_directory else _FOR_FILES, self._fd) as fd:
-            yield _OpenPlace(fd)
-
-    def read(self, most: int) -> bytes | None:
-        return _read(self._fd, most)
-
-
-class _PathPlace(_Place):
-    """A file or directory known by its path, for systems that cannot open files relative to a directory."""
-
-    def __init__(self, path: str, found: os.stat_result) -> None:
-        super().__init__(found)
-        self._path = path
-        self._found = found
-
-    def names(self) -> list[str]:
-        return os.listdir(self._path)
-
-    @contextmanager
-    def entry(self, name: str) -> Iterator[_Place]:
-        path = os.path.join(self._path, name)
-        yield _PathPlace(path, os.lstat(path))
-
-    def read(self, most: int) -> bytes | None:
-        with _descriptor(self._path, _FOR_FILES) as fd:
-            if not os.path.samestat(os.fstat(fd), self._found):
-                raise FileNotFoundError("the file was replaced")
-            return _read(fd, most)
-
-
-_IS_RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
-"""Whether this system opens files relative to open directories."""
-_FOR_FILES: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-)
-_FOR_DIRECTORIES: Final = _FOR_FILES | getattr(os, "O_DIRECTORY", 0)
-_PIECE: Final = 1 << 20
-"""Bytes per read."""
-
-
-@contextmanager
-def _opened(root: str, segments: tuple[str, ...]) -> Iterator[_Place]:
-    """Open the file or directory at a path, one name at a time from the root."""
-    with ExitStack() as stack:
-        place: _Place
-        if _IS_RELATIVE:
-            place = _OpenPlace(stack.enter_context(_descriptor(root, _FOR_DIRECTORIES)))
-        else:
-            place = _PathPlace(root, os.lstat(root))
-        for segment in segments:
-            place = stack.enter_context(place.entry(segment))
-        yield place
-
-
-@contextmanager
-def _descriptor(path: str, flags: int, directory: int | None = None) -> Iterator[int]:
-    fd = os.open(path, flags, dir_fd=directory)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _read(fd: int, most: int) -> bytes | None:
-    parts = []
-    left = most + 1
-    while left > 0 and (data := os.read(fd, min(left, _PIECE))):
-        parts.append(data)
-        left -= len(data)
-    return b"".join(parts) if left > 0 else None
+        return BlobResourceContents(
+            uri, base64.b64encode(data).decode(), mime_type_of(name, "application/octet-stream")
+        )
+    return TextResourceContents(uri, text, mime_type_of(name, "text/plain"))

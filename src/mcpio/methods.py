@@ -174,6 +174,8 @@ def _notification(name: str, direction: Direction, params: str, *capability: str
     return Method(f"notifications/{name}", Kind.NOTIFICATION, direction, params, None, capability, "sender", **more)
 
 
+_SKILLS = ("extensions", "io.modelcontextprotocol/skills")
+
 _ROWS = (
     _request("initialize", _TO_SERVER, "features:InitializeRequest", "features:InitializeResult", until=_D),
     _notification("initialized", _TO_SERVER, "features:InitializedNotification", until=_D),
@@ -337,6 +339,17 @@ _ROWS = (
         _TO_CLIENT,
         "features:SubscriptionsAcknowledgedNotification",
         since=REV_2026_07_28,
+    ),
+    # Of the skills extension.
+    _request("skills/list", _TO_SERVER, "skills:ListSkillsRequest", "skills:ListSkillsResult", *_SKILLS),
+    _request("skills/get", _TO_SERVER, "skills:GetSkillRequest", "skills:GetSkillResult", *_SKILLS),
+    _request(
+        "resources/directory/read",
+        _TO_SERVER,
+        "skills:ReadDirectoryRequest",
+        "skills:ReadDirectoryResult",
+        *_SKILLS,
+        "directoryRead",
     ),
     # Of the tasks extension. Its requests are custom ones: see ``TASK_EXTENSION_METHODS``.
     _notification(

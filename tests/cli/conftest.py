@@ -51,7 +51,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
             return _client_of(peer, of_client)
 
         monkeypatch.setattr(connect, "open_stdio", start)
-        status = main([words[0], "the server", *words[1:]])
+        # The server follows the command, or its action.
+        first = 2 if words[0] == "skills" else 1
+        status = main([*words[:first], "the server", *words[first:]])
         return Ran(status, *capfd.readouterr())
 
     return run

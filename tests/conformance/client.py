@@ -32,7 +32,7 @@ from mcpio.auth import (
     WorkloadIdentity,
     load_signer,
 )
-from mcpio.errors import ConnectFailed, ErrorCode, McpError, RequestError
+from mcpio.errors import ConnectFailed, ErrorCode, McpError, RequestError, SkillChanged
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types import (
     CreateMessageRequest,
@@ -135,6 +135,22 @@ async def use_protected(client: Client) -> None:
     await client.call_tool(tools.tools[0].name, {})
 
 
+async def list_skills(client: Client) -> None:
+    """List the skills, of which no file may be read before one is opened."""
+    async for _ in client.skills():
+        pass
+
+
+async def open_skills(client: Client) -> None:
+    """Open each skill, none of which is what its entry says."""
+    async for skill in client.skills():
+        try:
+            await skill.open()
+        except SkillChanged:
+            continue
+        raise AssertionError(f"{skill.uri} was opened")
+
+
 async def do_nothing(client: Client) -> None:
     """Leave it at the handshake: this server offers nothing."""
 
@@ -216,6 +232,10 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "http-custom-headers": make_calls,
     "http-invalid-tool-headers": call_usable,
     "sep-2322-client-request-state": answer_rounds,
+    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-verify-digest": open_skills,
+    "sep-2640-client-verify-size": open_skills,
+    "sep-2640-client-verify-frontmatter": open_skills,
 }
 """What to do, by the name of the scenario; else, list the tools."""
 

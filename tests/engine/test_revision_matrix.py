@@ -53,6 +53,8 @@ from mcpio.types import (
     EmptyResult,
     GetPromptRequest,
     GetPromptResult,
+    GetSkillRequest,
+    GetSkillResult,
     GetTaskPayloadRequest,
     GetTaskPayloadResult,
     GetTaskRequest,
@@ -67,6 +69,8 @@ from mcpio.types import (
     ListResourceTemplatesResult,
     ListRootsRequest,
     ListRootsResult,
+    ListSkillsRequest,
+    ListSkillsResult,
     ListTasksRequest,
     ListTasksResult,
     ListToolsRequest,
@@ -77,6 +81,8 @@ from mcpio.types import (
     PromptListChangedNotification,
     PromptReference,
     PromptsCapability,
+    ReadDirectoryRequest,
+    ReadDirectoryResult,
     ReadResourceRequest,
     ReadResourceResult,
     Resource,
@@ -91,6 +97,7 @@ from mcpio.types import (
     ServerCapabilities,
     ServerTasksCapability,
     SetLevelRequest,
+    SkillEntry,
     SubscribeRequest,
     TaskMetadata,
     TaskStatusNotification,
@@ -112,6 +119,7 @@ EVERYTHING = ServerCapabilities(
     completions={},
     logging={},
     tasks=ServerTasksCapability(list={}, cancel={}),
+    extensions={"io.modelcontextprotocol/skills": {"directoryRead": True}},
 )
 ALL_OF_A_CLIENT = ClientCapabilities(
     roots=RootsCapability(True),
@@ -189,6 +197,9 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "tasks/result": (GetTaskPayloadRequest("t"), GetTaskPayloadResult()),
     "tasks/list": (ListTasksRequest(), ListTasksResult(())),
     "tasks/cancel": (CancelTaskRequest("t"), CancelTaskResult(*STATUS)),
+    "skills/list": (ListSkillsRequest(), ListSkillsResult(())),
+    "skills/get": (GetSkillRequest("x:y"), GetSkillResult(SkillEntry("x:y", {}, "dynamic"))),
+    "resources/directory/read": (ReadDirectoryRequest("x:y"), ReadDirectoryResult(())),
 }
 NOTIFICATIONS: dict[str, Any] = {
     "notifications/tools/list_changed": ToolListChangedNotification(),

@@ -57,16 +57,21 @@ FAMILIES = {
     "HDR": 12,
     "XERR": 7,
     "EXT": 6,
+    "SKILL": 27,
     "XTASK": 18,
     "GONE": 10,
     "ERA": 16,
 }
 """How many rules each family has; they are numbered from 1."""
 
+UNUSED = {f"SKILL-{number}" for number in range(12, 20)}
+"""Numbers without a rule."""
+
 
 def all_ids() -> list[str]:
     """Return every id that the map must have, in the order of the families."""
-    return [f"{family}-{number:02}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
+    every = [f"{family}-{number:02}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
+    return [id for id in every if id not in UNUSED]
 
 
 def read_map() -> dict[str, dict[str, Any]]:

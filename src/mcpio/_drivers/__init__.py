@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mcpio._checks import required
 from mcpio._printable import printable
+from mcpio.app.file_access import OPENERS
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -46,6 +47,15 @@ class ClientContext:
         def __getattr__(self, name: str) -> Any:
             """Explain, to a caller who used a context manager without entering it, where the client is."""
             raise AttributeError(f"{name!r} belongs to the client that the block yields: async with ... as client")
+
+
+def _open_skills(folder: Any, prefix: tuple[str, ...]) -> Any:
+    from mcpio._drivers.skill_folders import open_folder  # few servers have skills
+
+    return open_folder(folder, prefix)
+
+
+OPENERS["skills"] = _open_skills
 
 
 def report(message: str, error: BaseException | None) -> None:

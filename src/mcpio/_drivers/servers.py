@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack, overload
 from weakref import WeakSet
+
+import attrs
 
 from mcpio import types
 from mcpio._drivers import report
@@ -29,10 +32,13 @@ from mcpio.errors import (
     RequestError,
     UnexpectedResponse,
 )
+from mcpio.methods import declares
 from mcpio.restarts import Restarts
 from mcpio.revisions import Era
+from mcpio.types.base import SKILLS_EXTENSION
 
 if TYPE_CHECKING:
+    from mcpio.app.client_skills import Skill
     from mcpio.backoff import Backoff
     from mcpio.restarts import RestartPolicy
     from mcpio.types.features import CallToolResult, GetPromptResult, Prompt, Resource, Tool
@@ -174,6 +180,24 @@ class Servers:
             return [each async for each in client.resources(**call)] if _offers(client, "resources") else []
 
         return await self._gather(PublicNames(self._states), listed)
+
+    async def skills(self, **call: Unpack[CallOptions]) -> list[Gathered[Skill]]:
+        """Return the skills that the servers list, as ``tools`` does. Nothing of them is read.
+
+        Where a server has two of one name, their public names are made of their URIs.
+        """
+
+        async def listed(client: Client) -> list[Skill]:
+            has_skills = declares(client.server.capabilities, ("extensions", SKILLS_EXTENSION))
+            return [skill async for skill in client.skills(**call)] if has_skills else []
+
+        names = PublicNames(self._states)
+        found = await self._gather(names, listed)
+        count = Counter(each.name for each in found)
+        return [
+            each if count[each.name] == 1 else attrs.evolve(each, name=names.public(each.server, each.item.uri))
+            for each in found
+        ]
 
     @overload
     async def call_tool(

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from mcpio.app.client import RootsProvider as RootsProvider
     from mcpio.app.client import Sampler as Sampler
     from mcpio.app.client import client_connection as client_connection
+    from mcpio.app.client_skills import MemorySkillCache as MemorySkillCache
+    from mcpio.app.client_skills import Skill as Skill
+    from mcpio.app.client_skills import SkillCache as SkillCache
+    from mcpio.app.client_skills import SkillFile as SkillFile
     from mcpio.app.client_tools import CheckResults as CheckResults
     from mcpio.app.context import AskOptions as AskOptions
     from mcpio.app.context import Context as Context
@@ -110,6 +114,8 @@ if TYPE_CHECKING:
     from mcpio.app.session import UnansweredPolicy as UnansweredPolicy
     from mcpio.app.session_store import MemorySessionStore as MemorySessionStore
     from mcpio.app.session_store import SessionStore as SessionStore
+    from mcpio.app.skills import SkillFault as SkillFault
+    from mcpio.app.skills import Skills as Skills
     from mcpio.app.tasks.receiver import TaskOptions as TaskOptions
     from mcpio.app.tasks.receiver import TaskReceiver as TaskReceiver
     from mcpio.app.tasks.receiver import ToolTasks as ToolTasks
@@ -131,6 +137,7 @@ else:
             "client": (
                 "CallOptions Client ClientOptions Elicitor OutgoingCall RootsProvider Sampler client_connection"
             ),
+            "client_skills": "MemorySkillCache Skill SkillCache SkillFile",
             "client_tools": "CheckResults",
             "context": "AskOptions Context RequestScope",
             "schema.signature": "Depends",
@@ -162,6 +169,7 @@ else:
             "server_session": "LogFilter NotificationHandler ServerSession",
             "servers_config": "ServerEntry ServersConfig",
             "session_store": "MemorySessionStore SessionStore",
+            "skills": "SkillFault Skills",
             "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
             "tasks.requester": "StatusCallback TaskHandle",
             "tasks.store": "MemoryTaskStore SharedTaskStore TaskHost TaskStore",

@@ -60,6 +60,7 @@ from mcpio.types.features import (
 
 if TYPE_CHECKING:
     from mcpio.app.caching import CachingLayer, ResultCache
+    from mcpio.app.client_skills import Skill, SkillCache
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache, ToolHeaders
     from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
     from mcpio.app.reconnection import SessionReconnector
@@ -441,6 +442,7 @@ class Client(Session):
         self._cache: CachingLayer | None = None
         self._changes: SessionChanges | None = None
         self._tool_headers: ToolHeaders | None = None
+        self._skill_cache: SkillCache | None = None
         self._listening: ManagedListening | None = None
         # What ``_layers`` are made for: the layers of the two eras differ.
         self._settled: Revision | None = None
@@ -729,6 +731,47 @@ class Client(Session):
 
         wanted = wanted_changes(tools=tools, prompts=prompts, resources=resources, uris=uris)
         return Listening(self, wanted, keep=keep)
+
+    # Skills
+
+    def skills(self, *, cache: SkillCache | None = None, **call: Unpack[CallOptions]) -> Items[Skill]:
+        """Iterate over the skills that the server lists; pages are requested as needed, and nothing else is.
+
+        ``cache`` keeps the files that will be read; the default keeps some in memory for this client. Raises
+        LocalProtocolError for a server without skills.
+        """
+        from mcpio.app.client_skills import list_skills
+
+        kept = self._cache_of_skills(cache)
+        return self._items(
+            "skills/list", lambda cursor: list_skills(self, kept, cursor, call), lambda page: page.skills
+        )
+
+    async def skill(self, uri: str, *, cache: SkillCache | None = None, **call: Unpack[CallOptions]) -> Skill:
+        """Return a skill as the server describes it now, listed or not, by the URI of its ``SKILL.md``.
+
+        Raises RequestError (-32602) if the server has no such skill, InvalidMessage if its entry breaks the rules, and
+        otherwise as ``skills``.
+        """
+        from mcpio.app.client_skills import get_skill
+
+        return await get_skill(self, self._cache_of_skills(cache), uri, call)
+
+    def directory(self, uri: str, **call: Unpack[CallOptions]) -> Items[Resource]:
+        """Iterate over what is in a directory of a skill. This adds nothing to the files of a skill that is held."""
+        from mcpio.app.client_skills import directory_page
+
+        fetch = partial(directory_page, self, uri, call)
+        return self._items("resources/directory/read", fetch, lambda page: page.resources)
+
+    def _cache_of_skills(self, given: SkillCache | None) -> SkillCache:
+        if given is not None:
+            return given
+        if self._skill_cache is None:
+            from mcpio.app.client_skills import MemorySkillCache
+
+            self._skill_cache = MemorySkillCache()
+        return self._skill_cache
 
     # Prompts and completion
 

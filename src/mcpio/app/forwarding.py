@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcpio.app.context import Context
     from mcpio.app.registry.base import RegisteredFunction
     from mcpio.app.server_session import ServerSession
+    from mcpio.app.skills import Skills
     from mcpio.events import IncomingId, Peer
 
 __all__ = ["HANDSHAKE_ERA", "ForwardingServer", "Upstreams"]
@@ -64,13 +65,18 @@ class ForwardingServer(Server):
         super().__init__("proxy", lifespan=lifespan, options=HANDSHAKE_ERA)
         self._may_change = may_change
         self._in_flight: dict[ServerSession, list[IncomingId]] = {}
-        self.handlers = {method: partial(self._forward, method) for method in self.handlers}
+        self.handlers = {method: partial(self._forward, method) for method in (*self.handlers, *_OF_SKILLS)}
         self.notification_handlers["notifications/roots/list_changed"] = self._tell_roots
 
     def _adopt(self, endpoint: RegisteredFunction) -> None:
         raise TypeError(f"it would never be served: {self._WHY_NOT_MOUNTED}")
 
     def mount(self, server: Server, prefix: str | None = None) -> None:
+        """Raise TypeError: a proxy offers nothing of its own."""
+        raise TypeError(f"it would never be served: {self._WHY_NOT_MOUNTED}")
+
+    @property
+    def skills(self) -> Skills:
         """Raise TypeError: a proxy offers nothing of its own."""
         raise TypeError(f"it would never be served: {self._WHY_NOT_MOUNTED}")
 
@@ -184,6 +190,9 @@ class ForwardingServer(Server):
     def _tell_roots(self, session: ServerSession, notification: Any) -> None:
         session.state.tell_roots(session)
 
+
+_OF_SKILLS: Final = ("skills/list", "skills/get", "resources/directory/read")
+"""The methods of the skills extension, which a server answers only if it has skills."""
 
 _EMPTY: Final = {
     "tools/list": "ListToolsResult",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mcpio.app.registry.prompts import Completions, Prompts
     from mcpio.app.registry.resources import Resources
     from mcpio.app.registry.tools import Tools
+    from mcpio.app.skills import Skills
     from mcpio.types.features import Implementation
 
 
@@ -128,6 +129,11 @@ class MountingServer(Protocol):
     prompts: Prompts
     resources: Resources
     completions: Completions
+
+    @property
+    def skills(self) -> Skills:
+        """Its skills."""
+
     middlewares: tuple[Middleware, ...]
     scope_rules: ScopeRules | None
     mounts: tuple[Mount, ...]
@@ -166,6 +172,7 @@ class Mount:
             _Mirror(self, server.prompts, parent.prompts, self._public),
             _Mirror(self, server.resources.static, parent.resources.static, str),
             _Mirror(self, server.resources.templates, parent.resources.templates, str),
+            _Mirror(self, server.skills.registry, parent.skills.registry, str),
         )
 
     def begin(self) -> None:
@@ -196,6 +203,8 @@ class Mount:
             "prompts/get": server.prompts.get,
             "resources/read": server.resources.read,
             "completion/complete": server.completions.complete,
+            "skills/get": server.skills.get,
+            "resources/directory/read": server.skills.read_directory,
         }
         handler = handlers[method]
         if server.middlewares:

@@ -181,10 +181,12 @@ MOST_PAGES: Final = 100
 class KeptPages:
     """The results for the pages of lists, by page. ``hints`` are members that say how long clients may keep them."""
 
-    __slots__ = ("_hints", "_pages", "_texts")
+    __slots__ = ("_pages", "_texts", "hints")
+
+    hints: Mapping[str, Any]
 
     def __init__(self, hints: Mapping[str, Any] = MappingProxyType({})) -> None:
-        self._hints = hints
+        self.hints = hints
         self._pages: dict[Hashable, tuple[list[Any], Any]] = {}
         # By the id of a result, which is alive as long as its page is kept.
         self._texts: dict[int, dict[Any, bytes]] = {}
@@ -204,7 +206,7 @@ class KeptPages:
         elif len(self._pages) >= MOST_PAGES:
             self._pages.clear()
             self._texts.clear()
-        hints = {**self._hints, "cache_scope": "private"} if private else self._hints
+        hints = {**self.hints, "cache_scope": "private"} if private else self.hints
         result = make(tuple(page.items), page.next_cursor, **hints)
         self._pages[key] = (page.items, result)
         self._texts[id(result)] = {}

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mcpio.app.rounds import RequestStates
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session import SavedSession
+    from mcpio.app.skills import Skills
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
     from mcpio.engine.stateless_engine import StatelessEngine
     from mcpio.types.features import (
@@ -269,6 +270,7 @@ class Server:
         self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
         self._sessions: dict[ServerSession, None] = {}
+        self._skills: Skills | None = None
         self.tasks = None
         if tasks is not None:
             self._keep_tasks(tasks)
@@ -289,6 +291,23 @@ class Server:
 
             self._states = RequestStates()
         return self._states
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether what is listed depends on the request."""
+        return self._is_selective
+
+    @property
+    def skills(self) -> Skills:
+        """The skills: folders of instructions and files for models (the extension ``io.modelcontextprotocol/skills``).
+
+        Of this server, and of the servers that are mounted in it.
+        """
+        if self._skills is None:
+            from mcpio.app.skills import Skills
+
+            self._skills = Skills(self, self._page_size, self._pages.hints)
+        return self._skills
 
     # Registration
 
@@ -636,6 +655,8 @@ class Server:
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
         # Each request of a stateless client asks, so nothing is counted anew until something is added or removed.
         edition = self.tools.edition + self.resources.edition + self.prompts.edition + self.completions.edition
+        if self._skills is not None:
+            edition += self._skills.edition
         known = self._known_capabilities.get(told_apart)
         if known is None or known[0] != edition or known[1] is not self.options:
             made = self._new_capabilities(told_apart=told_apart)
@@ -647,7 +668,8 @@ class Server:
         found = attrs.evolve(
             declared,
             tools=declared.tools or (ToolsCapability(told) if len(self.tools) else None),
-            resources=declared.resources or (ResourcesCapability(told, told) if len(self.resources) else None),
+            resources=declared.resources
+            or (ResourcesCapability(told, told) if len(self.resources) or self._has_skills else None),
             prompts=declared.prompts or (PromptsCapability(told) if len(self.prompts) else None),
             completions={} if declared.completions is None and self.completions else declared.completions,
             logging={} if declared.logging is None and self.log_level is not None else declared.logging,
@@ -659,8 +681,16 @@ class Server:
             self._last_declared = found
         return self._last_declared
 
+    @property
+    def _has_skills(self) -> bool:
+        return self._skills is not None and self._skills.is_offered
+
     def _extensions(self, declared: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the extensions to declare: tasks, if stateless clients are served and a tool may be one."""
+        """Return the extensions to declare: skills, and tasks if stateless clients are served and a tool may be one."""
+        if self._has_skills:
+            from mcpio.types.base import SKILLS_EXTENSION
+
+            declared = {SKILLS_EXTENSION: {"directoryRead": True}, **(declared or {})}
         if self.tasks is None or REV_2026_07_28 not in self.options.revisions or not self.tasks.takes_calls:
             return declared
         from mcpio.types.base import TASKS_EXTENSION

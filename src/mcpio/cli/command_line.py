@@ -23,6 +23,7 @@ COMMANDS = {
     "call": "call a tool of a server",
     "read": "print a resource of a server",
     "prompt": "print a prompt of a server, filled in",
+    "skills": "list, show and check the skills of a server or a folder",
     "config": "print what a host's configuration says of a server",
     "install": "have a host use a server, or no longer",
     "login": "get a token for a server, and store it for the other commands",

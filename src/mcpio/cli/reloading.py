@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from mcpio.app.server import Server
-from mcpio.cli.targets import serving
+from mcpio.cli.targets import SERVE, serving
 from mcpio.trio import open_stdio, proxy
 from mcpio.types.features import Implementation
 
@@ -29,23 +29,33 @@ SKIPPED: Final = {"__pycache__", "node_modules", "site-packages"}
 """Folders to skip, in addition to hidden ones."""
 
 
-def reloading_server(reference: str) -> Server:
-    """Return a server that has ``mcpio serve REFERENCE`` answer, and replaces that process when its files change."""
-    place, colon, name = reference.rpartition(":")
-    path = place if colon and name.isidentifier() else reference
-    folder = os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else os.getcwd()
+def reloading_server(reference: str | None, skills: Sequence[str] = ()) -> Server:
+    """Return a server that has ``mcpio serve REFERENCE`` answer, and replaces that process when its files change.
+
+    ``skills`` are the folders of ``--skills``, whose files count too. Without ``reference`` only they are served.
+    """
+    folder = None
+    command: tuple[str, ...] = SERVE
+    if reference is not None:
+        place, colon, name = reference.rpartition(":")
+        path = place if colon and name.isidentifier() else reference
+        folder = os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else os.getcwd()
+        command = serving(reference)
+    for each in skills:
+        command += ("--skills", each)
     # The child's standard error is ours: what it prints, and why it does not start, is seen at once.
-    opener = partial(open_stdio, serving(reference), inherit_env=True, stderr="inherit")
-    server = proxy(opener, watch=Sources(folder).changed)
-    server.info = Implementation(os.path.basename(reference), "0")  # until the child has told its own
+    opener = partial(open_stdio, command, inherit_env=True, stderr="inherit")
+    server = proxy(opener, watch=Sources(folder, skills).changed)
+    server.info = Implementation(os.path.basename(reference or skills[0]), "0")  # until the child has told its own
     return server
 
 
 class Sources:
-    """The Python files below a folder."""
+    """The Python files below a folder, and all files below the folders of skills."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str | None, skills: Sequence[str] = ()) -> None:
         self._folder = folder
+        self._skills = skills
         self._seen = self._look()
 
     async def changed(self) -> None:
@@ -69,7 +79,7 @@ class Sources:
     def _difference(self, found: Mapping[str, tuple[int, int]]) -> str:
         """Return the name of a file that differs."""
         changed = sorted(path for path in found.keys() | self._seen.keys() if found.get(path) != self._seen.get(path))
-        return os.path.relpath(changed[0], self._folder)
+        return os.path.relpath(changed[0], self._folder or self._skills[0])
 
     def _look(self) -> dict[str, tuple[int, int]]:
         """Return the time of change and the size of each file."""
@@ -85,15 +95,23 @@ class Sources:
         return found
 
     def _paths(self) -> Iterator[str]:
-        for folder, folders, files in islice(os.walk(self._folder), MAX_FOLDERS):
-            # A virtual environment is no source of one's own.
-            folders[:] = sorted(
-                each
-                for each in folders
-                if not each.startswith(".")
-                and each not in SKIPPED
-                and not os.path.exists(os.path.join(folder, each, "pyvenv.cfg"))
-            )
-            for file in sorted(files):
-                if file.endswith(".py"):
-                    yield os.path.join(folder, file)
+        if self._folder is not None:
+            yield from _files_below(self._folder, ".py")
+        for folder in self._skills:
+            yield from _files_below(folder, "")
+
+
+def _files_below(root: str, ending: str) -> Iterator[str]:
+    """Yield the paths of the files whose names end so."""
+    for folder, folders, files in islice(os.walk(root), MAX_FOLDERS):
+        # A virtual environment is no source of one's own.
+        folders[:] = sorted(
+            each
+            for each in folders
+            if not each.startswith(".")
+            and each not in SKIPPED
+            and not os.path.exists(os.path.join(folder, each, "pyvenv.cfg"))
+        )
+        for file in sorted(files):
+            if file.endswith(ending):
+                yield os.path.join(folder, file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import AsyncIterator
@@ -29,8 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "server",
+        nargs="?",
         metavar="MODULE[:NAME]",
         help="a module or a path to a file.py, and the Server in it (default: server)",
+    )
+    parser.add_argument(
+        "--skills",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="serve the skills in a folder too, or without a module by themselves; may be repeated",
     )
     parser.add_argument(
         "--reload",
@@ -172,15 +181,26 @@ async def _reported(lifespan: Any, server: Server) -> AsyncIterator[Any]:
 
 def _server(options: argparse.Namespace) -> Server:
     """Return the object to serve: the Server itself, or with ``--reload`` a proxy of a child process."""
-    if not options.reload:
-        return load(options.server)
-    from mcpio.cli.reloading import reloading_server
+    if options.reload:
+        from mcpio.cli.reloading import reloading_server
 
-    return reloading_server(options.server)
+        return reloading_server(options.server, options.skills)
+    if options.server is not None:
+        server = load(options.server)
+    else:
+        server = Server(os.path.basename(os.path.abspath(options.skills[0])))
+    for folder in options.skills:
+        try:
+            server.skills.add_folder(folder)
+        except (OSError, ValueError, ImportError) as error:
+            raise Failure(Exit.NOT_LOADED, f"--skills {folder}: {error}") from error
+    return server
 
 
 def _check(options: argparse.Namespace) -> None:
     """Raise Failure for options that exclude each other."""
+    if options.server is None and not options.skills:
+        raise Failure(Exit.USAGE, "nothing to serve: name a module or a file.py, or --skills FOLDER")
     for name in ("path", "health"):
         value = getattr(options, name)
         if value is not None and options.http is None and (name != "path" or options.websocket is None):

@@ -417,7 +417,11 @@ def resolve(text: str, environ: Mapping[str, str] = os.environ, place: Place | N
 
 def serving(reference: str) -> tuple[str, ...]:
     """Return the command that serves a Python file, as ``mcpio serve`` does."""
-    return (sys.executable, "-m", "mcpio", "serve", reference)
+    return (*SERVE, reference)
+
+
+SERVE: Final = (sys.executable, "-m", "mcpio", "serve")
+"""The command ``mcpio serve``, by this interpreter."""
 
 
 def _split(text: str) -> tuple[str, str]:

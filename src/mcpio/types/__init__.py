@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mcpio.types.base import META_SUBSCRIPTION_ID as META_SUBSCRIPTION_ID
     from mcpio.types.content import *
     from mcpio.types.features import *
+    from mcpio.types.skills import *
     from mcpio.types.tasks import *
 
     __all__: list[str]
@@ -74,6 +75,10 @@ else:
                 "GetTaskRequest GetTaskResult ListTasksRequest ListTasksResult RelatedTaskMetadata "
                 "SamplingTasksCapability ServerTaskRequestsCapability ServerTasksCapability Task TaskMetadata "
                 "TaskStatus TaskStatusNotification ToolTasksCapability"
+            ),
+            "skills": (
+                "GetSkillRequest GetSkillResult ListSkillsRequest ListSkillsResult ReadDirectoryRequest "
+                "ReadDirectoryResult SkillEntry"
             ),
         },
     )

@@ -158,6 +158,8 @@ META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 """2026-07-28, on results (ENV-06)."""
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The tasks of 2026-07-28, among the ``extensions`` of capabilities."""
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+"""Skills, among the ``extensions`` of a server's capabilities (SKILL-01)."""
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 """2026-07-28, on messages that belong to a subscription (ENV-09)."""
 

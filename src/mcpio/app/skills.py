@@ -1,0 +1,472 @@
+"""The skills of a server: entries, and the resources that their files are (SKILL-01 to SKILL-11).
+
+Drivers read the folders: this layer touches no files. A folder is read by trees: a tree is a directory with a
+``SKILL.md`` and all below it, nested skills included.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
+from urllib.parse import quote
+
+import attrs
+
+from mcpio.app.context import Context
+from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
+from mcpio.app.file_access import OPENERS
+from mcpio.app.frontmatter import frontmatter_text, is_skill_name
+from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
+from mcpio.app.registry.registration import ResourceOptions, checked_uri, make_resource
+from mcpio.app.registry.resources import FunctionResource, Resources, not_found
+from mcpio.app.runtime import when_ready
+from mcpio.errors import ErrorCode, RequestError
+from mcpio.types.content import BlobResourceContents, TextResourceContents
+from mcpio.types.features import Resource
+from mcpio.types.skills import (
+    GetSkillRequest,
+    GetSkillResult,
+    ListSkillsRequest,
+    ListSkillsResult,
+    ReadDirectoryRequest,
+    ReadDirectoryResult,
+    SkillEntry,
+)
+
+if TYPE_CHECKING:
+    from mcpio.app.contracts import Handler
+
+__all__ = ["MOST_IN_PAGE", "FolderScan", "SharedFile", "SkillFault", "SkillFolder", "SkillTree", "Skills"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_IN_PAGE: Final = 50
+"""How many skills a page has at most: an entry of 512 files takes 80 KB, and a message 16 MiB."""
+_ATTEMPTS: Final = 3
+"""How often a file that changes while it is read is read."""
+
+
+@attrs.frozen
+class SkillFault:
+    """Why a skill of a folder is not served, or a file of one left out."""
+
+    path: str
+    """The file or directory."""
+    reason: str
+    """What is wrong, and what to do."""
+    line: int | None = None
+    """The line, counted from 1, where it is in one."""
+    is_fatal: bool = True
+    """Whether it keeps the skill out; otherwise only the file is left out."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}" if self.line else f"{self.path}: {self.reason}"
+
+
+@attrs.frozen
+class SharedFile:
+    """A file of a skill, as it was read last."""
+
+    segments: tuple[str, ...]
+    """Its path below the folder."""
+    digest: str
+    """``sha256:`` and the hash of its bytes."""
+    resource: Resource
+    """Its description."""
+
+
+@attrs.frozen
+class SkillTree:
+    """A directory with a ``SKILL.md``, as it was read last. URIs are keys."""
+
+    number: int
+    """Rises with each reading of the folder, so that an older reading that ends later is known."""
+    skills: Mapping[str, SkillEntry]
+    """The skills in it: that of the directory first, then nested ones."""
+    files: Mapping[str, SharedFile]
+    """The files of its skills."""
+    directories: Mapping[str, tuple[Resource, ...]]
+    """The direct children of each directory of its skills."""
+    faults: tuple[SkillFault, ...]
+
+
+@attrs.frozen
+class FolderScan:
+    """What was found in a folder."""
+
+    trees: Mapping[tuple[str, ...], SkillTree]
+    """The trees, by path below the folder."""
+    faults: tuple[SkillFault, ...]
+    """What is wrong outside of all trees."""
+
+
+class SkillFolder(Protocol):
+    """A folder of skills. Its methods read files and are called in any thread."""
+
+    def scan(self) -> FolderScan:
+        """Read all of the folder, as far as it changed."""
+
+    def read_tree(self, key: tuple[str, ...], distrusted: tuple[str, ...] | None = None) -> SkillTree:
+        """Read a tree, as far as it changed; ``distrusted`` is read even if it looks unchanged."""
+
+    def read(self, file: SharedFile) -> tuple[bytes, str] | None:
+        """Return the bytes of a file and their digest; ``None`` if there is no such file."""
+
+
+class SkillServer(Protocol):
+    """A ``Server``, as far as its skills need it."""
+
+    resources: Resources
+    handlers: dict[str, Handler]
+    scope_rules: Any
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether what is listed depends on the request."""
+
+    def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
+        """Notify the subscribers of a resource."""
+
+    def heed(self, endpoint: RegisteredFunction) -> None:
+        """Check requests for the scopes that a function needs."""
+
+    def _adopt(self, endpoint: RegisteredFunction) -> None: ...
+
+
+class _ServedSkill:
+    """An entry of the registry of skills. Copies in servers that it is mounted in share the tree."""
+
+    __slots__ = ("_state", "enabled", "endpoint", "mount", "place")
+
+    def __init__(self, entry: SkillEntry, endpoint: RegisteredFunction, place: _ServedTree | None) -> None:
+        self._state = [entry]
+        self.endpoint = endpoint
+        self.place = place
+        self.enabled = True
+        self.mount: Mounted | None = None
+
+    @property
+    def description(self) -> SkillEntry:
+        return self._state[0]
+
+    def renew(self, entry: SkillEntry) -> None:
+        self._state[0] = entry
+
+
+class _ServedTree:
+    """A tree of a folder, and what is served of it."""
+
+    __slots__ = ("folder", "key", "skills", "tree")
+
+    def __init__(self, skills: Skills, folder: SkillFolder, key: tuple[str, ...]) -> None:
+        self.skills = skills
+        self.folder = folder
+        self.key = key
+        self.tree = SkillTree(0, {}, {}, {}, ())
+
+
+class Skills:
+    """The skills of a server: ``server.skills``. In the loop's thread, like everything that changes what is offered."""
+
+    registry: Registry[_ServedSkill]
+    """The skills, by the URI of their ``SKILL.md``."""
+    edition: int
+    """How many were added and removed."""
+
+    def __init__(self, server: SkillServer, page_size: int | None, hints: Mapping[str, Any]) -> None:
+        self._server = server
+        self._page_size = min(page_size or MOST_IN_PAGE, MOST_IN_PAGE)
+        self._hints = hints
+        self.registry = Registry("skill", self._begin)
+        self._folders: dict[SkillFolder, dict[tuple[str, ...], _ServedTree]] = {}
+        self._places: dict[str, _ServedTree] = {}  # by the URI of a file
+        self._outside: dict[SkillFolder, tuple[SkillFault, ...]] = {}
+        self._taken: dict[_ServedTree, SkillFault] = {}
+        self._read_endpoint = RegisteredFunction(partial(self._read, uri=""), blocking=False, context=Context)
+        self.edition = 0
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the server serves skills: it has some, or a folder for them."""
+        return bool(len(self.registry) or self._folders)
+
+    @property
+    def faults(self) -> tuple[SkillFault, ...]:
+        """What keeps skills out, or files of them, as of the last look at the folders."""
+        found = [fault for outside in self._outside.values() for fault in outside]
+        for places in self._folders.values():
+            for place in places.values():
+                found += place.tree.faults
+        return (*found, *self._taken.values())
+
+    def add_folder(self, folder: Any, prefix: str | None = None) -> None:
+        """Serve every skill in a folder: each directory with a ``SKILL.md``, nested ones too.
+
+        The URI of a skill is ``skill://``, the ``prefix`` (such as ``"acme/billing"``), and its path below the folder.
+        A folder with a ``SKILL.md`` of its own is one skill, called like the folder. A skill with a fault is left out
+        and reported, and is in ``faults``; the others are served. Reads the files at once.
+
+        Raises NotADirectoryError if it is not a directory, ValueError for a malformed prefix or a folder that is served
+        already under it, ImportError without the extra ``skills``, and RuntimeError before any driver was imported.
+        """
+        if "skills" not in OPENERS:
+            raise RuntimeError("no driver can read files yet: import mcpio.trio, mcpio.asyncio or mcpio.asgi before")
+        opened: SkillFolder = OPENERS["skills"](folder, _checked_prefix(prefix))
+        if opened in self._folders:
+            raise ValueError(f"the folder {str(folder)!r:.200} is served already, under the same prefix")
+        self._look(opened, opened.scan)
+        self._begin()
+
+    def dynamic(
+        self, uri: str, *, frontmatter: Mapping[str, Any] | None = None, **options: Unpack[ResourceOptions]
+    ) -> Callable[[F], F]:
+        """Register a function that returns the text of a ``SKILL.md`` below its frontmatter, on demand.
+
+        The name of the skill is the last directory of ``uri``, the description the function's docstring or
+        ``description=``; ``frontmatter`` has further members. Raises as ``Server.resource`` does, ValueError for a URI
+        that no skill can have, and ImportError without the extra ``skills``.
+        """
+        name = _name_in(uri)
+
+        def register(function: F) -> F:
+            given: ResourceOptions = {"mime_type": "text/markdown", **options, "name": name}
+            entry = make_resource(uri, function, given, context=Context)
+            members = {"name": name, "description": entry.description.description or "", **(frontmatter or {})}
+            head = frontmatter_text(members)
+            self._server._adopt(entry.endpoint)  # noqa: SLF001  skills are a part of the server
+            plain = copy(entry.endpoint)
+            entry.endpoint.injection = lambda scope, keywords: when_ready(
+                plain.call(scope, keywords), partial(_below, head)
+            )
+            served = _ServedSkill(SkillEntry(uri, members, "dynamic"), entry.endpoint, None)
+            self.registry.check_mirrors(uri, served)
+            self._server.resources.static.add(uri, entry)
+            self.registry.add(uri, served)
+            return function
+
+        return register
+
+    def refresh(self) -> tuple[SkillFault, ...]:
+        """Look for what was added to the folders, changed or removed; return ``faults``.
+
+        Subscribers hear of changed files, and listeners of a changed list. Changes of a skill are noticed without this
+        when a client asks for it; new skills are not. Reads files: call it where a moment's wait does no harm.
+        """
+        for folder in tuple(self._folders):
+            self._look(folder, folder.scan)
+        return self.faults
+
+    # Handlers
+
+    async def list_skills(self, scope: Context, request: ListSkillsRequest) -> ListSkillsResult:
+        """Serve ``skills/list`` (SKILL-07)."""
+        page = self.registry.page(request.cursor, self._page_size)
+        await self._renew(scope, [self.registry.find(entry.uri) for entry in page.items])
+        page = self.registry.page(request.cursor, self._page_size)
+        hints, server = self._hints, self._server
+        if server.is_selective or server.scope_rules is not None:
+            hidden = hidden_in(self.registry, scope)
+            page.items = [each for each in page.items if id(each) not in hidden]
+            hints = {**hints, "cache_scope": "private"}
+        return ListSkillsResult(tuple(page.items), page.next_cursor, **hints)
+
+    async def get(self, scope: Context, request: GetSkillRequest) -> Any:
+        """Serve ``skills/get`` (SKILL-08)."""
+        entry = self.registry.find(request.uri, scope)
+        if entry is not None and entry.mount is not None:
+            found = entry.mount.serve(scope, request)
+            return await found
+        await self._renew(scope, [entry])
+        entry = self.registry.find(request.uri, scope)
+        if entry is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown skill: {request.uri:.200}", {"uri": request.uri})
+        return GetSkillResult(entry.description)
+
+    async def read_directory(self, scope: Context, request: ReadDirectoryRequest) -> Any:
+        """Serve ``resources/directory/read`` (SKILL-09)."""
+        uri = request.uri
+        entry = self._skill_around(uri, scope)
+        if entry is not None and entry.mount is not None:
+            found = entry.mount.serve(scope, request)
+            return await found
+        await self._renew(scope, [entry])
+        place = None if entry is None else entry.place
+        children = None if place is None else place.tree.directories.get(uri)
+        if children is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Not a directory of a skill: {uri:.200}", {"uri": uri})
+        if request.cursor is not None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid cursor", {"cursor": request.cursor[:100]})
+        return ReadDirectoryResult(children, **self._hints)
+
+    def _skill_around(self, uri: str, scope: Context) -> _ServedSkill | None:
+        """Return the outermost skill whose directory a URI is, or is within."""
+        scheme, _, path = uri[:_MAX_URI].partition("://")
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            entry = self.registry.find(f"{scheme}://{'/'.join(parts[:count])}/SKILL.md", scope)
+            if entry is not None:
+                return entry
+        return None
+
+    async def _read(self, ctx: Context, uri: str) -> Any:
+        """Return the contents of a file whose digest the current entry has (SKILL-11)."""
+        for _ in range(_ATTEMPTS):
+            place = self._places.get(uri)
+            if place is None:
+                raise not_found(ctx, uri)
+            file = place.tree.files[uri]
+            found = await ctx.run_in_thread(partial(place.folder.read, file))
+            if found is not None and found[1] == file.digest:
+                return _contents(uri, found[0], file.resource.mime_type)
+            # Another call may have renewed it in the meantime.
+            if self._places.get(uri) is place and place.tree.files[uri] is file:
+                tree = await ctx.run_in_thread(partial(place.folder.read_tree, place.key, file.segments))
+                self._apply(place, tree)
+        raise RequestError(ErrorCode.INTERNAL_ERROR, "The file changes while it is read: try again", {"uri": uri})
+
+    async def _renew(self, scope: Context, entries: Iterable[_ServedSkill | None]) -> None:
+        """Read again what changed of the trees of some skills."""
+        places = {entry.place: None for entry in entries if entry is not None and entry.place is not None}
+        if not places:
+            return
+
+        def read() -> list[tuple[_ServedTree, SkillTree]]:
+            return [(place, place.folder.read_tree(place.key)) for place in places]
+
+        for place, tree in await scope.run_in_thread(read):
+            place.skills._apply(place, tree)  # noqa: SLF001  of a mounted server, perhaps
+
+    # What is served
+
+    def _begin(self) -> None:
+        """Answer the methods of the extension, from the first skill on. Called after each change of the registry."""
+        self.edition += 1
+        if self.is_offered and "skills/list" not in self._server.handlers:
+            self._server.handlers |= {
+                "skills/list": self.list_skills,
+                "skills/get": self.get,
+                "resources/directory/read": self.read_directory,
+            }
+
+    def _look(self, folder: SkillFolder, scan: Callable[[], FolderScan]) -> None:
+        """Apply what there is in a folder now."""
+        found = scan()
+        places = self._folders.setdefault(folder, {})
+        self._outside[folder] = found.faults
+        for key in [key for key in places if key not in found.trees]:
+            place = places.pop(key)
+            self._apply(place, SkillTree(place.tree.number + 1, {}, {}, {}, ()))
+        for key, tree in found.trees.items():
+            if key not in places:
+                places[key] = _ServedTree(self, folder, key)
+            self._apply(places[key], tree)
+
+    def _apply(self, place: _ServedTree, tree: SkillTree) -> None:
+        """Serve a tree as it was read, in place of what was served of it."""
+        before = place.tree
+        if tree.number <= before.number:
+            return
+        fault = self._fault_in(place, tree)
+        self._taken.pop(place, None)
+        if fault is not None:
+            self._taken[place] = fault
+            tree = SkillTree(tree.number, {}, {}, {}, tree.faults)
+        place.tree = tree
+        for uri in before.skills.keys() - tree.skills.keys():
+            self.registry.remove(uri)
+        self._serve_files(place, before.files)
+        for uri, entry in tree.skills.items():
+            known = self.registry.entry(uri)
+            if known is None:
+                self.registry.add(uri, _ServedSkill(entry, self._endpoint(uri), place))
+            else:
+                known.renew(entry)
+        for uri in before.files.keys() & tree.files.keys():
+            if before.files[uri].digest != tree.files[uri].digest:
+                self._server.notify_resource_updated(uri)
+
+    def _serve_files(self, place: _ServedTree, before: Mapping[str, SharedFile]) -> None:
+        """Register the files of a tree as resources, in place of those of before."""
+        static, files = self._server.resources.static, place.tree.files
+        for uri, file in before.items():
+            if uri not in files or files[uri].resource != file.resource:
+                del self._places[uri]
+                if static.entry(uri) is not None:  # the program may have removed it
+                    static.remove(uri)
+        for uri, file in files.items():
+            if uri not in self._places:
+                self._places[uri] = place
+                static.add(uri, self._resource(uri, file))
+
+    def _fault_in(self, place: _ServedTree, tree: SkillTree) -> SkillFault | None:
+        """Return why a tree cannot be served: a URI of its files, or of its skills, is that of something else."""
+        try:
+            for uri, file in tree.files.items():
+                if self._places.get(uri) is place:
+                    continue
+                if self._server.resources.static.entry(uri) is not None:
+                    return SkillFault("/".join(file.segments), f"the resource {uri} is served already, by another name")
+                self._server.resources.static.check_mirrors(uri, self._resource(uri, file))
+        except ValueError as error:
+            return SkillFault("/".join(place.key) or ".", str(error))
+        return None
+
+    def _resource(self, uri: str, file: SharedFile) -> FunctionResource:
+        return FunctionResource(self._endpoint(uri), file.resource, CacheHint())
+
+    def _endpoint(self, uri: str) -> RegisteredFunction:
+        """Return the function of a file: one signature serves all."""
+        endpoint = copy(self._read_endpoint)
+        endpoint.function = partial(self._read, uri=uri)
+        return endpoint
+
+
+_MAX_URI: Final = 8192
+
+
+def _contents(uri: str, data: bytes, mime_type: str | None) -> TextResourceContents | BlobResourceContents:
+    """Return bytes as text if the text is the same bytes again, and as a blob otherwise."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return BlobResourceContents(uri, base64.b64encode(data).decode(), mime_type)
+    return TextResourceContents(uri, text, mime_type)
+
+
+def _below(head: str, value: Any) -> Any:
+    """Return the text of a dynamic skill with its frontmatter."""
+    if value is None or isinstance(value, InputRequired):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"the function of a dynamic skill returns a str, not {type(value).__name__}")
+    return head + value
+
+
+def _checked_prefix(prefix: str | None) -> tuple[str, ...]:
+    """Return the segments of a prefix. Raises ValueError if it is malformed."""
+    if prefix is None:
+        return ()
+    try:
+        segments = path_segments(prefix)
+    except (UnsafePath, TypeError, AttributeError):
+        segments = ()
+    if not segments or any(quote(segment, safe="") != segment for segment in segments):
+        raise ValueError(
+            f'prefix= is a path of letters, digits and - . _ ~, such as "acme/billing", not {prefix!r:.100}'
+        )
+    return segments
+
+
+def _name_in(uri: str) -> str:
+    """Return the name of a skill from the URI of its ``SKILL.md``. Raises ValueError if no skill can have it."""
+    checked_uri(uri)
+    _, separator, path = uri.partition("://")
+    *before, name, file = ["", *path.split("/")]
+    if not separator or file != "SKILL.md" or not is_skill_name(name) or not all(before[1:]) or "{" in uri:
+        raise ValueError(f"{uri!r:.100} is not the URI of a skill, such as skill://reports/daily/SKILL.md")
+    return name
