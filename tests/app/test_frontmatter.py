@@ -144,7 +144,7 @@ def test_value_that_json_lacks_cannot_be_written(value: Any) -> None:
 
 
 def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontmatter._yaml.cache_clear()
+    frontmatter.yaml_package.cache_clear()
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

@@ -17,6 +17,7 @@ __all__ = [
     "frontmatter_of",
     "frontmatter_text",
     "is_skill_name",
+    "yaml_package",
 ]
 
 MAX_FRONTMATTER: Final = 64 << 10
@@ -100,7 +101,7 @@ def frontmatter_text(members: Mapping[str, Any]) -> str:
 
     Raises FrontmatterFault for members that ``frontmatter_of`` would not return unchanged.
     """
-    text = f"---\n{_yaml().safe_dump(dict(members), allow_unicode=True, sort_keys=False)}---\n"
+    text = f"---\n{yaml_package().safe_dump(dict(members), allow_unicode=True, sort_keys=False)}---\n"
     if frontmatter_of(text.encode()) != dict(members):
         raise FrontmatterFault(1, "the frontmatter has values that JSON cannot hold")
     return text
@@ -141,7 +142,7 @@ def _line_of(data: bytes, key: str) -> int:
 
 def _parse(text: str) -> tuple[Any, Any]:
     """Return the package, and the node of the mapping."""
-    yaml = _yaml()
+    yaml = yaml_package()
     try:
         _check_events(yaml, text)
         node = yaml.compose(text, yaml.SafeLoader)
@@ -215,7 +216,7 @@ def _scalar(node: Any) -> Any:
 
 def _scalar_1_1(node: Any) -> Any:
     """Return the value of a scalar as YAML 1.1 reads it, dates excepted."""
-    loader = _yaml().SafeLoader("")
+    loader = yaml_package().SafeLoader("")
     construct = getattr(loader, _CONSTRUCTORS.get(node.tag, ""), None)
     try:
         return _scalar(node) if construct is None else construct(node)
@@ -242,7 +243,8 @@ def _line(node: Any) -> int:
 
 
 @cache
-def _yaml() -> Any:
+def yaml_package() -> Any:
+    """Return PyYAML. Raises ImportError without the extra."""
     with extra("skills", "a skill"):
         import yaml
     return yaml

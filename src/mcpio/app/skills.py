@@ -18,7 +18,7 @@ import attrs
 from mcpio.app.context import Context
 from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
 from mcpio.app.file_access import OPENERS
-from mcpio.app.frontmatter import frontmatter_text, is_skill_name
+from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
 from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
 from mcpio.app.registry.registration import ResourceOptions, checked_uri, make_resource
 from mcpio.app.registry.resources import FunctionResource, Resources, not_found
@@ -214,6 +214,7 @@ class Skills:
         """
         if "skills" not in OPENERS:
             raise RuntimeError("no driver can read files yet: import mcpio.trio, mcpio.asyncio or mcpio.asgi before")
+        yaml_package()  # now: at the limit of open files an import would fail later
         opened: SkillFolder = OPENERS["skills"](folder, _checked_prefix(prefix))
         if opened in self._folders:
             raise ValueError(f"the folder {str(folder)!r:.200} is served already, under the same prefix")
