@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-__all__ = ["check_options", "checked", "chosen", "is_amount", "is_count", "is_scope", "of_kind", "required"]
+__all__ = [
+    "called",
+    "check_options",
+    "checked",
+    "chosen",
+    "is_amount",
+    "is_count",
+    "is_scope",
+    "of_kind",
+    "required",
+]
 
 T = TypeVar("T")
 
@@ -29,6 +39,13 @@ def required(name: str, value: Any, kind: type[T]) -> T:
     if isinstance(value, kind):
         return value
     raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
+
+
+def called(name: str, value: Any) -> Any:
+    """Return a function that was given as an argument. Raises TypeError if it is none."""
+    if callable(value):
+        return value
+    raise TypeError(f"{name}= takes a function, not {value!r:.100}")
 
 
 def of_kind(kind: type[Any], *, optional: bool = False) -> Any:

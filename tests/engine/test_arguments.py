@@ -136,3 +136,19 @@ def test_ids_of_the_wrong_kind_are_refused(role: Any, id: Any) -> None:
 def test_observer_without_a_function_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"^observer= takes an object with tell"):
         ServerConnection(INFO).add_observer(5)  # type: ignore[arg-type]  # a mistake on purpose
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_sizes_and_causes_of_the_wrong_kind_are_refused_by_name(role: Any) -> None:
+    connection = role(INFO)
+    for wrong in ("5", None, -1.0, 1.5, b"x"):
+        with pytest.raises(LocalProtocolError, match=r"^max_bytes= takes a number of bytes, not"):
+            connection.data_to_send(wrong)
+        with pytest.raises(LocalProtocolError, match=r"^size= takes a number of bytes, not"):
+            connection.set_unwritten(wrong)
+    causes: list[Any] = ["broken", 5, OSError]
+    for cause in causes:
+        with pytest.raises(LocalProtocolError, match=r"^cause= takes an exception or None, not"):
+            connection.connection_lost(cause, 0.0)
+    assert connection.data_to_send(5) == []
+    assert not connection.closed

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from mcpio._checks import called, checked, is_amount, required
 from mcpio.auth.effects import (
     AskUser,
     BearerToken,
@@ -61,6 +62,7 @@ from mcpio.auth.urls import (
     canonical_resource,
     check_redirect_uri,
 )
+from mcpio.engine.limits import check_time
 from mcpio.errors import LocalProtocolError
 
 # ---------------------------------------------------------------------------------------------------------------- table
@@ -159,6 +161,9 @@ AUTHORIZATION_TABLE = _table()
 # A program asks `Authorizer.authorize` for the header fields of a call, reports refusals with `Authorizer.refused`,
 # does the effects, and makes the calls that `Authorizer.next_ready` names. After every verb: drain the effects, the
 # ready calls and the events, and re-arm the deadline.
+
+_AGO: Final = float("-inf")
+_NEVER: Final = float("inf")
 
 T = TypeVar("T")
 
@@ -264,7 +269,15 @@ class Authorizer:
         interaction: Literal["allow", "never"] = "allow",
         reach: Reach | None = None,
     ) -> None:
-        self.server_url = server_url
+        self.server_url = required("server_url", server_url, str)
+        called("entropy", entropy)
+        if not is_amount(epoch, float("-inf")):
+            raise TypeError(f"epoch= takes seconds, not {epoch!r:.60}")
+        if interaction not in ("allow", "never"):
+            raise ValueError(f"interaction= takes 'allow' or 'never', not {interaction!r:.60}")
+        if not isinstance(getattr(method, "account", None), str):
+            raise TypeError(f"method= takes a way to log in, such as OAuth, not {method!r:.60}")
+        checked("reach", reach, Reach)
         self.key: str = f"{canonical_resource(server_url)} {method.account}"
         """The key of the credentials in stores: the server and the account."""
         self._method = method
@@ -343,6 +356,8 @@ class Authorizer:
 
         Raises LocalProtocolError once closed, and for a call that waits already.
         """
+        if now.__class__ is not float or not _AGO < now < _NEVER:
+            check_time(now)
         if (self._state, AuthorizationInput.SEND_AUTHORIZE) not in AUTHORIZATION_TABLE:
             raise LocalProtocolError("the authorizer is closed")
         if call in self._waiting:
@@ -369,6 +384,7 @@ class Authorizer:
         is one, because no token would help.
         Raises LocalProtocolError for a call that was not authorized here, or waits.
         """
+        check_time(now)
         fields = tuple(challenges)
         entry = self._calls.get(call)
         if entry is None or call in self._waiting:
@@ -441,11 +457,13 @@ class Authorizer:
 
     def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
         """Answer a `Fetch`."""
+        check_time(now)
         if self._is_awaited(token, Fetch):
             self._send(Response(status, tuple(headers), body, self._epoch + now), now)
 
     def stored(self, token: int, value: Stored | int | None, now: float) -> None:
         """Answer a `LockCredentials` (with ``None``), `LoadCredentials` or `SaveCredentials`. Raises TypeError."""
+        check_time(now)
         if token in self._late_locks:
             # The flow that wanted this lock is gone; release the lock at once.
             self._late_locks.discard(token)
@@ -457,6 +475,7 @@ class Authorizer:
 
     def redirect_bound(self, token: int, uri: str, now: float) -> None:
         """Answer a `BindRedirect` with the URI that browsers are to be sent to. Raises ValueError for another URI."""
+        check_time(now)
         if self._is_awaited(token, BindRedirect):
             check_redirect_uri(uri)
             self._is_bound = True
@@ -466,6 +485,7 @@ class Authorizer:
 
     def asserted(self, token: int, assertion: Secret, now: float) -> None:
         """Answer a `NeedAssertion`. Raises TypeError unless the assertion is a `Secret`."""
+        check_time(now)
         if self._is_awaited(token, NeedAssertion):
             self._send(_checked(assertion, Secret), now)
 
@@ -474,6 +494,7 @@ class Authorizer:
 
         A URL with another state changes nothing, so that no other page can end a login: keep waiting (AUTH-27).
         """
+        check_time(now)
         pending = self._pending
         if not self._is_awaited(token, AskUser) or pending is None or not pending.matches(callback_url):
             return False
@@ -484,11 +505,13 @@ class Authorizer:
 
     def user_declined(self, token: int, now: float) -> None:
         """Answer an `AskUser` where the person does not want to log in."""
+        check_time(now)
         if self._is_awaited(token, AskUser):
             self._fail(AuthorizationError("the person did not log in", code="access_denied"), now)
 
     def effect_failed(self, token: int, reason: str, now: float) -> None:
         """Report that an effect failed: no route, the store is broken, the port is taken. ``reason`` is for people."""
+        check_time(now)
         self._late_locks.discard(token)
         if self._awaited is None or self._awaited.token != token:
             return
@@ -499,6 +522,8 @@ class Authorizer:
 
     def handle_timeout(self, now: float) -> None:
         """Handle expired deadlines. Early and repeated calls do nothing."""
+        if now.__class__ is not float or not _AGO < now < _NEVER:
+            check_time(now)
         if self._deadline is None or now < self._deadline:
             return
         self._deadline = None
@@ -517,6 +542,7 @@ class Authorizer:
 
     def close(self, now: float) -> None:
         """Close: waiting calls fail, and pending effects are void. Further calls do nothing."""
+        check_time(now)
         if self._state is AuthorizationState.CLOSED:
             return
         self._enter(AuthorizationInput.SEND_CLOSE)

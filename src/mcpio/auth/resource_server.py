@@ -10,17 +10,22 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
+from mcpio._checks import called, checked, is_amount, of_kind, required
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Headers, Response
 from mcpio.auth.grant import OFFLINE_ACCESS, Grant, format_scopes, included_scopes, missing_scopes
 from mcpio.auth.keys import Entropy, Secret, as_secret, base64url
 from mcpio.auth.payloads import bearer_challenge, mapping_of, scopes_of
 from mcpio.auth.urls import AuthorizationError, EffectFailed, Reach, canonical_resource, resource_metadata_urls
 from mcpio.auth.verifiers import DPOP_ALGORITHMS, InvalidToken, NeedKeys, Verifier
+from mcpio.engine.limits import check_time
 
 if TYPE_CHECKING:
     from mcpio.auth.verifiers import ProofChecker
 
 __all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
+
+_AGO: Final = float("-inf")
+_NEVER: Final = float("inf")
 
 MAX_TOKEN: Final = 16 * 1024
 """The most characters of a token."""
@@ -88,18 +93,18 @@ class ResourceServer:
     """The scopes that the metadata lists."""
     hierarchy: Mapping[str, Iterable[str]] = attrs.field(factory=dict, converter=_hierarchy)
     """Which scopes a scope includes (AUTH-36)."""
-    name: str | None = None
+    name: str | None = attrs.field(default=None, validator=of_kind(str, optional=True))
     """The name of the resource, for people."""
-    metadata_url: str | None = None
+    metadata_url: str | None = attrs.field(default=None, validator=of_kind(str, optional=True))
     """The URL of the metadata in challenges: by default that of RFC 9728 at the root of the host, for ``asgi.app`` the
     one below the resource. Every URL serves the same document."""
     dpop: Literal["off", "allow", "require"] = attrs.field(default="off", validator=attrs.validators.in_(_DPOP))
     """Whether tokens may, or must, be bound to a key that each request proves (RFC 9449). Needs the extra ``auth``."""
     dpop_nonces: Secret | None = attrs.field(default=None, converter=attrs.converters.optional(as_secret), repr=False)
     """A key of this server's, the same in all of its processes: proofs then need a nonce that was made with it."""
-    mtls: bool = False
+    mtls: bool = attrs.field(default=False, validator=of_kind(bool))
     """Whether tokens may be bound to the certificate of a client (RFC 8705), which only its connection can show."""
-    outlive_token: bool = False
+    outlive_token: bool = attrs.field(default=False, validator=of_kind(bool))
     """Whether a listening stream stays open when its token expires. By default it ends, and the client reopens it with
     a new token."""
 
@@ -237,7 +242,11 @@ class Guard:
         reach: Reach | None = None,
         entropy: Entropy = bytes,
     ) -> None:
-        self.server = server
+        self.server = required("server", server, ResourceServer)
+        called("entropy", entropy)
+        checked("reach", reach, Reach)
+        if not is_amount(epoch, float("-inf")):
+            raise TypeError(f"epoch= takes seconds, not {epoch!r:.60}")
         self.epoch = epoch
         self._token_fields = frozenset(each.header for each in server.verify)
         self._schemes = _SCHEMES[server.dpop]
@@ -268,6 +277,8 @@ class Guard:
         Exactly one field may have a token, and the query none (AUTH-05). The audience is always checked (AUTH-37).
         ``certificate`` is the SHA-256 of the client's certificate, in hexadecimal.
         """
+        if now.__class__ is not float or not _AGO < now < _NEVER:
+            check_time(now)
         found = self._presented(headers, method, target, certificate)
         return found if isinstance(found, Refused) else self._judge(request, found, now)
 
@@ -292,15 +303,18 @@ class Guard:
 
     def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
         """Answer a `Fetch`."""
+        check_time(now)
         response = Response(status, tuple(headers), body, self.epoch + now)
         self._answer(token, lambda flow: flow.send(response), now)
 
     def effect_failed(self, token: int, reason: str, now: float) -> None:
         """Report that a `Fetch` failed."""
+        check_time(now)
         self._answer(token, lambda flow: flow.throw(EffectFailed(reason)), now)
 
     def handle_timeout(self, now: float) -> None:
         """Abandon fetches that take too long; the requests that wait for them are refused with 503."""
+        check_time(now)
         for each in [each for each in self._loading.values() if each.deadline <= now]:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 

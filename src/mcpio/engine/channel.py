@@ -725,7 +725,6 @@ class Channel:
 
     def advance(self, now: float) -> None:
         """Note the time. Raises ``LocalProtocolError`` for what is none."""
-        # An ordinary time takes one comparison, since this runs for each message.
         try:
             if self.now < now < _NEVER:
                 self.now = now
@@ -740,7 +739,10 @@ class Channel:
         """Store bytes, or note the end of file; return whether the input was still open."""
         if data.__class__ is not bytes and not isinstance(data, _BYTES):
             raise LocalProtocolError(f"data= takes bytes, not {data!r:.60}")
-        self.advance(now)
+        if now.__class__ is float and self.now <= now < _NEVER:
+            self.now = now  # without a call, for each message
+        else:
+            self.advance(now)
         inbox = self.inbox
         if inbox.ended or self.life is _CLOSED:
             return False
@@ -763,7 +765,10 @@ class Channel:
         """Store one whole text, or note the end; return whether the input was still open."""
         if text.__class__ is not bytes and not isinstance(text, _TEXT):
             raise LocalProtocolError(f"text= takes text or bytes, not {text!r:.60}")
-        self.advance(now)
+        if now.__class__ is float and self.now <= now < _NEVER:
+            self.now = now  # without a call, for each message
+        else:
+            self.advance(now)
         inbox = self.inbox
         if inbox.ended or self.life is _CLOSED:
             return False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import attrs
 
-from mcpio._checks import chosen
+from mcpio._checks import chosen, is_count
 from mcpio.codec import BoundedOddities, codec
 from mcpio.engine.answers import LISTEN, LOG, Answers, Observer
 from mcpio.engine.channel import (
@@ -128,6 +128,7 @@ _STATELESS_WAYS: Final = {Input.SEND_REQUEST: _ASK_STATELESSLY, Input.SEND_PING:
 _AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
 
 # Looked up once, since every message needs them: before Python 3.12 an enumeration finds its members by a slow path.
+_NEVER: Final = float("inf")
 _OPEN, _CLOSING, _CLOSED = Life.OPEN, Life.CLOSING, Life.CLOSED
 _OPERATING = Phase.OPERATING
 _RECV_RESULT, _SEND_RESULT = RequestInput.RECV_RESULT, RequestInput.SEND_RESULT
@@ -264,6 +265,8 @@ class Connection(Answers):
         With ``Options.reopens`` a client loses only the session with it, as ``reset_session`` says, and goes on: with
         another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
         """
+        if cause is not None and not isinstance(cause, BaseException):
+            raise LocalProtocolError(f"cause= takes an exception or None, not {cause!r:.60}")
         self._channel.advance(now)
         self._receive_all()
         self._lose_channel(cause)
@@ -310,6 +313,8 @@ class Connection(Answers):
         the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
         apply to it.
         """
+        if max_bytes.__class__ is not int and not is_count(max_bytes):
+            raise LocalProtocolError(f"max_bytes= takes a number of bytes, not {max_bytes!r:.60}")
         channel = self._channel
         chunks = channel.pull(max_bytes)
         if channel.life is _CLOSING and self._end_if_due():
@@ -364,6 +369,8 @@ class Connection(Answers):
 
         For transports that buffer more than they write at once. Drain the events: requests may have room again.
         """
+        if size.__class__ is not int and not is_count(size):
+            raise LocalProtocolError(f"size= takes a number of bytes, not {size!r:.60}")
         held = self._channel.held
         before, held.unwritten = held.unwritten, size
         # Observers hear of it where it may decide whether requests wait.
@@ -1724,7 +1731,10 @@ class Connection(Answers):
 
     def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
         channel = self._channel
-        channel.advance(now)
+        if now.__class__ is float and channel.now <= now < _NEVER:
+            channel.now = now  # without a call, for each request
+        else:
+            channel.advance(now)
         self._outgoing.add(request, timeout, channel.now)
         channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
         self._check_outbox()

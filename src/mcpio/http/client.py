@@ -12,10 +12,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import attrs
 
-from mcpio._checks import is_amount, is_count, required
+from mcpio._checks import called, checked, chosen, is_amount, is_count, required
 from mcpio.engine.channel import BACKLOG, Outgoing, Timers
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.limits import MESSAGE_COST
+from mcpio.engine.limits import MESSAGE_COST, check_time
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     AuthorizationRequired,
@@ -565,6 +565,11 @@ class ClientExchanges:
         self._resting: set[int] = set()
         self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
 
+    def set_time(self, now: float) -> None:
+        """Note the time. Raises ``LocalProtocolError`` for what is none."""
+        check_time(now)
+        self.now = max(now, self.now)
+
     def __len__(self) -> int:
         """Return how many are open."""
         return len(self._open)
@@ -771,6 +776,7 @@ class Stage(enum.Enum):
     """Everything is sent, and the server was notified of the end."""
 
 
+_NEVER: Final = float("inf")
 _UNOPENED: Final = (Stage.NEW, Stage.OPENING)
 
 
@@ -812,13 +818,19 @@ class HttpClient:
         Raises ValueError if there is an ``authorizer`` beside an ``Authorization`` field in the options.
 
         """
-        self.connection = connection
+        self.connection = required("connection", connection, ClientConnection)
         self.authorizer = authorizer
+        if authorizer is not None:
+            called("authorizer", getattr(authorizer, "authorize", authorizer))
+        required("location", location, Location)
+        checked("session_id", session_id, str)
+        called("param_headers", param_headers)
+        options = chosen("options", options, HttpClientOptions)
         connection.over_http = True
         self._param_headers = param_headers
         self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
         self._location = location
-        self._options = options or HttpClientOptions()
+        self._options = options
         has_own = any(name.lower() == "authorization" for name in self._options.headers)
         self._is_without_auth = authorizer is None and not has_own
         if authorizer is not None and has_own:
@@ -869,7 +881,11 @@ class HttpClient:
 
         Drain the events before and after: the connection may end when nothing is left to send.
         """
-        self._exchanges.now = max(now, self._exchanges.now)
+        exchanges = self._exchanges
+        if now.__class__ is float and exchanges.now <= now < _NEVER:
+            exchanges.now = now
+        else:
+            exchanges.set_time(now)
         self._see_what_is_owed()
         self._send_what_may_go()
         # While logins fail, the authorizer fails the requests that were just made, and others may take their places.
@@ -890,7 +906,11 @@ class HttpClient:
         ``Reset`` says that the exchange broke, or that there was no connection for it. If its cause is an ``McpError``,
         the requests of the exchange fail with it. Items of no open exchange are ignored.
         """
-        self._exchanges.now = max(now, self._exchanges.now)
+        exchanges = self._exchanges
+        if now.__class__ is float and exchanges.now <= now < _NEVER:
+            exchanges.now = now
+        else:
+            exchanges.set_time(now)
         call = self._exchanges.get(item.exchange)
         if call is None:
             return
@@ -936,7 +956,11 @@ class HttpClient:
 
     def handle_timeout(self, now: float) -> None:
         """Handle the deadlines up to ``now``. Early or repeated calls do nothing."""
-        self._exchanges.now = max(now, self._exchanges.now)
+        exchanges = self._exchanges
+        if now.__class__ is float and exchanges.now <= now < _NEVER:
+            exchanges.now = now
+        else:
+            exchanges.set_time(now)
         if self.authorizer is not None:
             self.authorizer.handle_timeout(now)
         self.connection.handle_timeout(now)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
+from mcpio._checks import called, checked, chosen
 from mcpio.auth.grant import Grant
 from mcpio.engine.channel import Timers
 from mcpio.engine.gates import without_changes
-from mcpio.engine.limits import Ledger, Limits, parsed_size, seconds, takes_too_much
+from mcpio.engine.limits import Ledger, Limits, check_time, parsed_size, seconds, takes_too_much
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
@@ -250,12 +251,24 @@ class HttpServer:
             ValueError: If options name one path twice, or sessions are to be durable that cannot be resumed.
 
         """
+        functions = {
+            "connect": connect,
+            "entropy": entropy,
+            "on_given_up": on_given_up,
+            "on_room": on_room,
+            "on_advice": on_advice,
+            "param_headers": param_headers,
+        }
+        for name, function in functions.items():
+            called(name, function)
+        if protected is not None:
+            called("protected", getattr(protected, "document", protected))
         self._connect = connect
         self._entropy = entropy
-        self._options = options = options or HttpOptions()
-        self._limits = limits = limits or Limits()
+        self._options = options = chosen("options", options, HttpOptions)
+        self._limits = limits = chosen("limits", limits, Limits)
         self.epoch = None
-        self._ledger = ledger or Ledger(limits.total_bytes)
+        self._ledger = checked("ledger", ledger, Ledger) or Ledger(limits.total_bytes)
         self._on_given_up = on_given_up
         self._on_room = on_room
         self._on_advice = on_advice
@@ -264,7 +277,7 @@ class HttpServer:
         self._eras = frozenset(revision.era for revision in revisions)
         self._serves_stateless = Era.STATELESS in self._eras
         self._param_headers = param_headers
-        self._stateless = stateless
+        self._stateless = None if stateless is None else called("stateless", stateless)
         self.calls = None
         self._short = min(limits.message_bytes, max(SLACK, min(ONE_READ, limits.peer_bytes // 64)))
 
@@ -355,8 +368,10 @@ class HttpServer:
         Drain the events; then ``answer_of`` has the answer, if that is short and complete by then. Unless ``is_direct``
         it comes by ``responses_to_send`` in any case.
         """
-        if now > self.streams.now:
-            self.streams.now = now
+        if now.__class__ is float and self.streams.now <= now < _NEVER:
+            self.streams.now = now  # without a call, for each request
+        else:
+            self._set_time(now)
         exchange = self._begin(head, is_direct=is_direct)
         if exchange.response is not _UNDECIDED:
             pass  # rejected by its head
@@ -585,6 +600,8 @@ class HttpServer:
     # Requests
 
     def _set_time(self, now: float) -> None:
+        if now.__class__ is not float or not now < _NEVER:
+            check_time(now)
         if now > self.streams.now:
             self.streams.now = now
 
@@ -1307,5 +1324,6 @@ def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerC
     return attrs.evolve(without_changes(declared), logging=declared.logging if options.sessions else None)
 
 
+_NEVER: Final = float("inf")
 _KEY: Final = "session_id"
 _NOT_CACHED: Final = (b"cache-control", b"no-store")

@@ -16,6 +16,8 @@ from typing import Final, TypeAlias
 import attrs
 from wsproto.frame_protocol import CloseReason, Frame, FrameDecoder, Opcode, ParseFailed
 
+from mcpio._checks import called, is_count, required
+from mcpio.engine.limits import check_time
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, McpError, RemoteProtocolError, RequestTimeout
 from mcpio.websocket.closing import CloseCode, error_for, is_valid
@@ -34,6 +36,7 @@ __all__ = [
 PONGS: Final = 16
 """How many pings may wait for their pongs. Beyond it, the oldest ping gets none."""
 
+_NEVER: Final = float("inf")
 _TOO_LONG: Final = ParseFailed("", CloseReason.MESSAGE_TOO_BIG)
 
 
@@ -171,8 +174,14 @@ class WebSocket:
         entropy: Callable[[int], bytes],
         window_bits: int | None = None,
     ) -> None:
-        self.role = role
-        self._options = options
+        check_time(now)
+        called("entropy", entropy)
+        if not is_count(max_bytes):
+            raise ValueError(f"max_bytes= takes a number of bytes, not {max_bytes!r:.60}")
+        if window_bits is not None and not is_count(window_bits, 9):
+            raise ValueError(f"window_bits= takes 9 to 15, not {window_bits!r:.60}")
+        self.role = required("role", role, Role)
+        self._options = required("options", options, WebSocketOptions)
         self._max = max_bytes
         self._entropy = entropy if role is Role.CLIENT else None
         self._deflate = None if window_bits is None else Deflate(max_bytes, window_bits)
@@ -205,6 +214,8 @@ class WebSocket:
 
         Input after the end is ignored. Drain the events, write the bytes, re-arm the deadline.
         """
+        if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise LocalProtocolError(f"data= takes bytes, not {data!r:.60}")
         self._advance(now)
         if data is None:
             self._break()
@@ -316,6 +327,8 @@ class WebSocket:
         """
         if self._state not in _SPEAKING:
             raise LocalProtocolError("the WebSocket is closed: no message can be sent")
+        if not isinstance(text, (bytes, bytearray)):
+            raise LocalProtocolError(f"text= takes bytes in UTF-8, not {text!r:.60}")
         deflate = self._deflate
         if deflate is None:
             self._out.append(self._frame(Opcode.TEXT, text))
@@ -461,5 +474,7 @@ class WebSocket:
         return frame(opcode, payload, None if self._entropy is None else self._entropy(4), is_compressed=is_compressed)
 
     def _advance(self, now: float) -> None:
+        if now.__class__ is not float or not now < _NEVER:
+            check_time(now)
         if now > self._now:
             self._now = now
