@@ -15,6 +15,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId, RequestFailed
+from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.types.features import (
     CallToolRequest,
     CallToolResult,
@@ -49,6 +50,23 @@ def test_snapshot_before_the_handshake_restores() -> None:
     again = moved(ClientConnection(INFO))
     assert (again.revision, again.phase, again.peer) == (None, Phase.NEW, None)
     assert again.send_initialize(now=100.0) == 1
+
+
+@pytest.mark.parametrize(("revisions", "has_id"), [(None, False), (HANDSHAKE_REVISIONS, True)])
+def test_revision_of_stateless_requests_outlives_the_process(revisions: Any, has_id: bool) -> None:
+    first = ServerConnection(INFO)
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    feed(first, request("server/discover", 1, _meta=envelope))
+    sent(first)
+    options = None if revisions is None else Options(revisions=revisions)
+    second = ServerConnection.restore(json.loads(json.dumps(first.snapshot(0.0))), 0.0, options=options)
+    second.receive_data(b"x\n", 0.0)
+    assert [event.__class__.__name__ for event in second.events()] == ["ProtocolViolated"]
+    (fault,) = sent(second)
+    assert ("id" in fault) is has_id
 
 
 @pytest.mark.parametrize("begins_again", [False, True])

@@ -109,7 +109,7 @@ def test_snapshot_holds_every_member_as_json() -> None:
     snapshot = busy_server().snapshot(4.0)
     assert snapshot["version"] == 2
     assert new_server().snapshot(4.0)["version"] == 1
-    assert set(snapshot) == {field.name for field in attrs.fields(SessionState)} - {"opening"} | {"version"}
+    assert set(snapshot) == {field.name for field in attrs.fields(SessionState)} - {"opening", "spoken"} | {"version"}
     empty = {name for name, value in snapshot.items() if value in (None, [], {}, "", False, 0)}
     unused = {"tasks", "batches"}
     assert empty == {"peer_instructions", "log_level", "skipping", "ended", "close_left", "dropped_logs"} | unused
@@ -279,6 +279,7 @@ def test_snapshot_of_the_other_role_is_refused() -> None:
         ({"revision": "1999-01-01"}, "1999-01-01"),
         ({"revision": "2026-07-28"}, "2026-07-28"),
         ({"peer_info": None}, "a revision and a peer belong together"),
+        ({"spoken": "yesterday"}, "yesterday"),
         ({"peer_info": {}}, "name"),
         ({"peer_capabilities": []}, "peer_capabilities"),
         ({"info": {"name": 1}}, "name"),

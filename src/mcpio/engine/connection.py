@@ -828,6 +828,7 @@ class Connection(Answers):
             dropped_logs=channel.outbox.dropped_logs,
             tasks=[] if self._tasks is None else self._tasks.save(now),
             batches=[] if self._batches is None else self._batches.save(),
+            spoken=None if context is not None or self._spoken is None else self._spoken.name,
         )
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:

@@ -20,7 +20,7 @@ from mcpio.events import Answered, CancelReceived, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS
 from mcpio.methods import Kind as MethodKind
-from mcpio.revisions import REV_2026_07_28, Revision
+from mcpio.revisions import REV_2026_07_28, STATELESS_REVISIONS, Revision
 from mcpio.types.base import META_PROTOCOL_VERSION
 from mcpio.types.features import (
     ClientCapabilities,
@@ -266,6 +266,11 @@ class ServerConnection(Connection):
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         self.principal, self.instructions = principal, state.instructions
         super()._load(state, now, principal)
+        if state.spoken is not None:
+            spoken = {each.name: each for each in STATELESS_REVISIONS}[state.spoken]
+            stateless = self._stateless
+            if stateless is not None:
+                stateless.envelopes.revision = spoken
 
 
 def _internal_error(fault: LocalProtocolError) -> RequestError:

@@ -128,6 +128,8 @@ class SessionState:
     tasks: list[OutgoingState] = attrs.Factory(list)
     batches: list[BatchState]
     opening: OpeningState | None = None
+    spoken: str | None = None
+    """The revision of a server's latest request without a session, where there is no session either."""
 
     @property
     def is_stateless(self) -> bool:
@@ -190,7 +192,7 @@ def load(snapshot: Any) -> SessionState:
     return state
 
 
-_SINCE_2 = ("envelope", "listening", "message", "opening")
+_SINCE_2 = ("envelope", "listening", "message", "opening", "spoken")
 """The members that version 1 lacks."""
 
 _CONTAINERS = {

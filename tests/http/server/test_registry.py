@@ -227,7 +227,7 @@ def test_second_of_two_deadlines_does_nothing_after_the_first_ends_the_session()
     site.now = 2.0
     site.machine.handle_timeout(2.0)
     site.settle()
-    assert (exchange.status, exchange.is_over) == (404, True)
+    assert (exchange.status, exchange.is_over) == (500, True)
     assert site.machine.sessions == ()
 
 
@@ -247,7 +247,7 @@ def test_request_of_ended_session_ends_when_cut_off() -> None:
     found = site.session()
     found.connection.abort(ValueError("a handler's fault"))
     site.touch(found)
-    assert (exchange.status, found.connection.phase) == (404, Phase.CLOSED)
+    assert (exchange.status, found.connection.phase) == (500, Phase.CLOSED)
     found.connection.send_result(event.id, None)
     site.touch(found)
 
