@@ -269,7 +269,7 @@ class Authorizer:
         interaction: Literal["allow", "never"] = "allow",
         reach: Reach | None = None,
     ) -> None:
-        self.server_url = required("server_url", server_url, str)
+        self.server_url: str = required("server_url", server_url, str)
         called("entropy", entropy)
         if not is_amount(epoch, float("-inf")):
             raise TypeError(f"epoch= takes seconds, not {epoch!r:.60}")

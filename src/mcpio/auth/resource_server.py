@@ -242,7 +242,7 @@ class Guard:
         reach: Reach | None = None,
         entropy: Entropy = bytes,
     ) -> None:
-        self.server = required("server", server, ResourceServer)
+        self.server: ResourceServer = required("server", server, ResourceServer)
         called("entropy", entropy)
         checked("reach", reach, Reach)
         if not is_amount(epoch, float("-inf")):

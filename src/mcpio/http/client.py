@@ -818,7 +818,7 @@ class HttpClient:
         Raises ValueError if there is an ``authorizer`` beside an ``Authorization`` field in the options.
 
         """
-        self.connection = required("connection", connection, ClientConnection)
+        self.connection: ClientConnection = required("connection", connection, ClientConnection)
         self.authorizer = authorizer
         if authorizer is not None:
             called("authorizer", getattr(authorizer, "authorize", authorizer))

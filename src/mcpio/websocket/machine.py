@@ -180,7 +180,7 @@ class WebSocket:
             raise ValueError(f"max_bytes= takes a number of bytes, not {max_bytes!r:.60}")
         if window_bits is not None and not is_count(window_bits, 9):
             raise ValueError(f"window_bits= takes 9 to 15, not {window_bits!r:.60}")
-        self.role = required("role", role, Role)
+        self.role: Role = required("role", role, Role)
         self._options = required("options", options, WebSocketOptions)
         self._max = max_bytes
         self._entropy = entropy if role is Role.CLIENT else None
