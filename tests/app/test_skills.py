@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -555,10 +556,17 @@ def _found_with_five(self: Any) -> None:
     self.files, self.directories, self.faults, self.left = {}, [], [], 5
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
-def test_unreadable_file_keeps_its_skill_out(tmp_path: Path) -> None:
-    (skill(tmp_path, "a", more_md="x") / "more.md").chmod(0)
-    assert entries(linked_to(tmp_path)) == {}
+def test_unreadable_file_keeps_its_skill_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skill(tmp_path, "a", more_md="x")
+    link, real = linked_to(tmp_path), os.open
+
+    def refuse(path: Any, *given: Any, **more: Any) -> int:
+        if str(path).endswith("more.md"):  # a mode would not keep root from it
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *given, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert entries(link) == {}
 
 
 def test_file_that_vanishes_while_its_skill_is_read_keeps_it_out(

@@ -10,6 +10,7 @@ from comparisons import BEFORE, faults, loaded, rows
 from fastmcp import Client, Context, FastMCP, dependencies, exceptions
 from fastmcp.client.client import CallToolResult
 from fastmcp.server import create_proxy
+from fastmcp.server.dependencies import get_access_token, get_http_headers
 from fastmcp.utilities.types import Image
 from mcp_types import ToolAnnotations
 from tree import ROOT
@@ -26,6 +27,9 @@ THEIRS: dict[str, Any] = {
     "create_proxy": create_proxy,
     "ToolError": exceptions.ToolError,
     "Image": Image,
+    "get_access_token": get_access_token,
+    "get_http_headers": get_http_headers,
+    "provider": object(),  # of any kind
     "ToolAnnotations": ToolAnnotations,
     "result": CallToolResult,
 }
