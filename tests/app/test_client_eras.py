@@ -13,6 +13,7 @@ from mcpio import Context, Server
 from mcpio.app.caching import ResultCache
 from mcpio.app.client import Client, client_connection
 from mcpio.app.listening import Listening, Missed
+from mcpio.app.reconnection import SessionReconnector
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, LocalProtocolError, RemoteProtocolError, RequestError, RequestTimeout
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_11_25, REVISIONS, STATELESS_REVISIONS, Era
@@ -334,6 +335,27 @@ def test_subscription_that_is_not_acknowledged_fails() -> None:
     played.advance(120)
     assert isinstance(entering.error, RequestTimeout)
     assert [each["method"] for each in played.sent()] == ["notifications/cancelled"]
+
+
+def test_subscription_that_a_closing_server_refuses_waits_for_the_next_session() -> None:
+    played = Played(options=Options(revisions=REVISIONS, reopens=True))
+    reconnector = SessionReconnector(played.client, None)
+    played.client.driving.reconnect_by(reconnector)
+    _, entering, request = played.listen(tools=True)
+    refusal = {"code": -32600, "message": "Invalid request: closing", "data": {"reason": "closing"}}
+    played.feed(id=request["id"], error=refusal)
+    assert (entering.state, played.sent()) == ("waits", [])
+    played.connection.connection_lost(None, played.now())
+    reconnector.lose()
+    played.run()
+    opening = played.start(reconnector.open())
+    (probe,) = played.sent()
+    played.answer(probe, DISCOVERED)
+    assert opening.state == "returned"
+    (again,) = played.sent()
+    assert again["params"]["notifications"] == request["params"]["notifications"]
+    played.acknowledge(again, toolsListChanged=True)
+    assert entering.state == "returned"
 
 
 def test_subscription_without_a_timeout_waits_for_its_acknowledgement() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from mcpio.app.client import Client, client_connection
+from mcpio.app.listening import Listening, Missed
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
 from mcpio.testing import ManualRuntime
-from mcpio.types import CustomRequest, Root, SubscribeRequest
+from mcpio.types import CustomRequest, ResourceUpdatedNotification, Root, SubscribeRequest
 
 OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 
@@ -32,6 +33,7 @@ class Wire:
         self.closes_at: set[str] = set()
         self.unanswered: set[str] = set()
         self.leaves_at = self.loses_after = ""
+        self.closes_for: str | None = None
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
         of_client.setdefault("options", Options(reopens=True))
@@ -102,7 +104,7 @@ class Wire:
         if method in self.unanswered:
             return
         answer: dict[str, Any] = {"result": {}}
-        if method in self.closes_at:
+        if method in self.closes_at or message.get("params", {}).get("uri", "") == self.closes_for:
             answer = {"error": {"code": -32600, "message": "Invalid request: closing", "data": {"reason": "closing"}}}
         elif method in self.refused:
             answer = {"error": {"code": -32603, "message": "no"}}
@@ -158,13 +160,16 @@ def test_refused_subscriptions_are_not_restored_and_later_refusals_reported() ->
     assert wire.reports == ["the server does not know any more what it was asked for"] * 2
 
 
-def test_subscription_past_the_client_is_restored_too() -> None:
+@pytest.mark.parametrize("others", [[], ["r://2"]])
+def test_subscription_past_the_client_is_restored_too(others: list[str]) -> None:
     wire = Wire()
+    for uri in others:
+        wire.runtime.complete(wire.client.subscribe_resource(uri))
     wire.runtime.complete(wire.client.request(SubscribeRequest("r://1")))
-    assert not wire.client.driving.changes.needs("r://1")
     wire.lose()
     wire.runtime.complete(wire.renewal.open())
-    assert [method for method, _ in wire.asked] == ["initialize", "resources/subscribe"]
+    assert wire.asked[1:] == [("resources/subscribe", {"uri": uri}) for uri in (*others, "r://1")]
+    assert not wire.client.driving.changes.needs("r://1")
 
 
 def test_calls_that_a_closing_server_refuses_wait_for_the_next() -> None:
@@ -188,6 +193,72 @@ def test_calls_that_a_closing_server_refuses_wait_for_the_next() -> None:
     wire.runtime.complete(wire.renewal.open())
     wire.runtime.run()
     assert len(listed) == 3
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("unknown session", unprocessed=True), ConnectionLost("broken")])
+def test_call_in_a_session_that_the_server_did_not_know_is_made_once_more(error: ConnectionLost) -> None:
+    wire = Wire()
+    wire.unanswered = {"ping"}
+
+    def refuse() -> None:
+        wire.connection.fail_request(wire.connection.pending.outgoing[0], error, wire.now())
+        wire.lose()
+
+    outcome = wire.begin(wire.client.ping())
+    refuse()
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    if not error.unprocessed:
+        assert (outcome, [method for method, _ in wire.asked]) == ([error], ["initialize"])
+        return
+    # Once: a server that knows none of its sessions would be asked forever.
+    assert (outcome, [method for method, _ in wire.asked]) == ([], ["initialize", "ping"])
+    refuse()
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert (outcome, [method for method, _ in wire.asked]) == ([error], ["initialize"])
+
+
+def listened(wire: Wire, **wanted: Any) -> tuple[Listening, list[Any]]:
+    """Begin to listen; return the listening, and the outcome of its entry."""
+    listening = wire.client.listen(**wanted)
+    return listening, wire.begin(listening.__aenter__())
+
+
+@pytest.mark.req("SUB-09")
+def test_kept_listening_waits_for_the_next_session_however_long_that_takes() -> None:
+    wire = Wire()
+    listening, _ = listened(wire, uris=["r://1"], keep=True)
+    wire.lose()
+    change = wire.begin(listening.__anext__())
+    wire.runtime.advance_to(10_000.0)
+    assert (change, wire.asked) == ([], [])
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert change == [Missed()]
+    assert wire.asked[1:] == [("resources/subscribe", {"uri": "r://1"})]
+    assert wire.client.driving.changes.needs("r://1")
+
+
+def test_session_lost_between_the_subscriptions_of_a_listening_leaves_none_out() -> None:
+    wire = Wire()
+    wire.closes_for = "r://2"
+    listening, entered = listened(wire, uris=["r://1", "r://2"])
+    assert entered == []
+    wire.closes_for = None
+    wire.lose()
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert entered == [listening]
+    assert listening.honoured.resource_subscriptions == ("r://1", "r://2")
+    # The second waited for the next session by itself, the first was known to the lost one alone.
+    told = [params["uri"] for method, params in wire.asked if method == "resources/subscribe"]
+    assert (set(told[:-1]), told[-1]) == ({"r://2"}, "r://1")
+    for uri in ("r://1", "r://2"):
+        update = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+        wire.connection.receive_message(json.dumps(update), wire.now())
+        wire.client.driving.process()
+        assert wire.begin(listening.__anext__()) == [ResourceUpdatedNotification(uri)]
 
 
 def test_calls_without_a_session_wait_for_the_next() -> None:

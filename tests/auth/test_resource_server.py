@@ -80,6 +80,12 @@ def test_the_metadata_is_at_both_well_known_paths_and_below_the_endpoint() -> No
     assert ResourceServer(verify=KEYS).metadata_paths() == ()
 
 
+@pytest.mark.parametrize("url", ["https://x\r\ny", "https://é", "a\x00"])
+def test_metadata_url_that_no_challenge_can_have_is_rejected(url: str) -> None:
+    with pytest.raises(ValueError, match="metadata_url= must be printable ASCII"):
+        ResourceServer(verify=KEYS, metadata_url=url)
+
+
 def test_tokens_need_an_audience_and_metadata() -> None:
     by = JwtVerifier(AS, jwks=AS + "/jwks")
     for options in ({}, {"resource": MCP}, {"authorization_servers": [AS]}):

@@ -36,6 +36,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.profiles import Profile
+from mcpio.revisions import HANDSHAKE_REVISIONS, REVISIONS
 from mcpio.types.asking import ListRootsRequest
 from mcpio.types.base import CustomNotification, CustomRequest
 from mcpio.types.content import ResourceLink, TextContent
@@ -296,6 +297,16 @@ def test_answers_to_any_number_of_cancelled_requests_are_dropped() -> None:
     assert sent(connection) == []
     with pytest.raises(LocalProtocolError, match="the peer's request 5 is not running"):
         connection.send_request(PingRequest(), now=0.0, related_to=IncomingId(5))
+
+
+@pytest.mark.req("CANC-05")
+@pytest.mark.parametrize("revisions", [HANDSHAKE_REVISIONS, REVISIONS])
+def test_notification_within_a_cancelled_request_is_dropped_in_any_revision(revisions: Any) -> None:
+    connection = server(revisions=revisions)
+    event = received(connection, call(1))
+    feed(connection, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
+    assert sent(connection) == []
 
 
 def test_unwanted_answer_is_dropped_in_every_form() -> None:

@@ -437,9 +437,8 @@ class SessionChanges:
         self._own: set[str] = set()  # those that the program itself subscribed to; however often, they count once
 
     def add(self, source: HandshakeSource) -> None:
-        """Report changes to a source. Further calls do nothing."""
-        if source not in self._sources:
-            self._sources.append(source)
+        """Report changes to a source, until it is removed or the session is lost."""
+        self._sources.append(source)
 
     def remove(self, source: HandshakeSource) -> None:
         """Stop reporting to a source. Further calls do nothing."""

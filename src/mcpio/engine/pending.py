@@ -261,7 +261,7 @@ class OutgoingRequests:
     def _retire(self, id: int, state: RequestState) -> None:
         if self._retired is None:
             self._retired = {}
-        self._retired[id] = state
+        self._retired[int(id)] = state  # a plain int is smaller, and an idle engine keeps these
         # Ids grow and dictionaries keep their order, so the first is the oldest, whose answer is the least likely.
         if len(self._retired) > self._limits.retired_ids:
             del self._retired[next(iter(self._retired))]

@@ -208,9 +208,7 @@ def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, cli
     if members.get("inputRequests") is None and members.get("requestState") is None:
         return "inputRequests or requestState must be there"
     for key, asked in (members.get("inputRequests") or {}).items():
-        method = METHODS.get(asked["method"])
-        if method is None or not method.embedded:
-            return f"inputRequests.{key:.100}: {asked['method']!r:.100} is nothing to ask a client for"
+        method = METHODS[asked["method"]]
         if not declares(client, method.capability):
             return f"inputRequests.{key:.100}: the client did not declare {'.'.join(method.capability)}"
         fault = why_not_asked(method.name, asked.get("params") or {}, revision, client)

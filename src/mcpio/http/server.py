@@ -780,7 +780,9 @@ class HttpServer:
         if self._serves_stateless and exchange.request.method == "POST":
             message = jsonrpc.parse(body, self._limits.message_values)
             if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
-                refusal = CLOSING if self.is_closing else None if self._has_room_alone() else TOO_MANY_REQUESTS
+                if not self.is_closing:
+                    self._make_room_alone()
+                refusal = CLOSING if self.is_closing else None
                 (self.calls or self._begin_calls()).post(exchange, body, message, refusal)
                 return
             if exchange.session is None and not self._find_session(exchange, body):
@@ -861,8 +863,8 @@ class HttpServer:
         if self._options.sessions:
             if not self.make_room():
                 return TOO_MANY_SESSIONS
-        elif not self._has_room_alone():
-            return TOO_MANY_REQUESTS
+        else:
+            self._make_room_alone()
         connection = self._connect(exchange.principal)
         connection.capabilities = _within_reach(connection.capabilities, self._options)
         if not is_initialize and revision is not None:
@@ -987,15 +989,17 @@ class HttpServer:
                 return True
         return False
 
-    def _has_room_alone(self) -> bool:
-        """Return whether one more request without a session may start, after ending another if necessary.
+    def _make_room_alone(self) -> None:
+        """End a request without a session whose client has left, if otherwise one more were too many.
 
-        Requests whose clients have left count too: to leave is no cancellation, so it is no way round the limit either.
+        To leave is no cancellation, so it is no way round the limit either. All others have an exchange, and ``_admit``
+        limits these.
         """
+        if self._options.sessions:
+            return  # every session has an id, and counts by it
         calls = 0 if self.calls is None else self.calls.connection.serving
-        if len(self._sessions) - len(self._named) + calls < self._limits.exchanges:
-            return True
-        return not self._options.sessions and self._end_abandoned()
+        if len(self._sessions) - len(self._named) + calls >= self._limits.exchanges:
+            self._end_abandoned()
 
     def _end_abandoned(self) -> bool:
         """End the session whose client left first, if the answer to its request has no way out; cancel the handler.
