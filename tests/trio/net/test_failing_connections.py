@@ -63,17 +63,42 @@ REQUESTS = (
     "mcpio.trio._http.parsers:HttptoolsParser.feed",
     "mcpio.trio._http.parsers:HttptoolsParser.next_event",
 )
-EXCHANGES = (
-    "mcpio.app.http_host:HttpHost.receive",
-    "mcpio.app.http_host:HttpHost.responses_to_send",
-    "mcpio.app.http_host:HttpHost._drain",
+HTTP_SESSION = (
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
+    "mcpio.app.http_host:HttpHost._open",
+    "mcpio.app.http_host:HttpHost._close",
+)
+# Of every request, and of a request or an answer of one of two kinds: one read or several, at once or later.
+EXCHANGE = (
+    "mcpio.app.http_host:HttpHost._drain",
+    "mcpio.app.server_session:ServerDriving.handle",
+    "mcpio.http.server:HttpServer.next_event",
+    "mcpio.http.server:HttpServer.next_ready",
     "mcpio.trio._http.server:HttpConnection._begin",
     "mcpio.trio._http.server:HttpConnection._hand_over",
-    "mcpio.trio._http.server:HttpConnection.wake",
+    "mcpio.trio._http.server:HttpConnection._write",
     "mcpio.trio._http.server:HttpConnection._finish",
     "mcpio.trio._http.parsers:ResponseWriter.head",
+    "mcpio.trio._http.parsers:ResponseWriter.body",
+)
+WHOLE_REQUEST = (
+    "mcpio.app.http_host:HttpHost.serve",
+    "mcpio.http.server:HttpServer.serve",
+    "mcpio.http.server:HttpServer.answer_of",
+)
+DIRECT_ANSWER = ("mcpio.trio._http.server:HttpConnection._answer",)
+PIECES = (
+    "mcpio.app.http_host:HttpHost.receive",
+    "mcpio.http.server:HttpServer.receive",
+    "mcpio.trio._http.server:HttpConnection._continue",
+)
+LATER_ANSWER = (
+    "mcpio.app.http_host:HttpHost.responses_to_send",
+    "mcpio.http.server:HttpServer.responses_to_send",
+    "mcpio.trio._http.server:HttpConnection.wake",
+    "mcpio.trio._http.server:HttpConnection._write_now",
+    "mcpio.trio._http.server:HttpConnection._pull",
 )
 UPGRADES = (
     "mcpio.trio._http.server:HttpConnection._look_up",
@@ -85,7 +110,7 @@ UPGRADES = (
 STEPS = {
     "tcp": ACCEPTING + LINES + SESSION,
     "unix": ACCEPTING,
-    "http": ACCEPTING + REQUESTS + EXCHANGES,
+    "http": ACCEPTING + REQUESTS + HTTP_SESSION,
     "http+unix": ACCEPTING,
     "websocket": ACCEPTING + REQUESTS + UPGRADES + SESSION,
     "ws+unix": ACCEPTING,
@@ -137,7 +162,7 @@ def test_exception_in_any_step_ends_at_most_one_connection(
 
             async def be_unlucky() -> None:
                 with contextlib.suppress(McpError):
-                    unlucky = await connect(nursery=nursery)
+                    unlucky = await connect(nursery=nursery, era="handshake")
                     await added(unlucky, 1, 1)
                     await unlucky.aclose(0)
 
@@ -147,6 +172,47 @@ def test_exception_in_any_step_ends_at_most_one_connection(
             assert await added(bystander, 1, 2) == 3
             client = await connect(nursery=nursery)
             assert await added(client, 3, 4) == 7
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert [record for record in caplog.records if record.exc_info and isinstance(record.exc_info[1], Oops)]
+
+
+CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "answered at once": ("add", {"a": 1, "b": 2}, EXCHANGE + WHOLE_REQUEST + DIRECT_ANSWER),
+    "answered later": ("pause", {}, EXCHANGE + WHOLE_REQUEST + LATER_ANSWER),
+    "in pieces": ("measure", {"text": "x" * 200_000}, EXCHANGE + PIECES + LATER_ANSWER),
+}
+"""Calls over HTTP: the tool, its arguments, and the steps that the call passes."""
+
+
+@pytest.mark.parametrize(("call", "step"), [(call, step) for call, (_, _, steps) in CALLS.items() for step in steps])
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+def test_exception_in_any_step_of_a_request_ends_at_most_one_connection(
+    era: str, call: str, step: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, fault = make_server(), Fault(step)
+    tool, arguments, _ = CALLS[call]
+
+    @server.tool
+    async def pause() -> None:
+        await trio.sleep(0.001)
+
+    @server.tool
+    def measure(text: str) -> int:
+        return len(text)
+
+    async def main() -> None:
+        async with over("http", server, tmp_path) as connect, trio.open_nursery() as nursery:
+            bystanders = [await connect(nursery=nursery, era=each) for each in ("stateless", "handshake")]
+            unlucky = await connect(nursery=nursery, era=era)
+
+            # Here the caller would wait without end if neither an answer nor an error came.
+            with fault.planted(), contextlib.suppress(McpError):
+                await unlucky.call_tool(tool, arguments)
+            assert fault.has_raised
+            for client in [*bystanders, await connect(nursery=nursery, era=era)]:
+                assert await added(client, 1, 2) == 3
             nursery.cancel_scope.cancel()
 
     run(main)
