@@ -145,6 +145,7 @@ FIELD_TEXTS: Final = {
 FIELD_TEXTS_OF_ONE: Final = {
     "Accepted.action": "``accept``.",
     "Accepted.value": "What the user entered, as an object of the form's class.",
+    "Authorizer.server_url": "The URL of the MCP server.",
     "ClientConnection.role": "``Role.CLIENT``.",
     "Codec.revision": "The revision that it converts for.",
     "ConcurrencyLimit.counts": "The methods that are counted.",
