@@ -27,6 +27,7 @@ from mcpio.errors import (
     RequestError,
     RequestTimeout,
     SamplingRejected,
+    SkillChanged,
     ToolError,
     TooManyRounds,
     UnexpectedResponse,
@@ -39,6 +40,7 @@ from mcpio.types import ElicitURLRequest
 VISIT = ElicitURLRequest("Log in", "https://example.com", "1")
 
 ONE_OF_EACH = [
+    SkillChanged("skill://a/SKILL.md", "digest", "other bytes"),
     SamplingRejected(),
     URLElicitationRequired([VISIT]),
     AuthorizationRequired("log in", status=403, challenges=["Bearer"]),

@@ -33,6 +33,7 @@ EVERYTHING: dict[Role, Capabilities] = {
         logging={},
         completions={},
         tasks=ServerTasksCapability(list={}, cancel={}),
+        extensions={"io.modelcontextprotocol/skills": {"directoryRead": True}},
     ),
 }
 OTHER = {Role.CLIENT: Role.SERVER, Role.SERVER: Role.CLIENT}

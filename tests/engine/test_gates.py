@@ -59,6 +59,7 @@ EVERYTHING: dict[Role, Any] = {
         logging={},
         completions={},
         tasks=ServerTasksCapability(list={}, cancel={}),
+        extensions={"io.modelcontextprotocol/skills": {"directoryRead": True}},
     ),
 }
 

@@ -54,7 +54,9 @@ def member_of(name: str, member: str) -> Member | None:
 
 def test_the_table_has_every_payload_class() -> None:
     exported = [getattr(mcpio.types, name) for name in mcpio.types.__all__]
-    payloads = {one.__name__ for one in exported if isinstance(one, type) and issubclass(one, Payload)}
+    classes = [one for one in exported if isinstance(one, type) and issubclass(one, Payload)]
+    # Those of skills are of an extension, which the official schemas lack.
+    payloads = {one.__name__ for one in classes if one.__module__ != "mcpio.types.skills"}
     assert payloads - set(BASES.split()) == set(FACTS)
 
 
