@@ -119,6 +119,7 @@ NEEDS = (
     Needs("docs/*", packages="sphinx gevent twisted waitress aiohttp"),
     Needs("interop/test_sdk_*.py", packages="mcp"),
     Needs("interop/test_fastmcp_programs.py", packages="fastmcp"),
+    Needs("interop/test_fastmcp_skills.py", packages="fastmcp"),  # which serves skills so since 4.2
     Needs("interop/test_fastmcp_examples.py", packages="fastmcp", variable="MCPIO_FASTMCP_DIR"),  # its source
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart mcp"),
     Needs("interop/test_uvloop.py", packages="uvloop"),

@@ -147,6 +147,7 @@ FIELD_TEXTS_OF_ONE: Final = {
     "Accepted.value": "What the user entered, as an object of the form's class.",
     "Authorizer.server_url": "The URL of the MCP server.",
     "ClientConnection.role": "``Role.CLIENT``.",
+    "HttpClient.connection": "The engine of the conversation.",
     "Codec.revision": "The revision that it converts for.",
     "ConcurrencyLimit.counts": "The methods that are counted.",
     "ConcurrencyLimit.key": "Who is counted.",

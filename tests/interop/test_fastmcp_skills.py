@@ -14,7 +14,6 @@ import mcpio.asyncio
 import mcpio.trio
 from mcpio import Client
 
-pytest.importorskip("fastmcp.skills.provider", reason="fastmcp serves skills so since 4.2")
 PEER = [sys.executable, str(Path(__file__).with_name("fastmcp_skills.py"))]
 
 

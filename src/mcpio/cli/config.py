@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     console.exact(hosts.snippet(host, name, entry))
     if host is not None:
         place = hosts.Place.here()
-        scopes: tuple[hosts.Scope, ...] = ("user", "project")
+        scopes: tuple[hosts.ConfigScope, ...] = ("user", "project")
         files = [file for scope in scopes if (file := host.file(scope, place))]
         console.note(f"for {' or '.join(files)}")
     return Exit.DONE

@@ -26,7 +26,7 @@ from mcpio.cli import targets as hosts
 from mcpio.cli.config import add_entry_options, named_entry
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
 from mcpio.cli.output import Console, is_terminal
-from mcpio.cli.targets import Host, Place, Scope
+from mcpio.cli.targets import ConfigScope, Host, Place
 from mcpio.errors import McpError
 from mcpio.trio import open_stdio, run_until_signalled
 
@@ -191,7 +191,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     console = Console()
     host, place = hosts.host_named(options.host), Place.here()
-    scope: Scope = options.scope or "user"
+    scope: ConfigScope = options.scope or "user"
     path = host.file(scope, place)
     if path is None:
         raise Failure(Exit.USAGE, f"{host.title} has no file for a {scope}: leave out --scope {scope}")
@@ -306,7 +306,7 @@ class _ByHand:
 _Change = _FileChange | _HostCommand | _ByHand
 
 
-def _addition(host: Host, scope: Scope, path: str, name: str, entry: ServerEntry) -> _Change:
+def _addition(host: Host, scope: ConfigScope, path: str, name: str, entry: ServerEntry) -> _Change:
     """Return what makes a host use a server."""
     by_hand = partial(_ByHand, hosts.snippet(host, name, entry))
     if host.add and (scope == "user" or not host.writes):
@@ -325,7 +325,7 @@ def _addition(host: Host, scope: Scope, path: str, name: str, entry: ServerEntry
     return _edited(host, path, name, hosts.members(host, entry), by_hand)
 
 
-def _removal(host: Host, scope: Scope, path: str, name: str) -> _Change:
+def _removal(host: Host, scope: ConfigScope, path: str, name: str) -> _Change:
     """Return what makes a host forget a server."""
     by_hand = partial(_ByHand, f"{name}, in {host.key}")
     if host.remove and scope == "user":
@@ -340,7 +340,7 @@ def _removal(host: Host, scope: Scope, path: str, name: str) -> _Change:
 
 
 def _words(
-    template: Sequence[str], scope: Scope, name: str, entry_json: str, entry: ServerEntry | None
+    template: Sequence[str], scope: ConfigScope, name: str, entry_json: str, entry: ServerEntry | None
 ) -> Iterator[str]:
     """Yield the words of a host's command."""
     for word in template:
@@ -454,7 +454,7 @@ def _loaded(path: str, text: str) -> Any:
         raise Failure(Exit.USAGE, f"{error}. Correct it first: mcpio does not write over it") from error
 
 
-def _warn(console: Console, scope: Scope, path: str, entry: ServerEntry) -> None:
+def _warn(console: Console, scope: ConfigScope, path: str, entry: ServerEntry) -> None:
     """Warn of values that a project's file would give to all who have the project."""
     told = [name for name, value in {**entry.env, **entry.headers}.items() if "${" not in value]
     if scope == "project" and told:

@@ -62,12 +62,16 @@ def _run_in_folder(action: str, folder: str, options: argparse.Namespace) -> int
     """Serve the folder to the command itself."""
     server = Server(os.path.basename(os.path.abspath(folder)))
     console = Console(quiet=options.quiet)
+    log = logging.getLogger("mcpio")
+    level = log.level
     if action == "check":
-        logging.getLogger("mcpio").setLevel(logging.ERROR)  # what it would warn of is printed
+        log.setLevel(logging.ERROR)  # what it would warn of is printed
     try:
         server.skills.add_folder(folder)
     except (OSError, ImportError) as error:
         raise Failure(Exit.USAGE, f"{folder}: {error}") from error
+    finally:
+        log.setLevel(level)
     if action == "check":
         return _say_faults(server.skills.faults, len(server.skills.registry), options, console)
 

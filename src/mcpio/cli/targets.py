@@ -74,7 +74,7 @@ def parse_socket_url(text: str) -> Address | str:
 CHECKED: Final = "2026-11-22"
 """When the table was last compared with the hosts' documentation."""
 
-Scope = Literal["user", "project"]
+ConfigScope = Literal["user", "project"]
 
 
 @attrs.frozen
@@ -111,7 +111,7 @@ class Host:
     name: str
     """As given on the command line."""
     title: str
-    files: Mapping[Scope, str | Mapping[str, str]]
+    files: Mapping[ConfigScope, str | Mapping[str, str]]
     """The file for each scope: a template of ``Place.path``, or one for each system (``""``: all others)."""
     key: str = "mcpServers"
     """The member of the file that holds the servers."""
@@ -131,7 +131,7 @@ class Host:
     after: str = ""
     """The user's next step."""
 
-    def file(self, scope: Scope, place: Place) -> str | None:
+    def file(self, scope: ConfigScope, place: Place) -> str | None:
         """Return the path of the file for a scope, or ``None`` if the host has none."""
         found = self.files.get(scope)
         if isinstance(found, Mapping):
@@ -265,7 +265,7 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
     A file without servers has nothing to add, and is no fault: Gemini's and Zed's hold all their settings.
     """
     found, faults = [], []
-    scopes: tuple[Scope, ...] = ("project", "user")
+    scopes: tuple[ConfigScope, ...] = ("project", "user")
     for host in HOSTS:
         for scope in scopes:
             path = host.file(scope, place)
