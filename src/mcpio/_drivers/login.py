@@ -834,6 +834,8 @@ class LoginDriver:
         self._receiver: RedirectReceiver | None = None
         self._terminal: LineReader | None = None
         self._store_mutex = threading.Lock()
+        self._calls: set[_ThreadedCall[Any]] = set()
+        self._is_over = False
         self._to_restore: RestoreCredentials | None = None
         self._reach: Reach | None = None
         self._is_locked = False
@@ -867,8 +869,11 @@ class LoginDriver:
     async def aclose(self) -> None:
         """Abandon what is under way, and release locks and listeners: cancelled or not, in bounded time.
 
-        The tasks that perform effects are cancelled before or after.
+        The tasks that perform effects are cancelled before or after: what they still call has no effect.
         """
+        self._is_over = True
+        for call in self._calls:
+            call.leave()
         self._authorizer.interrupt()
         while (effect := self._authorizer.next_effect()) is not None:
             if isinstance(effect, RestoreCredentials):
@@ -920,16 +925,22 @@ class LoginDriver:
         """Call the store, in a thread if it blocks. ``give_back`` undoes a call with a true result.
 
         If this task is cancelled, the call may be made all the same, but none follows it that was made later: a record
-        that is restored is the last one. What it acquires is given back, by the thread or here.
+        that is restored is the last one. What it acquires is given back, by the thread or here. The same holds where
+        this driver is closed first. Raises EffectFailed if it is already.
         """
+        if self._is_over:
+            raise EffectFailed("it was cancelled")
         if not self._setup.store.blocking:
             return function()
         call = _ThreadedCall(function, give_back, self._store_mutex)
+        self._calls.add(call)
         try:
             return await self._runtime.to_thread(call.run)
         except BaseException:
             call.leave()
             raise
+        finally:
+            self._calls.discard(call)
 
     async def _restore_and_unlock(self) -> None:
         await self._restore()
@@ -941,7 +952,11 @@ class LoginDriver:
         if effect is None:
             return
         try:
-            await self._stored(lambda: restore_credentials(store, effect))
+            if store.blocking:
+                restoring = _ThreadedCall(lambda: restore_credentials(store, effect), None, self._store_mutex)
+                await self._runtime.to_thread(restoring.run)
+            else:
+                restore_credentials(store, effect)
         except Exception as error:
             report("the credentials of a renewal without an answer were not restored", error)
         self._to_restore = None
