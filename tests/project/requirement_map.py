@@ -58,6 +58,7 @@ FAMILIES = {
     "XERR": 7,
     "EXT": 6,
     "SKILL": 27,
+    "APP": 3,
     "XTASK": 18,
     "GONE": 10,
     "ERA": 16,

@@ -55,7 +55,20 @@ def _open_skills(folder: Any, prefix: tuple[str, ...]) -> Any:
     return open_folder(folder, prefix)
 
 
+def _open_view(path: Any) -> Callable[[], str]:
+    from pathlib import Path
+
+    file = Path(path).absolute()  # wherever the program goes later
+    file.read_text("utf-8")
+
+    def read() -> str:
+        return file.read_text("utf-8")
+
+    return read
+
+
 OPENERS["skills"] = _open_skills
+OPENERS["view"] = _open_view
 
 
 def report(message: str, error: BaseException | None) -> None:
@@ -154,11 +167,13 @@ def only_importing() -> Iterator[None]:
 def lifespan_of(server: Server) -> Any:
     """Return the context manager to enter while a server is served.
 
-    Raises TypeError if ``server`` is not a Server, and ServedOnImport inside ``only_importing``.
+    Raises TypeError if ``server`` is not a Server, ServedOnImport inside ``only_importing``, and ValueError if a tool
+    has a view that does not exist.
     """
     lifespan = checked_server(server).lifespan
     if _importing.get():
         raise ServedOnImport
+    server.check_views()
     return contextlib.nullcontext() if lifespan is None else lifespan(server)
 
 

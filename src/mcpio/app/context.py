@@ -238,6 +238,13 @@ class Context(RequestScope):
 
         return grant_of(self.peer.principal)
 
+    @property
+    def shows_views(self) -> bool:
+        """Whether the client declared that it shows views (APP-01). Others get the tool's result alone."""
+        from mcpio.app.views import shows_views
+
+        return shows_views(self.peer.capabilities)
+
     def require_scopes(self, *scopes: str) -> None:
         """Raise InsufficientScope unless the token of the request has all of these scopes.
 

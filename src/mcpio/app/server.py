@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
@@ -62,11 +63,13 @@ if TYPE_CHECKING:
     from mcpio.app.pagination import Page
     from mcpio.app.registry.base import Registry
     from mcpio.app.registry.dependencies import Injector
+    from mcpio.app.registry.tools import FunctionTool
     from mcpio.app.rounds import RequestStates
     from mcpio.app.server_session import LogFilter
     from mcpio.app.session import SavedSession
     from mcpio.app.skills import Skills
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
+    from mcpio.app.views import ViewOptions
     from mcpio.engine.stateless_engine import StatelessEngine
     from mcpio.types.features import (
         ListPromptsRequest,
@@ -270,6 +273,7 @@ class Server:
         self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
         self._sessions: dict[ServerSession, None] = {}
+        self._is_served = False
         self._skills: Skills | None = None
         self.tasks = None
         if tasks is not None:
@@ -362,6 +366,27 @@ class Server:
 
         return register
 
+    def view(self, uri: str, source: str | Path | Callable[..., Any], **options: Unpack[ViewOptions]) -> None:
+        """Offer a page that hosts show with the tools that name it: ``@server.tool(view="ui://clock")``.
+
+        ``source`` is a file of UTF-8 text, read for each request, or a function that returns the HTML, registered as by
+        ``resource``. A browser keeps the view from all origins but those that ``connect=``, ``resources=``, ``frames=``
+        and ``bases=`` name. Clients without views get the tool's result alone: see ``Context.shows_views``.
+
+        Raises as ``resource`` does, ValueError for a URI that does not begin with ``ui://``, and for what is not an
+        origin or a permission; OSError or UnicodeDecodeError if the file cannot be read, and RuntimeError for a file
+        before any driver was imported.
+        """
+        from mcpio.app.views import make_view
+
+        entry = make_view(uri, source, options, context=Context)
+
+        def add() -> None:
+            self._adopt(entry.endpoint)
+            self.resources.static.add(uri, entry)
+
+        self._in_loop(add)
+
     @overload
     def prompt(self, function: F, **options: Unpack[PromptOptions]) -> F: ...
 
@@ -450,11 +475,28 @@ class Server:
         def add() -> None:
             if tool.description.execution is not None and self.tasks is None:
                 self._keep_tasks()
+            if self._is_served:
+                self._check_view(tool)
             self._adopt(tool.endpoint)
             self.tools.add(tool.description.name, tool)
 
         self._in_loop(add)
         return function
+
+    def check_views(self) -> None:
+        """Raise ValueError if a tool has a view that does not exist: now, and when a tool is added later (APP-03).
+
+        Called by drivers before they serve.
+        """
+        for tool in self.tools.everything():
+            self._check_view(tool)
+        self._is_served = True
+
+    def _check_view(self, tool: FunctionTool) -> None:
+        if "ui" in tool.description.meta:
+            from mcpio.app.views import check_view
+
+            check_view(tool, self.resources)
 
     def overrides(self, functions: Mapping[Callable[..., Any], Callable[..., Any]]) -> AbstractContextManager[None]:
         """Context manager that replaces functions of dependencies, for tests: ``{open_session: fake_session}``.
@@ -686,7 +728,11 @@ class Server:
         return self._skills is not None and self._skills.is_offered
 
     def _extensions(self, declared: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the extensions to declare: skills, and tasks if stateless clients are served and a tool may be one."""
+        """Return the extensions to declare: skills, views, and tasks if stateless clients may be served by them."""
+        if any(uri.startswith("ui://") for uri, _ in self.resources.static.entries()):
+            from mcpio.types.base import VIEWS_EXTENSION
+
+            declared = {VIEWS_EXTENSION: {}, **(declared or {})}
         if self._has_skills:
             from mcpio.types.base import SKILLS_EXTENSION
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
@@ -34,6 +34,7 @@ __all__ = [
     "ResourceOptions",
     "ToolOptions",
     "checked_uri",
+    "listed",
     "make_prompt",
     "make_resource",
     "make_template",
@@ -91,6 +92,11 @@ class ToolOptions(RegistrationOptions, total=False):
     """A text for the model when a task has begun."""
     becomes_task: bool
     """Whether a stateless client's call begins as a plain one, until the function awaits ``Context.become_task``."""
+    view: str | None
+    """The URI of the view that hosts show with the tool: see ``Server.view``."""
+    visibility: Collection[str] | None
+    """Who may call the tool in a host that shows views: ``"model"``, ``"app"`` for views of this server, or both, as by
+    default. Other clients have no views, and list it for the model."""
 
 
 class ResourceOptions(RegistrationOptions, total=False):
@@ -133,7 +139,7 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
         annotations=options.get("annotations"),
         icons=options.get("icons") or (),
         execution=_execution(options),
-        **_meta(options),
+        **_meta_of_tool(binder.name, options),
     )
     accepts = None if takes is None else _validator(takes, "input_schema", "arguments", MAX_STEPS)
     if takes is not None:
@@ -312,6 +318,36 @@ _FROM_AUTHORS = ("name", "title", "description", "mime_type", "input_schema", "o
 def _meta(options: RegistrationOptions) -> dict[str, Any]:
     given = options.get("meta")
     return {} if given is None else {"meta": given}
+
+
+def _meta_of_tool(name: str, options: ToolOptions) -> dict[str, Any]:
+    """Return the ``_meta`` of a tool, with its view (APP-03)."""
+    view, visibility = options.get("view"), options.get("visibility")
+    if view is None and visibility is None:
+        return _meta(options)
+    meta: Mapping[str, Any] = options.get("meta") or {}
+    if "ui" in meta:
+        raise ValueError(f"{name}(): give either view= and visibility=, or the member ui of meta=")
+    ui: dict[str, Any] = {}
+    if view is not None:
+        if not str(view).startswith("ui://"):
+            raise ValueError(f"{name}(): view= takes the URI of a view, such as ui://clock, not {view!r:.100}")
+        ui["resourceUri"] = view
+    if visibility is not None:
+        callers = listed("visibility", visibility)
+        if not callers or not all(each in ("model", "app") for each in callers):
+            raise ValueError(f"{name}(): visibility= takes 'model', 'app' or both, not {visibility!r:.100}")
+        ui["visibility"] = list(dict.fromkeys(callers))
+    return {"meta": {**meta, "ui": ui}}
+
+
+def listed(option: str, value: Any) -> tuple[Any, ...]:
+    """Return the items of an option that takes several; a str is refused, as a list of its letters."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{option}= takes a list, not {value!r:.100}")
+    return tuple(value)
 
 
 def _check_fit(schema: Mapping[str, Any], binder: Binder) -> None:

@@ -667,11 +667,13 @@ class Resources:
         except InvalidMessage as error:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid URI {uri:.200}: {error}", {"uri": uri}) from error
         mime_type, hints = entry.description.mime_type, entry.cache.members
+        ui = entry.description.meta.get("ui")
+        meta = {} if ui is None else {"meta": {"ui": ui}}  # of a view, which has it on its content too (APP-02)
 
         def result(value: Any) -> ReadResourceResult | InputRequired:
             if value is None:
                 raise not_found(scope, uri)
-            return _result(value, uri, mime_type, hints)
+            return _result(value, uri, mime_type, hints, meta)
 
         return when_ready(entry.endpoint.call(scope, keywords), result)
 
@@ -690,27 +692,29 @@ def _climbs(uri: str) -> bool:
 
 
 def _result(
-    value: Any, uri: str, mime_type: str | None, hints: Mapping[str, Any]
+    value: Any, uri: str, mime_type: str | None, hints: Mapping[str, Any], meta: dict[str, Any]
 ) -> ReadResourceResult | InputRequired:
     if isinstance(value, types.ReadResourceResult | InputRequired):
         return value
     items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
-    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items), **hints)
+    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type, meta) for item in items), **hints)
 
 
 def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:
     return any(isinstance(item, TextResourceContents | BlobResourceContents | bytes) for item in items)
 
 
-def _contents(value: Any, uri: str, mime_type: str | None) -> TextResourceContents | BlobResourceContents:
+def _contents(
+    value: Any, uri: str, mime_type: str | None, meta: dict[str, Any]
+) -> TextResourceContents | BlobResourceContents:
     """Return contents as they are, str and bytes as contents of the URI, and other values as JSON."""
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
     if isinstance(value, str):
-        return TextResourceContents(uri, str.__str__(value), mime_type)
+        return TextResourceContents(uri, str.__str__(value), mime_type, **meta)
     if isinstance(value, bytes | bytearray | memoryview):
-        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type)
-    return TextResourceContents(uri, json_text(value), mime_type or "application/json")
+        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type, **meta)
+    return TextResourceContents(uri, json_text(value), mime_type or "application/json", **meta)
 
 
 _SAMPLES = ("a", "a" * 200, "a/b")
