@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
+from binascii import a2b_qp
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
@@ -120,6 +119,10 @@ class _Variable:
         self.length = length
         self.explode = explode
 
+    def is_shorter(self, value: str) -> bool:
+        """Whether a value is longer than the prefix that the variable takes."""
+        return self.length is not None and len(value) > self.length
+
 
 class _Expression:
     """One expression in braces."""
@@ -223,9 +226,6 @@ def _variable(template: str, text: str) -> _Variable:
 
 # Matching
 
-_Bounds: TypeAlias = list[tuple[int, int]]
-"""Where the range of each expression begins and ends."""
-
 
 class _Span:
     """The range of a URI that one or more expressions match.
@@ -233,72 +233,155 @@ class _Span:
     ``marks`` are the characters that it may begin with, empty if it has none and is never absent; ``stops`` end it.
     """
 
-    __slots__ = ("find_stop", "marks", "operator", "stops", "variables")
+    __slots__ = ("find_stop", "is_mark", "marks", "may_take", "operator", "variables")
 
     def __init__(self, expression: _Expression) -> None:
         self.operator = expression.operator
         self.variables = {variable.name: variable for variable in expression.variables}
-        self.marks = expression.mark if expression.mark != "+" else ""
+        self.accept_marks(expression.mark if expression.mark != "+" else "")
         several = len(expression.variables) > 1 or expression.variables[0].explode
         stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
         self.stop_at(stops)
 
+    def accept_marks(self, marks: str) -> None:
+        """Begin the range with one of these characters."""
+        self.marks = marks
+        self.is_mark = _digits(marks)
+
     def stop_at(self, stops: str) -> None:
         """End the range at these characters."""
-        self.stops = stops
         self.find_stop = re.compile(f"[{stops}]" if stops else "(?!)").search
+        self.may_take = _digits(stops, inside="0", outside="1")
+
+    def fits(self, uri: _Positions, after: int) -> int:
+        """Return the positions from which this range and the rest match, for those from which the rest does."""
+        taken = uri.of_characters(self.may_take)
+        last = after << 1 & taken
+        # Adding carries each bit of ``last`` through the run of ``taken`` before it: from all of these the range can
+        # reach its end without a stop in between.
+        inside = ((last + taken) ^ taken | last) & taken
+        if not self.marks:
+            return inside
+        return after | ((after | inside) << 1 & uri.of_characters(self.is_mark))
+
+    def end(self, uri: str, start: int, after: int) -> int:
+        """Return the last end of a range that begins at ``start``; ``start`` if it is absent."""
+        if self.marks and uri[start : start + 1] not in tuple(self.marks):
+            return start
+        stop = self.find_stop(uri, start + 1)
+        behind = len(uri) - (stop.start() if stop else len(uri))
+        ends = after >> behind
+        found = len(uri) - behind - ((ends & -ends).bit_length() - 1)
+        return found if ends and found > start else start
 
     def values(self, text: str) -> dict[str, str | list[str]] | None:
         """Return the decoded values in the matched text, or ``None`` if they do not fit."""
         if not text:
             return {}
         content = text[1:] if self.marks else text
-        if len(self.variables) == 1 and not self.operator.named and "%" not in content:
-            (only,) = self.variables.values()
-            if only.explode:
-                return {only.name: content.split(self.operator.separator)}
-        found: dict[str, str] = {}
-        lists: dict[str, list[str]] = {}
-        for name, value in self._named(content) if self.operator.named else self._in_order(content):
-            variable = self.variables.get(name)
-            decoded = _decoded(value)
-            if variable is None or decoded is None:
-                return None
-            if variable.explode:
-                lists.setdefault(name, []).append(decoded)
-            elif name in found or (variable.length is not None and len(decoded) > variable.length):
+        return self._named(content) if self.operator.named else self._in_order(content)
+
+    def _named(self, content: str) -> dict[str, str | list[str]] | None:
+        separator, variables = self.operator.separator, self.variables
+        pairs = [pair.partition("=") for pair in content.split(separator)] if content else []
+        decoded = _decoded_items(separator.join([value for _, _, value in pairs]), separator)
+        found: dict[str, str | list[str]] = {}
+        if decoded is None:
+            return None
+        lists: dict[str, list[str]] = {name: [] for name, variable in variables.items() if variable.explode}
+        for (name, _, _), value in zip(pairs, decoded, strict=False):
+            if name in lists:
+                lists[name].append(value)
+            elif name in found or name not in variables or variables[name].is_shorter(value):
                 return None
             else:
-                found[name] = decoded
-        return {**found, **lists}
+                found[name] = value
+        return found | {name: values for name, values in lists.items() if values}
 
-    def _named(self, content: str) -> Iterator[tuple[str, str]]:
-        for pair in content.split(self.operator.separator) if content else ():
-            name, _, value = pair.partition("=")
-            yield name, value
-
-    def _in_order(self, content: str) -> Iterator[tuple[str, str]]:
+    def _in_order(self, content: str) -> dict[str, str | list[str]] | None:
         variables = list(self.variables.values())
-        if len(variables) == 1 and not variables[0].explode:
-            yield variables[0].name, content
-            return
-        for index, item in enumerate(content.split(self.operator.separator)):
-            # Items beyond the variables belong to the last, which accepts them only as a list.
-            yield variables[min(index, len(variables) - 1)].name, item
+        last = variables[-1]
+        separator = self.operator.separator if len(variables) > 1 or last.explode else None
+        items = _decoded_items(content, separator)
+        # Items beyond the variables belong to the last, which accepts them only as a list.
+        if items is None or (len(items) > len(variables) and not last.explode):
+            return None
+        found: dict[str, str | list[str]] = {}
+        for variable, item in zip(variables, items, strict=False):
+            if variable.is_shorter(item):
+                return None
+            found[variable.name] = [item] if variable.explode else item
+        if len(items) > len(variables):
+            found[last.name] = items[len(variables) - 1 :]
+        return found
+
+
+class _Text:
+    """A text of the template whose first character comes once in it, so that two places of it never overlap."""
+
+    __slots__ = ("data", "mask")
+
+    def __init__(self, text: str) -> None:
+        self.data = text.encode()
+        self.mask = b"\xff" + b"\xfe" * (len(text) - 1)
+
+    def fits(self, uri: _Positions, after: int) -> int:
+        """Return the positions from which this text and the rest match, for those from which the rest does."""
+        return after << len(self.data) & uri.of_text(self.data, self.mask)
+
+
+class _Positions:
+    """Sets of positions in a URI, each an integer: its lowest bit is the end, the next the last character, and so on.
+
+    Compiled code works on whole sets, so a match takes as many steps of Python for a long URI as for a short one.
+    """
+
+    __slots__ = ("_known", "_uri")
+
+    def __init__(self, uri: str) -> None:
+        # One byte for each character: of one that is not ASCII the first, which is no mark, no stop and in no text.
+        self._uri = uri.encode("utf-8", "surrogatepass").translate(None, _CONTINUATION)
+        self._known: dict[bytes, int] = {}
+
+    def of_characters(self, digits: bytes) -> int:
+        """Return where the characters are for which a table of ``_digits`` has a one."""
+        if digits not in self._known:
+            self._known[digits] = int(self._uri.translate(digits) + b"0", 2)
+        return self._known[digits]
+
+    def of_text(self, text: bytes, mask: bytes) -> int:
+        """Return where a text begins."""
+        return int(self._uri.replace(text, mask).translate(_MASKED) + b"0", 2)
+
+
+_CONTINUATION: Final = bytes(range(0x80, 0xC0))
+
+
+def _digits(characters: str, *, inside: str = "1", outside: str = "0") -> bytes:
+    """Return a table that translates some characters to one digit and all others to another."""
+    return bytes(ord(inside if chr(code) in characters else outside) for code in range(256))
+
+
+# No byte of UTF-8 is 255.
+_MASKED: Final = _digits("\xff")
 
 
 class _Matcher:
-    """Finds the range of each expression: by a quick way where the template has one, and otherwise by sweeps."""
+    """Finds the range of each expression.
 
-    __slots__ = ("_bounds", "_pieces")
+    From the end of the template, the positions are computed from which the rest of it matches, all at once for each
+    piece; then from the front each expression takes as much as it can. There is no backtracking.
+    """
+
+    __slots__ = ("_first", "_pieces")
 
     def __init__(self, parts: Sequence[str | _Expression]) -> None:
-        self._bounds: Callable[[str], _Bounds | None]
-        self._pieces: list[str | _Span] = []
+        self._first = parts[0] if parts and isinstance(parts[0], str) else ""
+        self._pieces: list[_Text | _Span] = []
         names: set[str] = set()
         for part in parts:
             if isinstance(part, str):
-                self._pieces.append(part)
+                self._pieces += map(_Text, _not_overlapping(part))
                 continue
             for variable in part.variables:
                 if variable.name in names:
@@ -308,42 +391,37 @@ class _Matcher:
         later = ""
         for piece in reversed(self._pieces):
             if isinstance(piece, _Span):
-                if not piece.marks and not piece.stops:
+                if piece.operator is _OPERATORS["+"]:
                     # Else the path would take the query and the fragment too.
                     piece.stop_at(later)
                 later += "".join(mark for mark in piece.marks if mark in "?#" and mark not in later)
-        self._bounds = _quick_way(self._pieces) or self._bounds_by_sweeps
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
         # Rejects most URIs of other templates at once.
-        if self._pieces and isinstance(self._pieces[0], str) and not uri.startswith(self._pieces[0]):
+        if not uri.startswith(self._first):
             return None
-        bounds = self._bounds(uri)
-        if bounds is None:
+        positions = _Positions(uri)
+        after = 1
+        afters = []
+        for piece in reversed(self._pieces):
+            afters.append(after)
+            after = piece.fits(positions, after)
+        if not after >> len(uri):
             return None
         found: dict[str, str | list[str]] = {}
-        spans = (piece for piece in self._pieces if not isinstance(piece, str))
-        for span, (start, end) in zip(spans, bounds, strict=True):
-            values = span.values(uri[start:end])
+        position = 0
+        for piece in self._pieces:
+            after = afters.pop()
+            if isinstance(piece, _Text):
+                position += len(piece.data)
+                continue
+            end = piece.end(uri, position, after)
+            values = piece.values(uri[position:end])
             if values is None:
                 return None
             found |= values
-        return found
-
-    def _bounds_by_sweeps(self, uri: str) -> _Bounds | None:
-        fits = self._fits(uri)
-        if not fits[0][0]:
-            return None
-        bounds: _Bounds = []
-        position = 0
-        for index, piece in enumerate(self._pieces):
-            if isinstance(piece, str):
-                position += len(piece)
-                continue
-            end = _end_of(piece, uri, position, fits[index + 1])
-            bounds.append((position, end))
             position = end
-        return bounds
+        return found
 
     def _add(self, expression: _Expression) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -351,7 +429,7 @@ class _Matcher:
             if expression.mark == "&" and last.marks in ("?", "&", "?&"):
                 # ``{?a}{&b}`` is one query, whose parameters may come in any order.
                 last.variables |= {variable.name: variable for variable in expression.variables}
-                last.marks = "?&" if "?" in last.marks else "&"
+                last.accept_marks("?&" if "?" in last.marks else "&")
                 return
             if expression.mark == last.marks == ";":
                 # So are the parameters of ``{;a}{;b}``: the first expression would take those of both, and not fit.
@@ -361,180 +439,36 @@ class _Matcher:
                 raise UriTemplateError(f"nothing stands between the values of {', '.join(last.variables)} and the next")
         self._pieces.append(_Span(expression))
 
-    def _fits(self, uri: str) -> list[bytearray]:
-        """Return for each piece, and for the end, the positions from which the rest of the template matches.
 
-        Computed from the end, in one sweep for each piece: there is no backtracking.
-        """
-        after = bytearray(len(uri) + 1)
-        after[-1] = 1
-        fits = [after]
-        for piece in reversed(self._pieces):
-            after = _sweep_text(piece, uri, after) if isinstance(piece, str) else _sweep_span(piece, uri, after)
-            fits.append(after)
-        return fits[::-1]
+def _not_overlapping(text: str) -> Iterator[str]:
+    """Yield the parts of a text, each of which begins where the first character of the one before comes again."""
+    start = 0
+    while start < len(text):
+        end = text.find(text[start], start + 1)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end
 
 
-_Way: TypeAlias = Callable[[str], _Bounds | None]
-
-
-def _quick_way(pieces: list[str | _Span]) -> _Way | None:
-    """Return a way to find the ranges in a single pass of compiled code; ``None`` where there is none."""
-    if _is_widest_first(pieces):
-        return partial(_bounds_from_the_end, pieces)
-    pattern = _forward_pattern(pieces)
-    if pattern is not None:
-        return partial(_bounds_by, pattern)
-    # Often a query and a fragment are all that may be absent.
-    found = (index for index, piece in enumerate(pieces) if not isinstance(piece, str) and piece.marks)
-    first = next(found, len(pieces))
-    path, rest = pieces[:first], pieces[first:]
-    ends = all(not _IN_REST.search(piece) if isinstance(piece, str) else piece.stops for piece in path)
-    begins = all(not isinstance(piece, str) and set(piece.marks) <= {"?", "#"} for piece in rest)
-    pattern = _forward_pattern(rest)
-    if ends and begins and pattern is not None and _is_widest_first(path):
-        return partial(_bounds_of_both, path, pattern)
-    return None
-
-
-_IN_REST: Final = re.compile("[?#]")
-
-
-def _bounds_of_both(path: list[str | _Span], rest: re.Pattern[str], uri: str) -> _Bounds | None:
-    found = _IN_REST.search(uri)
-    end = len(uri) if found is None else found.start()
-    before, after = _bounds_from_the_end(path, uri[:end]), rest.fullmatch(uri, end)
-    if before is None or after is None:
-        return None
-    return before + [after.span(group) for group in range(1, rest.groups + 1)]
-
-
-def _is_widest_first(pieces: list[str | _Span]) -> bool:
-    """Whether no expression may be absent, and each takes all that a later one takes."""
-    spans = [piece for piece in pieces if not isinstance(piece, str)]
-    nested = all(set(span.stops) <= set(later.stops) for span, later in pairwise(spans))
-    return nested and not any(span.marks for span in spans)
-
-
-def _bounds_from_the_end(pieces: list[str | _Span], uri: str) -> _Bounds | None:
-    """Return the ranges of expressions that are widest first. Between them are texts.
-
-    From the end, each text is looked for at its last place, which leaves the most to the expressions before it.
-    """
-    bounds: _Bounds = []
-    end = len(uri)
-    for index in range(len(pieces) - 1, -1, -1):
-        piece = pieces[index]
-        if isinstance(piece, str):
-            if index == len(pieces) - 1:
-                if not uri.endswith(piece):
-                    return None
-                end -= len(piece)
-            continue
-        before: Any = pieces[index - 1] if index else ""
-        start = len(before) if index < 2 else uri.rfind(before, 0, end - 1) + len(before)
-        if start < len(before) or start >= end or piece.find_stop(uri, start, end):
-            return None
-        bounds.append((start, end))
-        end = start - len(before)
-    return bounds[::-1] if end == 0 else None
-
-
-def _forward_pattern(pieces: Sequence[str | _Span]) -> re.Pattern[str] | None:
-    """Return a pattern that never goes back, with a group for each range; ``None`` where the next character is no clue.
-
-    It is one where a range can only end at its first stop: nothing that may follow begins with what the range takes.
-    """
-    found = ""
-    for index, piece in enumerate(pieces):
-        if isinstance(piece, str):
-            found += re.escape(piece)
-            continue
-        if not all(_is_told_apart(piece, follower) for follower in _followers(pieces, index)):
-            return None
-        content = f"[^{piece.stops}]" if piece.stops else "."
-        found += f"((?:[{piece.marks}]{content}*+)?+)" if piece.marks else f"({content}++)"
-    return re.compile(found, re.DOTALL)
-
-
-def _followers(pieces: Sequence[str | _Span], index: int) -> Iterator[str | _Span]:
-    """Yield the pieces of which one comes after a range: up to the first that is never absent."""
-    for piece in pieces[index + 1 :]:
-        yield piece
-        if isinstance(piece, str) or not piece.marks:
-            return
-
-
-def _is_told_apart(span: _Span, follower: str | _Span) -> bool:
-    if isinstance(follower, str):
-        return follower[0] in span.stops and follower[0] not in span.marks
-    if not follower.marks:
-        return False
-    if set(follower.marks) & set(span.marks):
-        return False
-    # What may be absent, and takes nothing that the range does not, is left nothing.
-    return set(follower.marks) <= set(span.stops) or set(span.stops) <= set(follower.stops)
-
-
-def _bounds_by(pattern: re.Pattern[str], uri: str) -> _Bounds | None:
-    found = pattern.fullmatch(uri)
-    return None if found is None else [found.span(group) for group in range(1, pattern.groups + 1)]
-
-
-def _sweep_text(text: str, uri: str, after: bytearray) -> bytearray:
-    here = bytearray(len(uri) + 1)
-    position = uri.find(text)
-    while position >= 0:
-        here[position] = after[position + len(text)]
-        position = uri.find(text, position + 1)
-    return here
-
-
-def _sweep_span(span: _Span, uri: str, after: bytearray) -> bytearray:
-    marks, stops = span.marks, span.stops
-    size = len(uri)
-    here = bytearray(size + 1)
-    # The nearest position at or after the current one where the rest matches, and where the range has to stop.
-    fitting = size + 1
-    stopping = size
-    for position in range(size, -1, -1):
-        # A range begins after its mark; without one it has at least one character.
-        starts = position < size and (uri[position] in marks if marks else uri[position] not in stops)
-        if starts and fitting <= stopping:
-            here[position] = 1
-        if after[position]:
-            fitting = position
-            if marks:
-                here[position] = 1
-        if position < size and uri[position] in stops:
-            stopping = position
-    return here
-
-
-def _end_of(span: _Span, uri: str, start: int, after: bytearray) -> int:
-    """Return the last possible end of a range that begins here."""
-    if span.marks and (start == len(uri) or uri[start] not in span.marks):
-        return start
-    found = [uri.find(stop, start + 1) for stop in span.stops]
-    limit = min((position for position in found if position >= 0), default=len(uri))
-    end = after.rfind(1, start + 1, limit + 1)
-    return end if end >= 0 else start
-
-
-def _decoded(text: str) -> str | None:
-    """Return a text percent-decoded, or ``None`` if that is not UTF-8."""
+def _decoded_items(text: str, separator: str | None) -> list[str] | None:
+    """Return the items of a text, each percent-decoded, or ``None`` if one is not UTF-8."""
     if "%" not in text:
-        return text
+        return [text] if separator is None else text.split(separator)
     if _BROKEN.search(text):
         return None
     try:
-        return _TRIPLETS.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), text.encode()).decode()
+        data = text.encode()
+        if separator is not None:
+            data = data.replace(separator.encode(), b"\xff")
+        # Quoted-printable is percent-encoding with another sign, and decoded by compiled code.
+        data = a2b_qp(data.replace(b"=", b"=3D").replace(b"%", b"="))
+        return [item.decode() for item in data.split(b"\xff")]
     except UnicodeError:
         return None
 
 
-_BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_TRIPLETS: Final = re.compile(rb"(?:%[0-9A-Fa-f]{2})++")
+# No byte of UTF-8 is 255: so it can separate items, and what would be decoded to it is not UTF-8.
+_BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%[Ff]{2}")
 
 
 # ------------------------------------------------------------------------------------------------------------ resources
