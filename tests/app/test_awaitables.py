@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import types
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -13,6 +14,7 @@ import trio
 
 from mcpio.app import runtime as awaitables
 from mcpio.app.runtime import (
+    StallDetector,
     failure_of,
     in_steps,
     is_awaitable,
@@ -196,7 +198,7 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
         finally:
             seen.append("closed")
 
-    steps = in_steps(work(), lambda: next(times), 0.05, lambda took: seen.append(round(took, 2)))
+    steps = in_steps(work(), lambda: next(times), StallDetector(float), lambda took: seen.append(round(took, 2)))
     assert isinstance(steps, Generator)
     failure = KeyError("a")
     assert steps.send(None) == "first"
@@ -206,6 +208,67 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
     assert seen == ["sent", 0.06, failure, 0.07, "closed"]
 
 
+class Processor:
+    """A clock, and the time of it in which the thread had no processor."""
+
+    def __init__(self) -> None:
+        self.now = self.queued = 0.0
+        self.looks = 0
+
+    def look(self) -> float:
+        self.looks += 1
+        return self.queued
+
+
+def held(processor: Processor, stalls: StallDetector, *steps: Callable[[], object]) -> list[float]:
+    """Return the seconds that are reported of an async function with these steps."""
+
+    async def work() -> None:
+        for step in steps:
+            step()
+            await Pause()
+
+    seen: list[float] = []
+    running = in_steps(work(), lambda: processor.now, stalls, lambda took: seen.append(round(took, 2)))
+    list(running)
+    return seen
+
+
+def test_step_that_was_given_no_processor_is_not_reported() -> None:
+    processor = Processor()
+    stalls = StallDetector(processor.look)
+
+    def wait(seconds: float, queued: float) -> None:
+        processor.now += seconds
+        processor.queued += queued
+
+    assert held(processor, stalls, lambda: wait(7, 6.96)) == []
+    processor.now += 2
+    assert held(processor, stalls, lambda: wait(7, 6.8), lambda: wait(0.3, 0.1)) == [0.2, 0.2]
+
+
+def test_step_that_imports_modules_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor = Processor()
+    stalls = StallDetector(processor.look)
+
+    def import_one() -> None:
+        monkeypatch.setitem(sys.modules, "test_awaitables_imports_this", types.ModuleType("any"))
+        processor.now += 3
+
+    assert held(processor, stalls, import_one, import_one) == [3]
+
+
+def test_quick_steps_ask_the_system_once_a_second() -> None:
+    processor = Processor()
+    stalls = StallDetector(processor.look)
+
+    def work() -> None:
+        processor.now += 0.01
+
+    assert held(processor, stalls, *[work] * 250) == []
+    assert processor.looks == 3
+
+
 def test_every_kind_of_awaitable_is_awaited_in_steps() -> None:
     @types.coroutine
     def plain() -> Generator[str, Any, str]:
@@ -213,7 +276,7 @@ def test_every_kind_of_awaitable_is_awaited_in_steps() -> None:
         return sent
 
     async def main(awaitable: Any) -> Any:
-        return await in_steps(awaitable, lambda: 0.0, 0.05, lambda _: None)
+        return await in_steps(awaitable, lambda: 0.0, StallDetector(float), lambda _: None)
 
     for awaitable, result in ((plain(), "sent"), (Pause(), None)):
         running = main(awaitable)

@@ -8,7 +8,7 @@ import pytest
 from linked import Link
 
 from mcpio.app.middleware import CallNext
-from mcpio.app.reporting import SLOW
+from mcpio.app.runtime import SLOW
 from mcpio.app.server import Server
 from mcpio.app.session import SavedSession
 from mcpio.engine.options import KeepAlive, Options

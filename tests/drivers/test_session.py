@@ -314,7 +314,7 @@ def test_blocking_handler_is_reported(each_virtual_loop: EachLoop, caplog: pytes
             here.jump(seconds)
 
         async with conversation(here, server) as client:
-            await client.call_tool("slow", {"seconds": 0.04})
+            await client.call_tool("slow", {"seconds": 0.01})
             await client.call_tool("slow", {"seconds": 0.06})
 
     each_virtual_loop.run(main, virtual=True)
@@ -342,7 +342,7 @@ def test_async_handler_that_blocks_between_two_waits_is_reported(
     loops: list[Here] = []
 
     async def block(ctx: Context) -> str:
-        for seconds in (0.04, 0.06):
+        for seconds in (0.01, 0.06):
             await ctx.sleep(1)
             loops[0].jump(seconds)
         await ctx.sleep(1)

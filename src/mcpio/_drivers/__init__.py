@@ -71,6 +71,18 @@ OPENERS["skills"] = _open_skills
 OPENERS["view"] = _open_view
 
 
+def queued_for_a_processor() -> float:
+    """Return the seconds in which the current thread was ready to run and had no processor.
+
+    0 where the system does not tell. Linux does, also of threads that a cgroup's quota holds back.
+    """
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def report(message: str, error: BaseException | None) -> None:
     """Log a warning, or an error with its traceback, under the name ``mcpio``.
 

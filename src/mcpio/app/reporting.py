@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------ reporting
 # Reports to the operator: throttled, so that a peer that repeats a fault cannot flood the log.
 
-SLOW: Final = 0.05
-"""Seconds that a function, or an async one between two waits, may hold the event loop before it is reported."""
 SLOW_STEP: Final = "call what blocks by await ctx.run_in_thread(function), or pause in long work by await ctx.sleep(0)"
 """The advice where an async function, or middleware, held the event loop."""
 _BURST: Final = 10

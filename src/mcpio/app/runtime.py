@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from functools import partial
@@ -47,6 +49,10 @@ class Runtime(Protocol):
     @property
     def cancellation(self) -> type[BaseException]:
         """The exception that stops a task at its wait."""
+
+    @property
+    def stalls(self) -> StallDetector:
+        """The judge of steps that held the loop's thread for long."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Spawned:
         """Run a coroutine as a task. It must not raise anything but the loop's cancellation.
@@ -115,6 +121,45 @@ def checked_grace(grace: float | None) -> float | None:
         return seconds(grace)
     except ValueError as error:
         raise LocalProtocolError(str(error)) from None
+
+
+# --------------------------------------------------------------------------------------------------------------- stalls
+# Which steps of the loop's thread held everything else up.
+
+SLOW: Final = 0.05
+"""Seconds that a function, or an async one between two waits, may hold the event loop before it is reported."""
+
+
+class StallDetector:
+    """Tells steps that held the loop's thread from steps that were held up themselves, or that imported modules.
+
+    A thread that the system did not run, because others had the processors, looks by the clock like one that blocks.
+    To ask the system costs more than most steps take, so it is asked once a second at most, and all that it tells of
+    the time since then counts for a step that took long. On a busy machine a slow step may thus pass for once; a
+    quick one is never reported.
+    """
+
+    __slots__ = ("_modules", "_queued", "_queued_before", "look_after")
+
+    look_after: float
+    """The time of the next look: a step that begins later is preceded by one."""
+
+    def __init__(self, queued: Callable[[], float]) -> None:
+        """``queued`` returns the seconds in which the current thread was ready to run and had no processor."""
+        self._queued = queued
+        self._queued_before = 0.0
+        self._modules = 0
+        self.look_after = -math.inf
+
+    def look(self, now: float) -> None:
+        """Ask the system, at the begin of a step."""
+        self.look_after = now + 1
+        self._queued_before, self._modules = self._queued(), len(sys.modules)
+
+    def held(self, took: float) -> float:
+        """Return how long a step of ``took`` seconds held the thread: 0 if modules were imported."""
+        # A module is imported once, so such a step is not what the handler does each time.
+        return took - (self._queued() - self._queued_before) if len(sys.modules) == self._modules else 0.0
 
 
 # ------------------------------------------------------------------------------------------------------------ broadcast
@@ -282,15 +327,17 @@ async def is_stopping(runtime: Runtime) -> bool:
 
 @coroutine
 def in_steps(
-    awaitable: Any, now: Callable[[], float], limit: float, report: Callable[[float], object]
+    awaitable: Any, now: Callable[[], float], stalls: StallDetector, report: Callable[[float], object]
 ) -> Generator[Any, Any, Any]:
-    """Await a value, and report each step, from one wait to the next, that held the event loop for over ``limit``."""
+    """Await a value, and report each step, from one wait to the next, that held the event loop for over ``SLOW``."""
     steps: Any = awaitable if awaitable.__class__ is GeneratorType else awaitable.__await__()
     if not hasattr(steps, "send"):
         return (yield from steps)
     resume, argument = steps.send, None
     while True:
         began = now()
+        if began > stalls.look_after:
+            stalls.look(began)
         try:
             waits_for = resume(argument)
         except StopIteration as end:
@@ -299,8 +346,8 @@ def in_steps(
             # An exception that stayed here would be in a circle with this frame, which its traceback holds.
             argument = None
             took = now() - began
-            if took > limit:
-                report(took)
+            if took > SLOW and (held := stalls.held(took)) > SLOW:
+                report(held)
         try:
             argument = yield waits_for
             resume = steps.send

@@ -13,7 +13,6 @@ import attrs
 
 from mcpio.app.contracts import Handler, InputRequired, ProgressCallback
 from mcpio.app.reporting import (
-    SLOW,
     SLOW_STEP,
     FaultReports,
     PeerFaults,
@@ -24,6 +23,7 @@ from mcpio.app.reporting import (
     unwrap_group,
 )
 from mcpio.app.runtime import (
+    SLOW,
     Driver,
     OneShot,
     Spawned,
@@ -552,12 +552,16 @@ class Session(TaskCalls):
         scope = self._new_scope(self, event)
         failure: BaseException | None = None
         result: Any = None
-        began = self._now()
+        began, stalls = self._now(), self.driver.runtime.stalls
+        if began > stalls.look_after:
+            stalls.look(began)
         try:
             result = self._handler_for(event)(scope, event.request)
         except BaseException as error:
             failure = failure_of(error)
-        took = self._now() - began
+        held = self._now() - began
+        if held > SLOW:
+            held = stalls.held(held)  # now: the answer may take long too
         if failure is not None:
             self._fail(event, scope, failure)
         elif is_awaitable(result) or result.__class__ is InputRequired:
@@ -566,18 +570,18 @@ class Session(TaskCalls):
             self._running[event.id] = (scope, task)
         else:
             self._answer(event, result)
-        if took > SLOW:
-            self._report_slow(event, self._SLOW_ADVICE, took)
+        if held > SLOW:
+            self._report_slow(event, self._SLOW_ADVICE, held)
 
     async def _finish(self, event: RequestReceived, scope: Any, result: Any) -> None:
         """Await the result of a handler and send it. Every request gets exactly one answer (P4)."""
         try:
-            report = partial(self._report_slow, event, SLOW_STEP)
+            report, stalls = partial(self._report_slow, event, SLOW_STEP), self.driver.runtime.stalls
             value = result
             if value.__class__ is not InputRequired:
-                value = await in_steps(value, self._now, SLOW, report)
+                value = await in_steps(value, self._now, stalls, report)
             if value.__class__ is InputRequired:
-                value = await in_steps(self._ask_first(event, scope, value), self._now, SLOW, report)
+                value = await in_steps(self._ask_first(event, scope, value), self._now, stalls, report)
             # Plain functions answer without this wait: the engine defers requests while much output waits
             # (``Channel.is_full``). That does not stop tasks that run already, so they wait here.
             while not self.connection.has_room:
@@ -673,8 +677,8 @@ class Session(TaskCalls):
         """Report a failure to the operator, with its traceback the first time. ``kind``: see ``FaultReports``."""
         self._fault_reports.report(self.driver, message, error, kind)
 
-    def _report_slow(self, event: RequestReceived, advice: str, took: float) -> None:
-        text = f"{{}} held up everything else for {took * 1000:.0f} ms: {advice}"
+    def _report_slow(self, event: RequestReceived, advice: str, held: float) -> None:
+        text = f"{{}} held up everything else for {held * 1000:.0f} ms: {advice}"
         self._report_request(event, text, None, kind="slow")
 
     def _report_request(

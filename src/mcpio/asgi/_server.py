@@ -18,7 +18,7 @@ from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.actor import TaskHost, hosted_tasks
 from mcpio._drivers.event_loop import STORE_TIMEOUT
 from mcpio.app.http_host import HttpHost
-from mcpio.app.runtime import OneShot, Runtime, Spawned
+from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector
 from mcpio.asgi._event_loop import EventLoop, running_loop
 from mcpio.engine.channel import Timers
 from mcpio.http.lifecycle import Action, Input, Lifecycle, State
@@ -612,6 +612,11 @@ class AsgiRuntime:
     def cancellation(self) -> type[BaseException]:
         """The exception of a cancelled task."""
         return self._server.loop.runtime.cancellation
+
+    @property
+    def stalls(self) -> StallDetector:
+        """The judge of steps that held the loop's thread for long."""
+        return self._server.loop.runtime.stalls
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> RequestTask:
         """Run a coroutine as a task."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mcpio import _drivers
+from mcpio.app.runtime import StallDetector
 from mcpio.errors import NoBackChannel
 
 # -------------------------------------------------------------------------------------------------------------- runtime
@@ -113,7 +114,7 @@ class AsyncioOneShot:
 class AsyncioRuntime:
     """Runs tasks in a task group that outlives them. Make it inside the running loop."""
 
-    __slots__ = ("_loop", "_thread", "group")
+    __slots__ = ("_loop", "_thread", "group", "stalls")
 
     group: asyncio.TaskGroup | None
     """The group that the tasks run in, or None."""
@@ -121,6 +122,7 @@ class AsyncioRuntime:
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group, no task can be spawned."""
         self.group = group
+        self.stalls = StallDetector(_drivers.queued_for_a_processor)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 

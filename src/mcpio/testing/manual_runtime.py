@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from mcpio.app.runtime import StallDetector
+
 __all__ = ["ManualCancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
 
 T = TypeVar("T")
@@ -27,9 +29,12 @@ class ManualRuntime:
 
     now: float
     """The time, in seconds from 0."""
+    stalls: StallDetector
+    """The judge of long steps. Nothing but time that a test lets pass makes one."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.stalls = StallDetector(lambda: 0.0)
         self._drawn = 0
         self._turns: deque[Callable[[], None]] = deque()
         self._sleepers: list[tuple[float, ManualOneShot]] = []

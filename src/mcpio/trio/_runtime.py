@@ -19,6 +19,7 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 from mcpio import _drivers
 from mcpio._drivers import contain, report
 from mcpio._drivers.actor import Timed
+from mcpio.app.runtime import StallDetector
 from mcpio.engine.channel import Timers
 from mcpio.errors import NoBackChannel
 
@@ -139,7 +140,7 @@ class TrioOneShot:
 class TrioRuntime:
     """Runs tasks in a nursery that outlives them. Make it inside ``trio.run``."""
 
-    __slots__ = ("_limiter", "_nursery", "_thread", "_token")
+    __slots__ = ("_limiter", "_nursery", "_thread", "_token", "stalls")
 
     cancellation: type[BaseException] = trio.Cancelled
     """The exception of a cancelled task."""
@@ -150,6 +151,7 @@ class TrioRuntime:
     def __init__(self, nursery: trio.Nursery | None) -> None:
         """Without a nursery, no task can be spawned."""
         self._nursery = nursery
+        self.stalls = StallDetector(_drivers.queued_for_a_processor)
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
         # With Trio's own limiter, 40 abandoned calls would hold up those of all sessions.

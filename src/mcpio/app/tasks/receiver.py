@@ -14,7 +14,6 @@ from mcpio._checks import is_amount, of_kind
 from mcpio.app.contracts import own_state
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import (
-    SLOW,
     SLOW_STEP,
     FaultReports,
     describe_request,
@@ -23,7 +22,7 @@ from mcpio.app.reporting import (
     unwrap_group,
 )
 from mcpio.app.rounds import Leave, without_leaving
-from mcpio.app.runtime import checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
+from mcpio.app.runtime import SLOW, checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
 from mcpio.app.tasks.store import (
     DisconnectedSession,
     MemoryTaskStore,
@@ -674,19 +673,20 @@ class TaskReceiver:
         self._finish(run, outcome)
 
     async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
-        def report_slow(advice: str, took: float) -> None:
-            held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
-            run.report(f"{held}: {advice}", None, kind=("slow", method))
+        def report_slow(advice: str, held: float) -> None:
+            slow = f"the task of {method} held up everything else for {held * 1000:.0f} ms"
+            run.report(f"{slow}: {advice}", None, kind=("slow", method))
 
-        now = run.host.now
+        now, stalls = run.host.now, run.host.runtime.stalls
         began = now()
+        stalls.look(began)
         try:
             result = work(run)
             took = now() - began
-            if took > SLOW:
-                report_slow("make its function async, or register it with blocking=True", took)
+            if took > SLOW and (held := stalls.held(took)) > SLOW:
+                report_slow("make its function async, or register it with blocking=True", held)
             if is_awaitable(result):
-                result = await in_steps(result, now, SLOW, partial(report_slow, SLOW_STEP))
+                result = await in_steps(result, now, stalls, partial(report_slow, SLOW_STEP))
             return TaskOutcome(_said(result, method))
         except BaseException as error:
             if not is_fault(error, run.host.runtime):
