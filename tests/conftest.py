@@ -62,6 +62,7 @@ LONG = (
     "cli/test_complete.py",
     "cli/test_install.py",
     "cli/test_login.py",
+    "cli/test_loop.py",
     "cli/test_processes.py",
     "cli/test_reloading.py",
     "cli/test_websocket.py",
@@ -72,6 +73,7 @@ LONG = (
     "drivers/stdio/test_restarting.py",
     "drivers/stdio/test_server.py",
     "drivers/test_cancellation.py",
+    "drivers/test_graceful_restart.py",
     "drivers/test_preloading.py",
     "drivers/test_servers.py",
     "drivers/test_silent_listeners.py",
@@ -108,7 +110,7 @@ LONG = (
 """Files that take seconds, or that check the project itself: many processes, real signals, large numbers, every module.
 A run leaves them out unless ``MCPIO_LONG_TESTS`` is set, and then ``-m long`` selects them."""
 
-ROWS = 6
+ROWS = 5
 """How many rows of a parametrized test a run of the whole suite takes. The other rows are long, too."""
 
 NEEDS = (
@@ -170,6 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long_files = {path for path in {item.path for item in items} if any(path.match(f"tests/{name}") for name in LONG)}
     long = {item for item in items if item.path in long_files}
     if takes_whole_suite(config):
+        long |= {item for item in items if item.get_closest_marker("long")}
         long |= rows_beyond(ROWS, [item for item in items if item not in long])
     for item in long:
         item.add_marker("long")

@@ -738,6 +738,7 @@ def test_fault_shows_its_line() -> None:
     assert str(SkillFault("a", "b")) == "a: b"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_ten_thousand_skills_are_found_and_one_is_read_without_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

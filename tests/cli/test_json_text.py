@@ -98,6 +98,7 @@ VALUES = st.recursive(
     name=st.text(),
     indent=st.sampled_from([None, 0, 1, "\t"]),
 )
+@pytest.mark.long
 def test_change_equals_that_of_the_values(outer: dict[str, Any], servers: Any, name: str, indent: Any) -> None:
     outer["s"] = servers
     text = json.dumps(outer, indent=indent, ensure_ascii=False)

@@ -114,7 +114,7 @@ STEP = st.one_of(
     st.tuples(st.just("data"), st.binary(max_size=9) | TEXT.map(lambda text: text + b"\n") | TEXT | st.none()),
     st.tuples(st.just("message"), TEXT | TEXT.map(lambda text: text.decode(errors="surrogateescape")) | st.none()),
     st.tuples(st.just("lost"), st.none() | st.builds(OSError)),
-    st.tuples(st.just("time"), st.floats()),
+    st.tuples(st.just("time"), st.floats(allow_nan=False, allow_infinity=False)),
     st.tuples(st.just("event"), st.none()),
     st.tuples(st.just("write"), st.integers(0, 500)),
     st.tuples(st.just("close"), st.floats(min_value=0) | st.none()),
