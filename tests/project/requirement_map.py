@@ -13,6 +13,8 @@ from typing import Any
 
 from tree import ROOT, project_files
 
+from mcpio.cli.rules.table import TABLE
+
 MAP = ROOT / "tests" / "requirements.toml"
 
 FAMILIES = {
@@ -65,6 +67,9 @@ FAMILIES = {
 }
 """How many rules each family has; they are numbered from 1."""
 
+RAW_MESSAGES = "tests/cli/rules/test_table.py::test_own_servers_keep_every_rule_of_the_table"
+"""The test that tries the table of raw messages, whose rows name their rules."""
+
 UNUSED = {f"SKILL-{number}" for number in range(12, 20)}
 """Numbers without a rule."""
 
@@ -81,8 +86,11 @@ def read_map() -> dict[str, dict[str, Any]]:
 
 
 def marked_tests() -> dict[str, list[str]]:
-    """Return, for each id in a marker or a conversation's ``req:`` line, the tests that carry it, by pytest's names."""
-    found: dict[str, set[str]] = {}
+    """Return, for each id in a marker, a conversation's ``req:`` line or the table of raw messages, its tests.
+
+    They have pytest's names.
+    """
+    found = {requirement: {RAW_MESSAGES} for row in TABLE for requirement in row.rules.split()}
     for path in project_files():
         name = path.relative_to(ROOT).as_posix()
         text = path.read_text(encoding="utf-8") if name.startswith("tests/") else ""
