@@ -12,7 +12,7 @@ from stateless import CAPABILITIES, CLIENT, LEVEL, VERSION
 
 from mcpio import Context, Server
 from mcpio.app.http_host import HttpHost
-from mcpio.engine import stateless_engine
+from mcpio.engine import stateless
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.server import CLOSING
@@ -153,13 +153,13 @@ def test_swapped_carriers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shared_context_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    make: Any = vars(stateless_engine)["RequestContext"]
+    make: Any = vars(stateless)["RequestContext"]
 
     def shared(*arguments: Any) -> Any:
         made.append(make(*arguments))
         return made[0] if len(made) == 7 else made[-1]
 
-    monkeypatch.setattr(stateless_engine, "RequestContext", shared)
+    monkeypatch.setattr(stateless, "RequestContext", shared)
     with pytest.raises(AssertionError):
         Crowd(0).run(300)
 

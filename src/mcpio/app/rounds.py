@@ -585,10 +585,7 @@ def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
 
     def serve(scope: Any, request: Any) -> Any:
         flow = begin(scope, request)
-        try:
-            result = handler(scope, request)
-        except URLElicitationRequired as error:
-            return _visits(error)
+        result = handler(scope, request)
         return _settled(scope, flow, result) if is_awaitable(result) else result
 
     return serve
@@ -597,8 +594,6 @@ def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
 async def _settled(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
     try:
         value = await result
-    except URLElicitationRequired as error:
-        return _visits(error)
     except (Leave, BaseExceptionGroup) as error:
         rest = without_leaving(error)
         if not isinstance(rest, Leave):
@@ -612,7 +607,7 @@ async def _settled(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
     return value
 
 
-def _visits(error: URLElicitationRequired) -> InputRequired:
+def visits(error: URLElicitationRequired) -> InputRequired:
     """Return the visits that an error asks for as questions: no error says so to stateless clients (MRTR-15)."""
     return InputRequired({each.elicitation_id: each for each in error.elicitations})
 

@@ -16,7 +16,14 @@ from mcpio.app.reporting import unwrap_group
 from mcpio.app.runtime import STRANGERS, checked_grace
 from mcpio.app.session import Handler, Session, SessionDriving
 from mcpio.engine.table import Phase
-from mcpio.errors import ErrorCode, InsufficientScope, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import (
+    ErrorCode,
+    InsufficientScope,
+    LocalProtocolError,
+    NoBackChannel,
+    RequestError,
+    URLElicitationRequired,
+)
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import METHODS, declares, official_name
 from mcpio.revisions import Era
@@ -297,10 +304,13 @@ class ServerSession(Session):
 
     def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
         """Return the handler of a stateless request."""
-        del event
+        server = self.server
         if self.connection.phase is Phase.NEW:
             # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
-            self.server.audience.remove(self, (LISTS,))
+            server.audience.remove(self, (LISTS,))
+        tools = server.tools
+        if method == "tools/call" and handler == tools.call and tools.takes_arguments_only(event.request):
+            return handler  # it has no way to ask by, but to return what it asks
         return self._in_rounds(method, handler)
 
     def _in_rounds(self, method: str, handler: Handler) -> Handler:
@@ -366,6 +376,15 @@ class ServerSession(Session):
             # No token could have a text that is no scope, so no challenge asks for it.
             if refuse is not None and all(map(is_scope, found.scopes)):
                 refuse(event.context.via, event.id, found.scopes)
+        elif isinstance(found, URLElicitationRequired) and event.context.era is Era.STATELESS:
+            from mcpio.app.rounds import visits
+
+            try:
+                self._answer(event, self._input_required(event, scope.driving.flow, visits(found)))
+            except Exception as fault:
+                error = fault  # the client cannot show it, or the question is malformed
+            else:
+                return
         super()._fail(event, scope, error)
 
     def _send_result(self, id: IncomingId, result: Any) -> None:
@@ -412,12 +431,6 @@ class StatelessSession(ServerSession):
         """Whether any request runs."""
         serving: bool = self.connection.is_serving
         return serving
-
-    def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
-        tools = self.server.tools
-        if method == "tools/call" and handler == tools.call and tools.takes_arguments_only(event.request):
-            return handler  # it has no way to ask by, but to return what it asks
-        return self._in_rounds(method, handler)
 
     def account_of(self, event: RequestReceived) -> Hashable:
         """Return the key that a request is counted under: its principal, or the call itself."""

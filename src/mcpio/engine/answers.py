@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from mcpio.engine.channel import Kind as Queued
+from mcpio.engine.gates import LISTEN
 from mcpio.engine.payloads import (
     encode,
     encode_error,
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from mcpio.engine.stateless import Listening, StatelessServer
     from mcpio.types.features import SubscriptionFilter
 
-__all__ = ["LISTEN", "LOG", "Answers", "Observer"]
+__all__ = ["LOG", "Answers", "Observer"]
 
 LOG: Final = "notifications/message"
-LISTEN: Final = "subscriptions/listen"
 
 # Looked up once, since every message needs them: before Python 3.12 an enumeration finds its members by a slow path.
 _SEND_RESULT, _SEND_ERROR = RequestInput.SEND_RESULT, RequestInput.SEND_ERROR

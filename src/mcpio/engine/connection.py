@@ -16,7 +16,7 @@ import attrs
 
 from mcpio._checks import chosen, is_count
 from mcpio.codec import BoundedOddities, codec
-from mcpio.engine.answers import LISTEN, LOG, Answers, Observer
+from mcpio.engine.answers import LOG, Answers, Observer
 from mcpio.engine.channel import (
     ANSWERS,
     CLOSE_TIMER,
@@ -30,18 +30,16 @@ from mcpio.engine.channel import (
     head,
 )
 from mcpio.engine.channel import Kind as Queued
-from mcpio.engine.gates import NOT_FOUND, Admission, Capabilities, addressed_to, admission, read_params
+from mcpio.engine.gates import LISTEN, NOT_FOUND, Admission, Capabilities, addressed_to, admission, read_params
 from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.limits import (
     DEFAULT,
     LARGEST_FACTOR,
-    REQUEST_COST,
-    TYPICAL_FACTOR,
     Default,
     Held,
     Timeout,
     check_time,
-    parsed_size,
+    request_size,
     seconds,
     takes_too_much,
 )
@@ -1225,15 +1223,12 @@ class Connection(Answers):
 
     def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
         name, params, incoming = message.method, message.params, self._incoming
-        meta = params.get("_meta")
-        context: Any  # known already where the request carries it
-        row, context = self._admission.get(name), None
-        dialogue: IncomingDialogue | None = self._handshake
-        if row is None or (meta.__class__ is dict and META_PROTOCOL_VERSION in meta):
-            sorted_out = self._sort_out(message, row, via)
-            if sorted_out is None:
+        meta, row, dialogue = params.get("_meta"), self._admission.get(name), self._handshake
+        has_envelope = meta.__class__ is dict and META_PROTOCOL_VERSION in meta
+        if row is None or has_envelope:
+            is_served = self._is_served(message, text, via)
+            if row is None or is_served:
                 return
-            row, dialogue, context = sorted_out
         method, refusal, _ = row
         if refusal is not None or dialogue is None:
             self._refuse(message, self._refusal(refusal, name), via)
@@ -1252,15 +1247,10 @@ class Connection(Answers):
             self._refuse(message, error, via)
             return
         # All checks are behind.
-        if context is None:
-            handshake: Any = dialogue
-            if handshake.phase is not _OPERATING:
-                self._step(Input.RECV_REQUEST)
-            context = handshake.context if via is None and self._sender is KEEP else self._context_for(via)
-        size = REQUEST_COST + TYPICAL_FACTOR * len(text)
-        if self._channel.held.requests + size > limits.peer_bytes // 8:
-            # Where much runs already, a closer look is worth its time.
-            size = REQUEST_COST + parsed_size(text)
+        if dialogue.phase is not _OPERATING:
+            self._step(Input.RECV_REQUEST)
+        context: Any = dialogue.context if via is None and self._sender is KEEP else self._context_for(via)
+        size = request_size(text, limits, self._channel.held.requests)
         record = IncomingRequest(
             IncomingId(incoming.next), message.id, name, method, token, via, size, dialogue, context, message.raw
         )
@@ -1269,12 +1259,17 @@ class Connection(Answers):
         # In other revisions the member is an unknown one, and means nothing.
         wants_task = method is not None and method.task_capability and getattr(request, "task", None) is not None
         record.wants_task = bool(wants_task)
-        # An exchange brings its own ids, so only those of a single channel can be used twice.
-        reused = via is None and incoming.finished is not None and message.id in incoming.finished
-        incoming.add(record)
         if odd:
             self._report_odd(name, odd, message.raw, via)
-        self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
+        self._begin(record, request, message)
+
+    def _begin(self, record: IncomingRequest, request: Any, message: jsonrpc.Request) -> None:
+        """Record a request that was admitted, and report it."""
+        incoming = self._incoming
+        # An exchange brings its own ids, so only those of a single channel can be used twice.
+        reused = record.via is None and incoming.finished is not None and record.wire_id in incoming.finished
+        incoming.add(record)
+        self._events.append(RequestReceived(record.id, request, record.context, message.raw, reused))
 
     def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError | None:
         """Return why a request cannot run now, or ``None``: its id is in use, or too many run."""
@@ -1286,12 +1281,9 @@ class Connection(Answers):
         data = {"reason": "too many requests", "limit": limit}
         return RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data)
 
-    def _sort_out(
-        self, message: jsonrpc.Request, row: Admission | None, via: Hashable
-    ) -> tuple[Admission, IncomingDialogue | None, RequestContext | None] | None:
-        """Return how to serve a request that has an envelope or no row, or ``None`` once it is answered."""
-        if row is not None:
-            return row, self._handshake, None  # this side speaks no revision with envelopes
+    def _is_served(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> bool:
+        """Serve a request that has an envelope or no row; return whether that is done."""
+        del text
         if message.method == "ping" and self._incoming.is_running(message.id, via):
             self._refuse(message, _in_use(), via)
         elif message.method == "ping":
@@ -1299,9 +1291,11 @@ class Connection(Answers):
             self._answer(jsonrpc.encode_result(message.id, {}), via)
         elif message.method == "initialize":
             self._receive_initialize(message, via)
+        elif message.method in self._admission:
+            return False  # this side speaks no revision with envelopes
         else:
             self._refuse(message, self._refusal(NOT_FOUND, message.method), via)
-        return None
+        return True
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         """Refuse ``initialize``: only a server serves it."""

@@ -258,6 +258,9 @@ RULES: Final[Mapping[str, Rule]] = {
 #     >>> [name for name, row in table.items() if row.refusal is None]
 #     ['tools/list', 'tools/call']
 
+LISTEN: Final = "subscriptions/listen"
+DISCOVER: Final = "server/discover"
+
 NOT_FOUND: Final = "not found"
 """The refusal of a method that this side did not declare. The others are reasons that go into the error's data."""
 

@@ -212,6 +212,15 @@ def parsed_size(text: bytes | bytearray | str) -> int:
     return len(text) + _NODE_COST * nodes
 
 
+def request_size(text: bytes | str, limits: Limits, running: int = 0) -> int:
+    """Return how many bytes a request takes while it runs, beside ``running`` bytes of others."""
+    size = REQUEST_COST + TYPICAL_FACTOR * len(text)
+    if running + size > limits.peer_bytes // 8:
+        # Where it takes much, or much runs already, a closer look is worth its time.
+        size = REQUEST_COST + parsed_size(text)
+    return size
+
+
 def takes_too_much(text: bytes | str, limits: Limits) -> bool:
     """Whether the values of a JSON text would take more than ``peer_bytes``, so that it is refused as too long."""
     most = limits.peer_bytes

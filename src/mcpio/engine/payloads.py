@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from mcpio._checks import required
 from mcpio.codec import Codec, codec
-from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.framing.json import dumps
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Kind, Method, method_of
@@ -159,6 +159,13 @@ def related_task_of(params: Mapping[str, Any]) -> str | None:
     mark = (params.get("_meta") or {}).get(META_RELATED_TASK)
     task_id = mark.get("taskId") if isinstance(mark, Mapping) else None
     return task_id if isinstance(task_id, str) else None
+
+
+def internal_error(fault: LocalProtocolError) -> RequestError:
+    """Return the answer where this side declares something that cannot be encoded: the reason is not for the peer."""
+    failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
+    failure.__cause__ = fault
+    return failure
 
 
 def encode_error(wire_id: int | str, error: RequestError) -> bytes:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio._checks import checked
 from mcpio.codec import codec
-from mcpio.engine.answers import LISTEN
 from mcpio.engine.channel import KEEP, Kind
 from mcpio.engine.connection import Connection
-from mcpio.engine.envelope import UNKNOWN, Envelope, invalid_params, unsupported_version
-from mcpio.engine.gates import NOT_FOUND, UNKNOWN_CLIENT, Admission, in_handshake
+from mcpio.engine.envelope import UNKNOWN, invalid_params, unsupported_version
+from mcpio.engine.gates import DISCOVER, UNKNOWN_CLIENT, in_handshake
+from mcpio.engine.limits import request_size
 from mcpio.engine.options import Options
-from mcpio.engine.payloads import encode, payload_of, to_json
+from mcpio.engine.payloads import encode, internal_error, payload_of, to_json
 from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import Answered, CancelReceived, Negotiated, RequestContext
@@ -110,72 +110,62 @@ class ServerConnection(Connection):
 
     @property
     def _stateless(self) -> StatelessServer | None:
-        """The dialogue of the stateless era, if it is spoken here."""
+        """What serves the requests of the stateless era, if it is spoken here."""
+        own: Any = self._capabilities
+        served = self._served
+        if served is not None and served.declared is own:
+            return served
         if not self._options.stateless_revisions:
             return None
-        own: Any = self._capabilities
-        if self._served is None or self._served.declared is not own:
-            from mcpio.engine.stateless import StatelessServer
+        from mcpio.engine.stateless import StatelessServer
 
-            self._served = StatelessServer(self.info, own, self._options)
+        self._served = StatelessServer(self.info, own, self._options)
         return self._served
 
-    def _sort_out(
-        self, message: jsonrpc.Request, row: Admission | None, via: Hashable
-    ) -> tuple[Admission, IncomingDialogue | None, RequestContext | None] | None:
+    def _is_served(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> bool:
         # The era is that of the request, in any phase of the handshake (ERA-10, ERA-14): one that has an envelope, or
         # could have no other meaning, is stateless.
-        name = message.method
-        if name == "initialize" and self._options.handshake_revisions and not _has_envelope(message):
-            return super()._sort_out(message, row, via)
+        name, has_envelope = message.method, _has_envelope(message)
+        is_initialize = name == "initialize" and not has_envelope
+        if is_initialize and self._options.handshake_revisions:
+            return super()._is_served(message, text, via)
         # Looked at first, so that a connection that is asked for no such request holds nothing for them.
-        is_stateless = _has_envelope(message) or _is_stateless(name, self._options)
+        is_stateless = has_envelope or _is_stateless(name, self._options)
         try:
-            stateless = self._stateless if is_stateless else None
+            served = self._stateless if is_stateless else None
         except LocalProtocolError as fault:
-            self._refuse(message, _internal_error(fault), via)
-            return None
-        if stateless is None:
-            return super()._sort_out(message, row, via)
+            self._refuse(message, internal_error(fault), via)
+            return True
+        if served is None:
+            return super()._is_served(message, text, via)
         try:
-            envelope = stateless.envelopes.read(message.params)
-        except RequestError as fault:
-            # A client of the handshake era learns which revisions are served (VER-07).
-            is_initialize = name == "initialize" and not _has_envelope(message)
-            self._refuse(message, self._why_not_initialized(message) if is_initialize else fault, via)
-            return None
-        refusal = None if self._channel.life is Life.OPEN else "closing"
-        row = stateless.admission(refusal).get(name)
-        if row is None:
-            error = self._refusal(NOT_FOUND, name)
-            if name == "initialize":
-                error.data = self._why_not_initialized(message).data
+            self._serve(served, message, text, via)
+        except RequestError as error:
+            if name == "initialize" and (is_initialize or error.code == ErrorCode.METHOD_NOT_FOUND):
+                # A client of the handshake era learns which revisions are served (VER-07).
+                why = unsupported_version(message.params.get("protocolVersion"), self._options.revisions)
+                error = why if is_initialize else RequestError(error.code, error.message, why.data)
             self._refuse(message, error, via)
-            return None
-        if name == "server/discover" and row.refusal is None:
-            try:
-                text = to_json(jsonrpc.encode_result, message.id, stateless.discovered(self.instructions))
-            except LocalProtocolError as fault:
-                self._refuse(message, _internal_error(fault), via)
-                return None
+        return True
+
+    def _serve(self, served: StatelessServer, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
+        """Serve a stateless request. Raises RequestError with the answer to one that is refused."""
+        name, incoming, channel = message.method, self._incoming, self._channel
+        envelope = served.envelopes.read(message.params)
+        row = served.row(name, None if channel.life is Life.OPEN else "closing")
+        if name == DISCOVER:
+            answer = served.discovery(message, self.instructions)
             self._events.append(Answered(name, None, message.raw, via))
-            self._answer(text, via)
-            return None
-        dialogue: IncomingDialogue = stateless
-        if name == LISTEN:
-            from mcpio.engine.stateless import Listening
-
-            dialogue = Listening(stateless, message.params.get("notifications") or {})
-        return row, dialogue, self._context_of(envelope, via)
-
-    def _why_not_initialized(self, message: jsonrpc.Request) -> RequestError:
-        return unsupported_version(message.params.get("protocolVersion"), self._options.revisions)
-
-    def _context_of(self, envelope: Envelope, via: Hashable) -> RequestContext:
-        """Return the context of a stateless request."""
+            self._answer(answer, via)
+            return
+        if (incoming.running is not None or not channel.limits.incoming_requests) and (
+            why := self._why_not_beside(message, via)
+        ):
+            raise why
         sender = self.principal if self._sender is KEEP else self._sender
-        revision, level = envelope.revision, envelope.log_level
-        return RequestContext(revision.era, revision, envelope.capabilities, envelope.info, level, sender, via)
+        id, size = incoming.next_id, request_size(text, channel.limits, channel.held.requests)
+        record, request = served.admit(message, row, envelope, id, via, sender, size, self._oddities())
+        self._begin(record, request, message)
 
     def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
         if state.envelope is None:
@@ -187,7 +177,10 @@ class ServerConnection(Connection):
             envelope = stateless.envelopes.read({"_meta": state.envelope})
         except RequestError as error:
             raise LocalProtocolError(f"malformed snapshot: {error.message}") from error
-        context = self._context_of(envelope, state.via)
+        revision, level = envelope.revision, envelope.log_level
+        context = RequestContext(
+            revision.era, revision, envelope.capabilities, envelope.info, level, self.principal, state.via
+        )
         if state.listening is None:
             return stateless, context
         from mcpio.engine.stateless import Listening
@@ -237,7 +230,7 @@ class ServerConnection(Connection):
             )
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
-            self._refuse(message, _internal_error(fault), via)
+            self._refuse(message, internal_error(fault), via)
             return
         # The answer is written, so nothing can fail any more: the session begins before its events are reported.
         self._step(Input.RECV_INITIALIZE)
@@ -271,13 +264,6 @@ class ServerConnection(Connection):
             stateless = self._stateless
             if stateless is not None:
                 stateless.envelopes.revision = spoken
-
-
-def _internal_error(fault: LocalProtocolError) -> RequestError:
-    """Return the answer where this side declares something that cannot be encoded: the reason is not for the peer."""
-    failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
-    failure.__cause__ = fault
-    return failure
 
 
 def _is_stateless(name: str, options: Options) -> bool:

@@ -6,15 +6,26 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import Codec, codec
-from mcpio.engine.envelope import EnvelopeReader
-from mcpio.engine.gates import Admission, Capabilities, admission, offered, why_not_asked, why_not_sent, without_changes
+from mcpio.engine.envelope import Envelope, EnvelopeReader
+from mcpio.engine.gates import (
+    LISTEN,
+    Admission,
+    Capabilities,
+    admission,
+    offered,
+    read_params,
+    why_not_asked,
+    why_not_sent,
+    without_changes,
+)
 from mcpio.engine.options import Options
-from mcpio.engine.payloads import check_meta, coalescing_key, encode, encode_error, not_json, to_json
-from mcpio.engine.pending import IncomingRequest
+from mcpio.engine.payloads import check_meta, coalescing_key, encode, encode_error, internal_error, not_json, to_json
+from mcpio.engine.pending import IncomingDialogue, IncomingRequest
 from mcpio.engine.table import RequestInput, Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
+from mcpio.events import IncomingId, RequestContext
 from mcpio.framing.json import JsonError, dumps, loads
-from mcpio.framing.jsonrpc import encode_result
+from mcpio.framing.jsonrpc import Request, encode_result
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, declares
 from mcpio.revisions import Revision
 from mcpio.types.base import META_SERVER_INFO, META_SUBSCRIPTION_ID, TASKS_EXTENSION, CacheableResult
@@ -56,6 +67,7 @@ class StatelessServer:
         "_identity",
         "_offered",
         "_revisions",
+        "_table",
         "capabilities",
         "codec",
         "declared",
@@ -81,21 +93,65 @@ class StatelessServer:
         if not options.limits.has_listeners:
             # What is declared has clients listen for it.
             self.capabilities = without_changes(capabilities)
-            self._offered -= {"subscriptions/listen"}
+            self._offered -= {LISTEN}
         self._identity: dict[str, Any] | None = encode(self.codec, info) if options.identify else None
         self.form: Hashable = (revision, to_json(dumps, self._identity))
         self.envelopes: EnvelopeReader = EnvelopeReader(options.revisions)
+        self._table = admission(Role.SERVER, (revision,), self._offered, self._custom)
 
-    def admission(self, refusal: str | None) -> Mapping[str, Admission]:
-        """Return the table of the requests that are served; ``refusal`` is why none is at present."""
-        return admission(Role.SERVER, (self.codec.revision,), self._offered, self._custom, refusal)
+    # Admission
 
-    def discovered(self, instructions: str | None) -> dict[str, Any]:
-        """Return the result of ``server/discover`` (VER-03)."""
+    def row(self, name: str, refusal: str | None = None) -> Admission:
+        """Return how requests of a method are served; ``refusal`` is why none is at present.
+
+        Raises RequestError with the answer to one that is not served.
+        """
+        row = self._table.get(name)
+        if row is not None and refusal is not None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"Invalid request: {refusal}", {"reason": refusal})
+        if row is None or row.refusal is not None:
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name:.100}")
+        return row
+
+    def admit(
+        self,
+        message: Request,
+        row: Admission,
+        envelope: Envelope,
+        id: IncomingId,
+        via: Hashable,
+        principal: Hashable,
+        size: int,
+        odd: list[str],
+    ) -> tuple[IncomingRequest, Any]:
+        """Return the record of a request, and its typed form.
+
+        Raises RequestError with the answer to one that cannot be read.
+        """
+        request, token = read_params(message, row, self.codec, self.declared, odd)
+        name, revision = message.method, envelope.revision
+        dialogue: IncomingDialogue = self
+        if name == LISTEN:
+            dialogue = Listening(self, message.params.get("notifications") or {})
+        context = RequestContext(
+            revision.era, revision, envelope.capabilities, envelope.info, envelope.log_level, principal, via
+        )
+        record = IncomingRequest(id, message.id, name, row.method, token, via, size, dialogue, context, message.raw)
+        return record, request
+
+    def discovery(self, message: Request, instructions: str | None) -> bytes:
+        """Return the answer to ``server/discover`` (VER-03).
+
+        Raises RequestError, with the fault of this side as its cause, if what is declared cannot be encoded.
+        """
         from mcpio.types.features import DiscoverResult  # loaded with the first use, as every feature
 
         names = tuple(revision.name for revision in sorted(self._revisions, reverse=True))
-        return self._identified(encode(self.codec, DiscoverResult(names, self.capabilities, instructions)))
+        try:
+            result = self._identified(encode(self.codec, DiscoverResult(names, self.capabilities, instructions)))
+            return to_json(encode_result, message.id, result)
+        except LocalProtocolError as fault:
+            raise internal_error(fault) from fault
 
     # Answers
 

@@ -11,24 +11,23 @@ from typing import Any, Final, NoReturn, Protocol
 
 from mcpio._checks import checked, chosen
 from mcpio.codec import BoundedOddities
-from mcpio.engine.answers import LISTEN, Answers
+from mcpio.engine.answers import Answers
 from mcpio.engine.connection import ConnectionStats
 from mcpio.engine.envelope import Envelope
-from mcpio.engine.gates import read_params
-from mcpio.engine.limits import REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
+from mcpio.engine.gates import DISCOVER
+from mcpio.engine.limits import Held, request_size
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import check_declared, to_json
-from mcpio.engine.pending import IncomingDialogue, IncomingRequest, Pending, RunningRequests, Unanswered
+from mcpio.engine.pending import IncomingRequest, Pending, RunningRequests, Unanswered
 from mcpio.engine.stateless import Listening, StatelessServer
 from mcpio.engine.table import Phase, RequestInput, Role
-from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import (
     Answered,
     CancelReceived,
     CloseReason,
     ConnectionClosed,
     IncomingId,
-    RequestContext,
     RequestReceived,
 )
 from mcpio.framing import jsonrpc
@@ -73,7 +72,6 @@ class StatelessEngine(Answers):
     __slots__ = (
         "_capabilities",
         "_held",
-        "_table",
         "_told",
         "dropped_logs",
         "end",
@@ -139,7 +137,6 @@ class StatelessEngine(Answers):
         self._capabilities = capabilities
         self._options = options
         self.served = StatelessServer(self.info, capabilities, options)
-        self._table = self.served.admission(None)
 
     # Requests
 
@@ -186,35 +183,22 @@ class StatelessEngine(Answers):
         check: Callable[[], None] | None,
     ) -> RequestReceived | None:
         name, served = message.method, self.served
-        row = self._table.get(name)
-        if row is None or row.refusal is not None:
-            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name:.100}")
-        if name == _DISCOVER:
-            self._discover(message, carrier)
+        row = served.row(name)
+        if name == DISCOVER:
+            answer = served.discovery(message, self.instructions)
+            self.sent_bytes += len(answer)
+            carrier.answer(answer, is_error=False)
             return None
         # No request to a server is read without a malformed member, so only the count of items matters.
         limits = self._options.limits
         odd = BoundedOddities(limits.message_items) if len(text) > limits.message_items else []
-        request, token = read_params(message, row, served.codec, self._capabilities, odd)
+        id, size = IncomingId(self._incoming.next), request_size(text, limits)
+        record, request = served.admit(message, row, envelope, id, carrier, principal, size, odd)
         if check is not None:
             check()
-        size = REQUEST_COST + TYPICAL_FACTOR * len(text)
-        if size > limits.peer_bytes // 8:
-            # Where it takes much, a closer look is worth its time.
-            size = REQUEST_COST + parsed_size(text)
-        dialogue: IncomingDialogue = served
-        if name == LISTEN:
-            dialogue = Listening(served, message.params.get("notifications") or {})
-        revision = envelope.revision
-        context = RequestContext(
-            revision.era, revision, envelope.capabilities, envelope.info, envelope.log_level, principal, carrier
-        )
-        id = IncomingId(self._incoming.next)
-        self._incoming.add(
-            IncomingRequest(id, message.id, name, row.method, token, carrier, size, dialogue, context, message.raw)
-        )
+        self._incoming.add(record)
         self._held.requests += size
-        return RequestReceived(id, request, context, message.raw, False)
+        return RequestReceived(id, request, record.context, message.raw, False)
 
     def cancel(self, id: IncomingId, reason: str) -> CancelReceived | None:
         """End a request that nobody waits for any more; return the event, or ``None`` if it was answered."""
@@ -346,16 +330,6 @@ class StatelessEngine(Answers):
 
     # Inside
 
-    def _discover(self, message: jsonrpc.Request, carrier: Carrier) -> None:
-        try:
-            text = to_json(jsonrpc.encode_result, message.id, self.served.discovered(self.instructions))
-        except LocalProtocolError as fault:
-            failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
-            failure.__cause__ = fault
-            raise failure from fault
-        self.sent_bytes += len(text)
-        carrier.answer(text, is_error=False)
-
     def _to_answer(self, id: IncomingId) -> IncomingRequest | None:
         incoming = self._incoming
         request = incoming.get(id)
@@ -413,7 +387,6 @@ class StatelessEngine(Answers):
         return found
 
 
-_DISCOVER: Final = "server/discover"
 _OPERATING, _CLOSING, _CLOSED = Phase.OPERATING, Phase.CLOSING, Phase.CLOSED
 
 

@@ -20,7 +20,7 @@ from mcpio.app.rounds import HmacSealer, RequestStates, Sealer
 from mcpio.app.runtime import Runtime
 from mcpio.app.schema.signature import Depends
 from mcpio.app.server import Server
-from mcpio.errors import CapabilityMissing, RequestError, ToolError, URLElicitationRequired
+from mcpio.errors import CapabilityMissing, ErrorCode, RequestError, ToolError, URLElicitationRequired
 from mcpio.seals import AeadSealer
 from mcpio.testing import ManualRuntime
 from mcpio.types import (
@@ -915,6 +915,30 @@ def test_error_that_asks_for_a_visit_is_a_question(later: bool) -> None:
         assert again["resultType"] == "input_required"
         done.add("7")
         assert (await client.call("work"))["content"][0]["text"] == "lunch"
+
+    under_trio(main)
+
+
+@pytest.mark.req("MRTR-15")
+@pytest.mark.parametrize("later", [False, True])
+def test_visit_is_refused_where_the_client_cannot_show_it(later: bool) -> None:
+    server = Server("s")
+
+    def prompt() -> str:
+        raise URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com/7", "7")])
+
+    async def later_prompt() -> str:
+        return prompt()
+
+    server.prompt(later_prompt if later else prompt, name="work")
+
+    async def main(runtime: Runtime) -> None:
+        asked = await StatelessClient(server, runtime).request("prompts/get", {"name": "work"})
+        assert asked["inputRequests"]["7"]["params"]["url"] == "https://example.com/7"
+        client = StatelessClient(server, runtime, capabilities=ClientCapabilities())
+        with pytest.raises(RequestError) as caught:
+            await client.request("prompts/get", {"name": "work"})
+        assert caught.value.code == ErrorCode.MISSING_CLIENT_CAPABILITY
 
     under_trio(main)
 
