@@ -18,7 +18,7 @@ from mcpio.app.rounds import canonical, digest
 from mcpio.app.runtime import OneShot, is_awaitable
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.constraints import check_format
-from mcpio.app.schema.values import Fault, expected, plain, record_for
+from mcpio.app.schema.values import Fault, expected, plain, read_value, record_for
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage, LocalProtocolError, NoBackChannel, Refusal, RequestError
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
@@ -107,10 +107,7 @@ class Form(Generic[T]):
             for name, value in (content or {}).items()
             if name in self.schema.properties
         }
-        try:
-            value: T = self._converter.convert(known)
-        except Fault as fault:
-            raise fault.as_invalid("content") from fault.__cause__
+        value: T = read_value(self._converter.convert, known, "content")
         return value
 
 

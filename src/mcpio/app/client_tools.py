@@ -9,7 +9,7 @@ import attrs
 
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.validation import SchemaError, Validator
-from mcpio.app.schema.values import Fault
+from mcpio.app.schema.values import read_value
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing.json import JsonError, loads
 from mcpio.http.model import ParamHeader, param_headers
@@ -246,12 +246,7 @@ def result_into(result: CallToolResult, kind: Any) -> Any:
     if not is_object and isinstance(value, Mapping) and value.keys() == {_WRAPPER}:
         # A value that is no object is sent as the only member of one.
         where, value = f"{where}.{_WRAPPER}", value[_WRAPPER]
-    try:
-        return converter.convert(value)
-    except Fault as fault:
-        raise fault.as_invalid(where) from fault.__cause__
-    except RecursionError:
-        raise Fault("nested too deeply").as_invalid(where) from None
+    return read_value(converter.convert, value, where)
 
 
 def check_type(kind: Any) -> None:

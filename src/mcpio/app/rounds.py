@@ -13,7 +13,7 @@ from mcpio._checks import is_amount, is_count
 from mcpio.app.contracts import InputRequired
 from mcpio.app.runtime import BroadcastEvent, is_awaitable, is_fault, without_partial
 from mcpio.app.schema.builder import SchemaBuilder
-from mcpio.app.schema.values import Fault, to_json
+from mcpio.app.schema.values import read_value, to_json
 from mcpio.auth.grant import Grant
 from mcpio.codec import codec
 from mcpio.engine.gates import why_not_asked
@@ -503,14 +503,7 @@ def _reader(function: Callable[[], Any]) -> Callable[[Any], Any]:
             f"{name}(): its return annotation cannot be read: {error}; define the class at module level"
         ) from None
     converter = SchemaBuilder(f"{name}(), the result").converter(hints["return"])
-
-    def read(value: Any) -> Any:
-        try:
-            return converter.convert(value)
-        except Fault as fault:
-            raise fault.as_invalid(f"the result of {name}()") from None
-
-    return read
+    return lambda value: read_value(converter.convert, value, f"the result of {name}()")
 
 
 def _wire_form(request: Any) -> dict[str, Any]:

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from datetime import date
+from typing import Annotated, Any
+from uuid import UUID
 
 import attrs
 import pytest
 from smallconverters import INTEGER, TEXT, doubled, refused, strictly
+from work import steps_of
 
+from mcpio.app import Constraints
+from mcpio.app.schema import values
 from mcpio.app.schema.builder import (
     Converter,
     ObjectConverter,
+    SchemaBuilder,
     all_different,
     array,
     choice,
@@ -21,6 +27,7 @@ from mcpio.app.schema.builder import (
     record_writer,
 )
 from mcpio.app.schema.constraints import Rule, rule
+from mcpio.errors import InvalidMessage
 
 
 class Colour(enum.StrEnum):
@@ -233,3 +240,56 @@ def test_converter_with_another_schema_or_delegate() -> None:
     converter.become(TEXT)
     assert (converter.name, converter.schema, converter.as_is) == ("from 0", {}, frozenset([str]))
     assert converter.convert("a") == "a"
+
+
+# Work
+
+
+@attrs.frozen
+class Measured:
+    taken: date | None = None
+
+
+@attrs.frozen
+class Other:
+    text: str
+
+
+EXPENSIVE = [
+    (list[Measured], {}),
+    (list[Measured | Other], {"text": ""}),
+    (list[date], "2025-06-18"),
+    (list[Annotated[int, Constraints(ge=0)]], 1),
+    (list[list[int]], []),
+    (dict[str, date], "2025-06-18"),
+    (dict[UUID, int], 1),
+    (list[tuple[date, date]], ["2025-06-18"] * 2),
+]
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize(("kind", "part"), EXPENSIVE, ids=[str(kind) for kind, _ in EXPENSIVE])
+def test_conversions_are_bounded(kind: Any, part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MOST_CONVERSIONS", 300)
+    convert = SchemaBuilder("x").converter(kind).convert
+
+    def filled(count: int) -> Any:
+        return {str(UUID(int=n)): part for n in range(count)} if kind.__origin__ is dict else [part] * count
+
+    assert len(values.read_value(convert, filled(90), "x")) == 90
+
+    many = filled(10_000)
+
+    def refused() -> None:
+        with pytest.raises(InvalidMessage, match="x: more than 300 values to convert; send fewer at once"):
+            values.read_value(convert, many, "x")
+
+    assert steps_of(refused) < 50_000
+    assert len(convert(filled(1_000))) == 1_000  # the program's own values are not counted
+
+
+@pytest.mark.parametrize("value", [[1] * 1000, ["a"] * 1000, [0.5] * 1000, [None] * 1000])
+def test_values_of_the_types_of_json_are_not_counted(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MOST_CONVERSIONS", 10)
+    for kind in (list[int | float | str | None], list[Any], list[type(value[0])]):  # type: ignore[misc]  # made here
+        assert values.read_value(SchemaBuilder("x").converter(kind).convert, value, "x") == value

@@ -31,6 +31,7 @@ from mcpio.app.schema.values import (
     record_for,
     scalar_for,
     shown,
+    spend,
     write_foreign,
 )
 
@@ -135,6 +136,7 @@ class ObjectConverter:
             if type(value) in converter.as_is:
                 found[name] = value
             else:
+                spend(1)
                 try:
                     found[name] = converter.convert(value)
                 except Fault as fault:
@@ -163,6 +165,8 @@ def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Ca
         if not isinstance(value, list):
             raise expected("an array", value)
         as_is = item.as_is
+        if not as_is:
+            spend(len(value))
         found = [member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(value)]
         return found if make is None else make(found)
 
@@ -213,6 +217,7 @@ def fixed_array(items: list[Converter], make: Callable[[list[Any]], Any]) -> Cal
             raise expected("an array", value)
         if len(value) != len(items):
             raise Fault(f"expected {len(items)} items, got {len(value)}")
+        spend(len(value))
         return make([_item(converter, index, value[index]) for index, converter in enumerate(items)])
 
     return convert
@@ -224,6 +229,8 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
     def convert(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict | Mapping):
             raise expected("an object", value)
+        if not item.as_is or str not in key.as_is:
+            spend(len(value))
         found: dict[Any, Any] = {}
         for name, member in value.items():
             try:
@@ -465,6 +472,7 @@ def _first(converters: tuple[Converter, ...], value: Any, names: str) -> Any:
         try:
             return converter.convert(value)
         except Fault as fault:
+            spend(1)
             faults.append((converter, fault))
     # Values of the wrong type need no list of reasons, only one of types.
     if all(fault.reason == expected(converter.name, value).reason for converter, fault in faults):

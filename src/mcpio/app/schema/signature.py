@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.app.schema.builder import SchemaBuilder
-from mcpio.app.schema.values import NO_DEFAULT, Fault, Field, evaluate, expected, parse_docstring
+from mcpio.app.schema.values import NO_DEFAULT, Fault, Field, evaluate, expected, parse_docstring, read_value
 
 if TYPE_CHECKING:
     from mcpio.app.schema.builder import Converter
@@ -151,12 +151,7 @@ class Binder:
         integer. Omitted parameters keep their defaults. Raises InvalidMessage for unknown, missing and invalid
         arguments; its path starts with ``arguments`` (``arguments.items[0].size``).
         """
-        try:
-            bound = self._members.convert(arguments)
-        except Fault as fault:
-            raise fault.as_invalid("arguments") from fault.__cause__
-        except RecursionError:
-            raise Fault("nested too deeply").as_invalid("arguments") from None
+        bound = read_value(self._members.convert, arguments, "arguments")
         return self._with_defaults(bound) if self._defaults else bound
 
     def bind_text(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,15 +160,12 @@ class Binder:
         A text that the parameter does not accept is parsed as JSON: ``"5"`` fits an ``int``, ``"[1, 2]"`` a
         ``list[int]``, and so do the texts of ``{name*}`` one by one. Otherwise as ``bind``.
         """
-        try:
-            bound = self._members.convert(
-                {name: _from_text(self._members.converters.get(name), name, value) for name, value in arguments.items()}
-            )
-        except Fault as fault:
-            raise fault.as_invalid("arguments") from fault.__cause__
-        except RecursionError:
-            raise Fault("nested too deeply").as_invalid("arguments") from None
+        bound = read_value(self._from_texts, arguments, "arguments")
         return self._with_defaults(bound) if self._defaults else bound
+
+    def _from_texts(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        get = self._members.converters.get
+        return self._members.convert({name: _from_text(get(name), name, value) for name, value in arguments.items()})
 
     def _take_pydantic_field(self, field: Field) -> None:
         """Read a parameter whose default is a pydantic ``Field``: what it says of the type, and its own default."""

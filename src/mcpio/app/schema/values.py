@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import typing
 from binascii import Error as Base64Error
@@ -10,7 +11,6 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from math import isfinite
 from typing import Any, Final, Literal, Protocol
 
 from mcpio.errors import InvalidMessage
@@ -56,6 +56,48 @@ def path_text(root: str, steps: list[str | int]) -> str:
 
 
 _SHOWN_CHARACTERS: Final = 60
+
+MOST_CONVERSIONS: Final = 100_000
+"""How many values of one peer's message are converted to types that JSON does not have: at most about 0.3 s."""
+
+
+class _Work:
+    """How many conversions are left. What the program itself makes is converted without a bound.
+
+    One for all, since a conversion waits for nothing. Event loops in several threads share it: at worst, two very large
+    messages at the same time are one message to it.
+    """
+
+    left: float = math.inf
+
+
+class _TooMuchWork(Exception):
+    """A value takes too many conversions. No ``Fault``, because another alternative of a union would then be tried."""
+
+
+_work: Final = _Work()
+
+
+def spend(conversions: int) -> None:
+    """Count conversions that are about to happen."""
+    _work.left -= conversions
+    if _work.left < 0:
+        raise _TooMuchWork
+
+
+def read_value(convert: Callable[[Any], Any], value: Any, root: str) -> Any:
+    """Convert a value that came from a peer. Raises InvalidMessage if it does not fit, with a path from ``root``."""
+    _work.left = MOST_CONVERSIONS
+    try:
+        return convert(value)
+    except Fault as fault:
+        raise fault.as_invalid(root) from fault.__cause__
+    except _TooMuchWork:
+        raise Fault(f"more than {MOST_CONVERSIONS} values to convert; send fewer at once").as_invalid(root) from None
+    except RecursionError:
+        raise Fault("nested too deeply").as_invalid(root) from None
+    finally:
+        _work.left = math.inf
 
 
 def shown(value: Any) -> str:
@@ -547,7 +589,7 @@ def _read_float(value: Any) -> float:
             number = float(value)
         except OverflowError:
             raise Fault(f"{shown(value)} is too large for a floating-point number") from None
-        if isfinite(number):
+        if math.isfinite(number):
             return number
     raise expected("a finite number" if isinstance(value, float) else "a number", value)
 
@@ -651,7 +693,7 @@ def _decimal(kind: Any) -> Scalar:
                 return kind(value)
         elif isinstance(value, int) and not isinstance(value, bool):
             return kind(value)
-        elif isinstance(value, float) and isfinite(value):
+        elif isinstance(value, float) and math.isfinite(value):
             # As the number was written, not the nearest double.
             return kind(repr(value))
         raise expected(what, value)
