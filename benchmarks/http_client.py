@@ -10,11 +10,23 @@ from __future__ import annotations
 import itertools
 import sys
 
-from harness import HERE, ON_ASYNCIO, OURS, Figures, Rounds, arguments, run_program
+from harness import (
+    FASTMCP,
+    HERE,
+    ON_ASYNCIO,
+    OURS,
+    TYPESCRIPT_2,
+    Figures,
+    Rounds,
+    arguments,
+    run_command,
+    run_program,
+    typescript,
+)
 from http_load import HttpServer
 
 SDK = "mcp"
-CLIENTS = {OURS: "mcpio", ON_ASYNCIO: "mcpio-asyncio", SDK: "sdk"}
+CLIENTS = {OURS: "mcpio", ON_ASYNCIO: "mcpio-asyncio", SDK: "sdk", FASTMCP: "fastmcp"}
 SERVERS = {"JSON": ["bare_http.py"], "SSE": ["bare_http.py", "--sse"]}
 LOADS = list(itertools.product(SERVERS, (1, 16, 64)))
 TARGETS = {OURS: 2.5, ON_ASYNCIO: 3.0}
@@ -23,15 +35,19 @@ TARGETS = {OURS: 2.5, ON_ASYNCIO: 3.0}
 def main() -> int:
     """Measure and print."""
     options = arguments(__doc__, rounds=5, seconds=1.0).parse_args()
+    others = typescript(TYPESCRIPT_2, "@modelcontextprotocol/client", "typescript_client.mjs")
     rounds = Rounds()
     for _ in range(options.rounds):
-        for name, client in CLIENTS.items():
+        for name in [*CLIENTS, *others]:
             figures: Figures = {}
             for mode, argv in SERVERS.items():
                 with HttpServer(argv) as server:
                     url = f"http://127.0.0.1:{server.port}/mcp"
-                    command = [str(HERE / "clients.py"), client, "http", "--url", url]
-                    found = run_program([*command, "--seconds", str(options.seconds)])
+                    if name in others:
+                        found = run_command([*others[name], str(options.seconds), "1,16,64", url])
+                    else:
+                        command = [str(HERE / "clients.py"), CLIENTS[name], "http", "--url", url]
+                        found = run_program([*command, "--seconds", str(options.seconds)])
                 figures |= {f"{mode}, {key}": figure for key, figure in found.items()}
             rounds.add(name, figures)
     rounds.show("calls a second", {f"{mode}, {callers}": f"{mode}, {callers}/s" for mode, callers in LOADS})

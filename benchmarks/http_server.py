@@ -21,15 +21,14 @@ import time
 from pathlib import Path
 
 from echo_server import ISSUER, RESOURCE
-from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments, pinned
-from http_load import HttpClient, HttpServer, drive, why_not
+from harness import FASTMCP, LOW_LEVEL, OURS, TYPESCRIPT, Figures, Rounds, arguments, pinned, typescript
+from http_load import HttpClient, HttpServer, drive
 
 from mcpio.auth import load_signer, signed_jwt
 from mcpio.auth.keys import new_key
 
 HTTPTOOLS = f"{OURS}, httptools"
 SDK_HTTPTOOLS = "mcp, httptools"
-TYPESCRIPT = "TypeScript SDK"
 PROTECTED = f"{OURS}, protected"
 KEYS = "the path of a key set"
 """Stands for one whose key signed the tokens of the clients."""
@@ -46,6 +45,7 @@ SERVERS = {
     PROTECTED: ["echo_server.py", "--jwks", KEYS],
     LOW_LEVEL: ["peers/sdk_low_level.py"],
     SDK_HTTPTOOLS: ["peers/sdk_low_level.py", "--parser", "httptools"],
+    FASTMCP: ["peers/fastmcp_server.py"],
 }
 TARGETS = {"JSON, 1": 1.8, "JSON, 16": 2.8, "JSON, 64": 3.0, "SSE, 16": 4.0}
 HTTPTOOLS_TARGET = 6.0
@@ -82,11 +82,7 @@ def _servers(*, is_durable: bool) -> dict[str, list[str]]:
     servers = dict(SERVERS)
     if is_durable:
         servers[DURABLE] = ["echo_server.py", "--store", STORE]
-    if reason := why_not("@modelcontextprotocol/sdk"):
-        print(f"{TYPESCRIPT}: left out, for {reason}\n")
-    else:
-        servers[TYPESCRIPT] = ["peers/typescript_sdk.cjs"]
-    return servers
+    return servers | typescript(TYPESCRIPT, "@modelcontextprotocol/sdk", "typescript_sdk.cjs")
 
 
 def _measure(argv: list[str], cpu: int | None, seconds: float, directory: Path) -> Figures:

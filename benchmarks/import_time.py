@@ -13,6 +13,7 @@ import sys
 from harness import HERE, Rounds, arguments, run_program
 
 SDK = "import mcp"
+FASTMCP = "import fastmcp"
 CONVERSATION = "handshake and tools/call"
 TRIO = "mcpio.trio, its names"
 SERVER = "mcpio.trio, and a Server"
@@ -23,6 +24,7 @@ CASES = {
     TRIO: "from mcpio.trio import open_stdio, serve_stdio",
     SERVER: "from mcpio import Server; from mcpio.trio import serve_stdio",
     SDK: "import mcp",
+    FASTMCP: "import fastmcp",
 }
 TIME_TARGETS = {"import mcpio": 10.0, CONVERSATION: 4.0, TRIO: 4.0}
 MEMORY_TARGET = 3.0

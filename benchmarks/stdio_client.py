@@ -9,10 +9,22 @@ from __future__ import annotations
 
 import sys
 
-from harness import HERE, ON_ASYNCIO, OURS, Rounds, arguments, run_program
+from harness import (
+    BARE_BLOCKING,
+    FASTMCP,
+    HERE,
+    ON_ASYNCIO,
+    OURS,
+    TYPESCRIPT_2,
+    Rounds,
+    arguments,
+    run_command,
+    run_program,
+    typescript,
+)
 
 SDK = "mcp"
-CLIENTS = {OURS: ("mcpio", "stdio"), ON_ASYNCIO: ("mcpio-asyncio", "stdio"), SDK: ("sdk", "stdio")}
+CLIENTS = {OURS: "mcpio", ON_ASYNCIO: "mcpio-asyncio", SDK: "sdk", FASTMCP: "fastmcp"}
 TARGETS = {"1": 2.0, "64": 5.0}
 
 
@@ -20,9 +32,14 @@ def main() -> int:
     """Measure and print."""
     options = arguments(__doc__, rounds=5, seconds=1.0).parse_args()
     rounds = Rounds()
+    others = typescript(TYPESCRIPT_2, "@modelcontextprotocol/client", "typescript_client.mjs")
     for _ in range(options.rounds):
         for name, client in CLIENTS.items():
-            rounds.add(name, run_program([str(HERE / "clients.py"), *client, "--seconds", str(options.seconds)]))
+            rounds.add(
+                name, run_program([str(HERE / "clients.py"), client, "stdio", "--seconds", str(options.seconds)])
+            )
+        for name, argv in others.items():
+            rounds.add(name, run_command([*argv, str(options.seconds), "1,64", *BARE_BLOCKING]))
     rounds.show("calls a second", {f"callers: {callers}": f"{callers}/s" for callers in TARGETS})
     rounds.show("client's CPU, us a call", {f"callers: {callers}": f"{callers} CPU" for callers in TARGETS})
     for callers, target in TARGETS.items():

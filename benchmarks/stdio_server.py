@@ -4,6 +4,9 @@
 
 The bare Trio loop shows what could be reached. With ``--pin`` the server and what drives it each have a processor of
 their own: less noise, but one call at a time then mostly measures how long it takes to wake the other processor.
+
+The SDK for TypeScript is there where ``MCPIO_PEERS_DIR`` names the directory in which npm has installed what
+``tests/peers/package.json`` names.
 """
 
 from __future__ import annotations
@@ -11,7 +14,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from harness import LOW_LEVEL, ON_ASYNCIO, SERVERS, Figures, Rounds, StdioServer, arguments, call_of_echo, pinned
+from harness import (
+    LOW_LEVEL,
+    ON_ASYNCIO,
+    SERVERS,
+    Figures,
+    Rounds,
+    StdioServer,
+    arguments,
+    call_of_echo,
+    pinned,
+    typescript_servers,
+)
 
 TOOLS = 100
 ALONE, MANY, LIST = "one at a time", "64 in flight", f"list of {TOOLS}"
@@ -27,9 +41,10 @@ def main() -> int:
     parser.add_argument("--pin", action="store_true", help="run the server and this process on a processor each")
     options = parser.parse_args()
     cpu = pinned() if options.pin else None
+    servers = SERVERS | typescript_servers()
     rounds = Rounds()
     for _ in range(options.rounds):
-        for name, argv in SERVERS.items():
+        for name, argv in servers.items():
             with StdioServer(argv, tools=TOOLS, cpu=cpu) as server:
                 server.initialize()
                 figures: Figures = {}

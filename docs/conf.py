@@ -19,6 +19,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "contents",
+    "pictures",
     "plain_pages",
     "reference",
     "signatures",

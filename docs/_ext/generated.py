@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import figures
 from ladder_svg import draw_ladder
 from layers_svg import draw_layers
 from opening import opening_rows
@@ -32,9 +33,10 @@ from state_diagrams import diagram_rows, drawing
 
 from mcpio.testing import read_script
 
-__all__ = ["DOCS", "brought_up_to_date", "drawings", "main", "pages"]
+__all__ = ["DOCS", "ROOT", "brought_up_to_date", "drawings", "main", "pages"]
 
-DOCS: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
 
 _TABLE = re.compile(r"^(<!-- made from: (?P<word>[\w-]+) ?(?P<words>.*) -->)\n\n(?:\|.*\n)*", re.MULTILINE)
 _PROGRAM = re.compile(
@@ -46,7 +48,7 @@ _PROGRAM = re.compile(
 
 def pages() -> list[Path]:
     """Return the pages, in order."""
-    return sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)
+    return [ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
 
 
 def brought_up_to_date(text: str) -> str:
@@ -64,6 +66,8 @@ def drawings() -> Iterator[tuple[Path, str]]:
         title = script.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
     yield DOCS / "_static" / "layers.svg", draw_layers()
+    for name, plot in figures.draw_plots():
+        yield DOCS / "_static" / f"benchmark-{name}.svg", plot
 
 
 def main() -> None:
@@ -78,8 +82,9 @@ def main() -> None:
 
 
 def _table(word: str, words: str) -> str:
-    head, rows = _TABLES[word]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [head, ["---"] * len(head), *map(_escaped, rows(words))])
+    title, rows_of = _TABLES[word]
+    head, *rows = [*([title] if title else []), *rows_of(words)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [head, ["---"] * len(head), *map(_escaped, rows)])
 
 
 def _escaped(cells: Sequence[str]) -> list[str]:
@@ -122,18 +127,23 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-_TABLES: Final[dict[str, tuple[list[str], Callable[[str], Iterator[list[str]]]]]] = {
+_TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[str]]]]]] = {
+    "about-the-figures": (["", ""], figures.about_rows),
     "attributes": (["Name", "Default", "Meaning"], _attributes),
+    "figures": (None, figures.figure_rows),
     "members-by-revision": (
         ["Class", "Member", "Revisions", "To a peer without it"],
         lambda words: member_rows(),
     ),
+    "missed-targets": (["Benchmark", "What", "Against", "Times as good", "Target"], figures.missed_rows),
     "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
     "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "requirements": (["Rule", "What it says", "Here"], rule_rows),
+    "slower": (["Benchmark", "Load", "Who", "How much"], figures.slower_rows),
+    "speed": (None, figures.speed_rows),
     "states": (["In", "when this happens", "the next is"], lambda words: diagram_rows(*words.split())),
 }
-"""The head of each kind of table, and its rows for the words of the comment."""
+"""The head of each kind of table, ``None`` where it depends on the words of the comment, and its rows for these."""
 
 
 # Programs

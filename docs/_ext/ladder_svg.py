@@ -6,10 +6,10 @@ the left and right stand the verbs that a side calls and the events that it gets
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any, Final
 
 import attrs
+from picture import picture, text
 
 from mcpio.engine.table import Role
 from mcpio.testing.script import Act, At, DeadlineIs, EventIs, Handshake, Lost, Script, Step, Wire
@@ -50,12 +50,7 @@ def draw_ladder(script: Script, title: str) -> str:
         y += ROW + LINE * (lines - 1)
     height = y + 14
     lifelines = "".join(f'<path stroke-dasharray="3 4" d="M{x} 36 V{height}"/>' for x in LIFELINES.values())
-    return (
-        f'<svg role="img" color="#777" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'style="max-width: 100%; height: auto" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
-        '<g fill="none" stroke="currentColor" stroke-width="1.2" font-size="13" font-family="sans-serif">'
-        f"{lifelines}{''.join(body)}</g></svg>\n"
-    )
+    return picture(title, WIDTH, height, [lifelines, *body])
 
 
 def _rows(steps: tuple[Step, ...]) -> list[_Row]:
@@ -102,7 +97,7 @@ def _verb(act: Act) -> str:
 
 def _heads() -> list[str]:
     return [
-        f'<rect x="{x - 60}" y="6" width="120" height="30" rx="7"/>' + _text(role.value, x, 26, "middle", bold=True)
+        f'<rect x="{x - 60}" y="6" width="120" height="30" rx="7"/>' + text(role.value, x, 26, "middle", bold=True)
         for role, x in LIFELINES.items()
     ]
 
@@ -113,12 +108,12 @@ def _row(row: _Row, y: int) -> list[str]:
         middle = sum(LIFELINES.values()) // 2
         left, right = LIFELINES.values()
         body.append(f'<path stroke-width="0.6" d="M{left} {y} H{middle - 60} M{middle + 60} {y} H{right}"/>')
-        body.append(_text(row.note, middle, y + 4, "middle"))
+        body.append(text(row.note, middle, y + 4, "middle"))
     if row.message is not None:
         body += _arrow(row.message, y)
     for role, lines in row.said.items():
         x, anchor = (LIFELINES[role] - 12, "end") if role is Role.CLIENT else (LIFELINES[role] + 12, "start")
-        body += [_text(line, x, y + 4 + LINE * number, anchor) for number, line in enumerate(lines)]
+        body += [text(line, x, y + 4 + LINE * number, anchor) for number, line in enumerate(lines)]
     return body
 
 
@@ -127,7 +122,7 @@ def _arrow(wire: Wire, y: int) -> list[str]:
     back = 8 if start > end else -8
     return [
         f'<path d="M{start} {y} H{end} M{end + back} {y - 5} L{end} {y} L{end + back} {y + 5}"/>',
-        _text(_label(wire), (start + end) // 2, y - 7, "middle"),
+        text(_label(wire), (start + end) // 2, y - 7, "middle"),
     ]
 
 
@@ -157,10 +152,3 @@ def _about(params: Any) -> str:
     if "requestId" in params:
         return f"id {params['requestId']}"
     return f"{params['progress']:g} of {params['total']:g}" if {"progress", "total"} <= params.keys() else ""
-
-
-def _text(text: str, x: int, y: int, anchor: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight} fill="currentColor" stroke="none">{escape(text)}</text>'
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final, NamedTuple
+
+from picture import picture, text
 
 __all__ = ["LAYERS", "draw_layers"]
 
@@ -48,41 +49,29 @@ def draw_layers() -> str:
         body += _layer(layer, y)
         y += ROW
     title = "The layers of mcpio: each calls those below it, and nothing below the drivers waits"
-    return (
-        f'<svg role="img" color="#777" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" '
-        f'style="max-width: 100%; height: auto" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
-        '<g fill="none" stroke="currentColor" stroke-width="1.2" font-size="13" font-family="sans-serif">'
-        f"{''.join(body)}</g></svg>\n"
-    )
+    return picture(title, WIDTH, y, body)
 
 
 def _layer(layer: Layer, y: int) -> list[str]:
     left, right, height = LABEL, WIDTH - ENTRY, ROW - 14
     middle = y + height // 2 + 5
     width = (right - left - 8) // len(layer.modules)
-    body = [_text(layer.name, 6, middle, "start", bold=True)]
+    body = [text(layer.name, 6, middle, "start", bold=True)]
     for number, module in enumerate(layer.modules):
         x = left + number * width
         body.append(f'<rect x="{x}" y="{y}" width="{width - 8}" height="{height}" rx="7"/>')
-        body.append(_text(module, x + (width - 8) // 2, middle, "middle"))
+        body.append(text(module, x + (width - 8) // 2, middle, "middle"))
     if layer.entry:
         x, line = right - 6, y + height // 2
         body.append(f'<path d="M{x + 24} {line} H{x} M{x + 7} {line - 5} L{x} {line} L{x + 7} {line + 5}"/>')
-        body.append(_text(layer.entry, x + 32, middle, "start"))
+        body.append(text(layer.entry, x + 32, middle, "start"))
     return body
 
 
 def _boundary(y: int) -> list[str]:
     return [
         f'<path stroke-dasharray="6 5" d="M6 {y} H{WIDTH - 6}"/>',
-        _text(
+        text(
             "nothing below this line waits, reads a clock, or touches sockets, files and processes", 6, y + 16, "start"
         ),
     ]
-
-
-def _text(text: str, x: int, y: int, anchor: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight} fill="currentColor" stroke="none">{escape(text)}</text>'
-    )

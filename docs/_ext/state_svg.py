@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from picture import picture
+
 BOX = 250
 """Width of a state's box. All lengths are in SVG's user units, which a browser takes for pixels."""
 LINE = 17
@@ -54,12 +56,7 @@ def draw(states: Sequence[str], transitions: Iterable[Transition], title: str) -
         body, width, height = _star(states, stays, moves)
     else:
         body, width, height = _column(states, stays, moves)
-    return (
-        f'<svg role="img" color="#777" viewBox="0 0 {width} {height}" width="{width}" '
-        f'style="max-width: 100%; height: auto" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
-        '<g fill="none" stroke="currentColor" stroke-width="1.2" font-size="13" font-family="sans-serif">'
-        f"{''.join(body)}</g></svg>"
-    )
+    return picture(title, width, height, body)
 
 
 def _star(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import figures
 import generated
 import pytest
 from ladder_svg import draw_ladder
 from layers_svg import LAYERS
+from picture import picture
+from pictures import inlined
 from tree import settings
 
 from mcpio.testing import parse_script, play, read_script
@@ -16,7 +19,7 @@ from mcpio.testing import parse_script, play, read_script
 SCRIPTS = sorted((generated.DOCS / "conversations").glob("*.txt"))
 
 
-@pytest.mark.parametrize("page", generated.pages(), ids=lambda page: str(page.relative_to(generated.DOCS)))
+@pytest.mark.parametrize("page", generated.pages(), ids=lambda page: str(page.relative_to(generated.ROOT)))
 def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text == generated.brought_up_to_date(text), "run python docs/_ext/generated.py"
@@ -24,7 +27,7 @@ def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 
 def test_drawings_are_up_to_date() -> None:
     drawings = dict(generated.drawings())
-    assert len(drawings) == 15
+    assert len(drawings) == 19
     for file, text in drawings.items():
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
@@ -50,7 +53,7 @@ def test_drawn_conversation_equals_that_of_the_engines(script: Path) -> None:
         play(read_script(script), engines)
 
 
-@pytest.mark.parametrize("drawing", [f"conversation-{script.stem}.svg" for script in SCRIPTS] + ["layers.svg"])
+@pytest.mark.parametrize("drawing", [file.name for file, _ in generated.drawings()])
 def test_drawing_is_on_a_page(drawing: str) -> None:
     assert any(f"](_static/{drawing})" in page.read_text(encoding="utf-8") for page in generated.pages())
 
@@ -107,3 +110,33 @@ def test_ladder_names_what_results_and_their_retries_are() -> None:
 def test_picture_of_the_layers_has_every_public_module_once() -> None:
     drawn = [f"mcpio.{module}" for layer in LAYERS for module in layer.modules]
     assert sorted(drawn) == sorted([*settings()["tool"]["mcpio"]["public-modules"], "mcpio.cli"])
+
+
+def test_faster_of_two_versions_of_a_peer_is_compared_and_slower_loads_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = {
+        "mcpio": [20.0, 30.0, 10.0],
+        "TypeScript SDK 1": [10.0, 10.0, 10.0],
+        "TypeScript SDK 2": [40.0, 40.0, 40.0],
+    }
+    measured = {name: {"one at a time/s": found, "one at a time CPU": [1234.5]} for name, found in rounds.items()}
+    program = {"figures": measured, "comparisons": [{"title": "t", "peer": "p", "ratio": 0.5, "target": 2.0}]}
+    others = {table.program: {"figures": {}, "comparisons": []} for table in figures.TABLES.values()}
+    records = figures.Records({"about": {}, "runs": others | {"stdio_server.py": program}})
+    monkeypatch.setattr(figures.Records, "read", lambda: records)
+    monkeypatch.setattr(figures, "SUMMARY", {"stdio": ("stdio_server.py", "one at a time")})
+    assert list(figures.speed_rows(""))[1:] == [["stdio", "20", "not measured", "not measured", "40 (0.5 times)"]]
+    assert list(figures.slower_rows("")) == [
+        ["`stdio_server.py`", "one call at a time", "TypeScript SDK 2", "2.0 times as fast as mcpio"]
+    ]
+    assert list(figures.figure_rows("stdio-servers"))[1] == ["mcpio", "20 (1,230)", "", "", "", ""]
+    assert list(figures.missed_rows("")) == [["`stdio_server.py`", "t", "p", "0.50", "2"]]
+
+
+def test_drawing_in_a_built_page_has_the_colours_of_the_page_and_an_alternative() -> None:
+    shown = inlined(picture("title", 10, 20, ["<path/>"]), 'a "b"')
+    assert shown.startswith('<div class="picture"><svg aria-label="a &quot;b&quot;" role="img" viewBox="0 0 10 20"')
+    assert "<style>" not in shown
+    assert 'class="card"' not in shown
+    assert "<title>" not in shown
