@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import figures
 import generated
@@ -122,7 +123,7 @@ def test_faster_of_two_versions_of_a_peer_is_compared_and_slower_loads_are_liste
     }
     measured = {name: {"one at a time/s": found, "one at a time CPU": [1234.5]} for name, found in rounds.items()}
     program = {"figures": measured, "comparisons": [{"title": "t", "peer": "p", "ratio": 0.5, "target": 2.0}]}
-    others = {table.program: {"figures": {}, "comparisons": []} for table in figures.TABLES.values()}
+    others: dict[str, Any] = {table.program: {"figures": {}, "comparisons": []} for table in figures.TABLES.values()}
     records = figures.Records({"about": {}, "runs": others | {"stdio_server.py": program}})
     monkeypatch.setattr(figures.Records, "read", lambda: records)
     monkeypatch.setattr(figures, "SUMMARY", {"stdio": ("stdio_server.py", "one at a time")})
