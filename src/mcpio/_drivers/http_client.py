@@ -312,7 +312,8 @@ class _PooledConnection:
         while True:
             event = _next_event(http)
             if event is h11.NEED_DATA:
-                pool.on_input()
+                if self._has_response:
+                    pool.on_input()
                 await pool.wait_for_room(exchange)
                 data = await self._receive_some(stream, limit)
                 self._has_response |= bool(data)
@@ -613,17 +614,16 @@ class HttpActor(ABC):
 
         A turn handles only so many events: ``_has_more`` says that some are left, and another turn is due.
         """
-        has_acted = True
         began, self._left = self._loop.now(), EVENTS_PER_TURN
-        while has_acted and self._left:
-            self._handle_events(began)
-            items = self._machine.requests_to_send(self._loop.now())
-            for item in items:
+        self._handle_events(began)
+        while self._left:
+            for item in self._machine.requests_to_send(began):
                 self._send(item)
             if self._login is not None:
                 self._authorize(self._login)
             # To find that nothing is left to send may end the connection, which is an event.
-            has_acted = self._handle_events(began) or bool(items)
+            if not self._handle_events(began):
+                break
         self._has_more = not self._left
         if self._has_more:
             self.wake()

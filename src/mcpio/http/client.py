@@ -716,8 +716,10 @@ def headers_named(head: ResponseHead, name: bytes) -> list[str]:
 
 def header(head: ResponseHead, name: bytes) -> str | None:
     """Return the value of the first header field with a name, or ``None``."""
-    values = headers_named(head, name)
-    return values[0] if values else None
+    for each, value in head.headers:
+        if each == name:
+            return value.decode("latin-1")
+    return None
 
 
 def media_type(head: ResponseHead) -> str:
@@ -1030,9 +1032,11 @@ class HttpClient:
             return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.asked))
         if self._stage in _UNOPENED:
             return self._stage is Stage.NEW
-        # Subscriptions last: as many as ``max_requests`` of them would keep every other request waiting for ever.
-        running = len(self._exchanges) - (self._exchanges.subscriptions if self._is_stateless else 0)
-        return self._first_listening not in self._exchanges and running < self._options.max_requests
+        if self._first_listening in self._exchanges:
+            return False
+        running, most = len(self._exchanges), self._options.max_requests
+        # Subscriptions do not count: as many as ``max_requests`` of them would keep every other request waiting.
+        return running < most or (self._is_stateless and running - self._exchanges.subscriptions < most)
 
     @property
     def _is_stateless(self) -> bool:
@@ -1076,7 +1080,7 @@ class HttpClient:
         background = reopens or call.purpose in (Purpose.LISTEN, Purpose.RESUME, Purpose.END)
         named = repeated.revision if repeated is not None else None if revision is None else revision.name
         session_id = self._session_id if repeated is None else None
-        url = self._location.at(call.target).url
+        url = None if self.authorizer is None else self._location.at(call.target).url
         if not self._exchanges.make(call, session_id, named, url=url, background=background):
             if call.purpose is Purpose.END:
                 # The end of a session is not worth a login.
