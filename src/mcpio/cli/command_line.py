@@ -24,6 +24,8 @@ COMMANDS = {
     "read": "print a resource of a server",
     "prompt": "print a prompt of a server, filled in",
     "skills": "list, show and check the skills of a server or a folder",
+    "check": "check whether a server keeps the rules of the protocol",
+    "lock": "write down what a server defines, to find later changes",
     "config": "print what a host's configuration says of a server",
     "install": "have a host use a server, or no longer",
     "login": "get a token for a server, and store it for the other commands",
@@ -139,8 +141,9 @@ exit status:
   1  the tool reports an error      7  the server ended too early
   2  wrong usage                    8  serve: not loaded, or not listening
   3  bad arguments for the tool     9  no connection to the server at a URL
-  4  no such tool or resource       74  the output cannot be written
-  5  the server answered an error   124  no answer in time
+  4  no such tool or resource       10  the server differs from what was locked
+  5  the server answered an error   74  the output cannot be written
+                                    124  no answer in time
                                     126, 127  the program cannot be started, or does not exist
                                     130, 143  ended by SIGINT, SIGTERM
                                     141  the reader of the output stopped reading

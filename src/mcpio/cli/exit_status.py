@@ -50,6 +50,8 @@ class Exit(enum.IntEnum):
     """``serve``: the server could not be loaded, or could not listen."""
     UNREACHABLE = 9
     """The server at a URL could not be reached."""
+    DRIFTED = 10
+    """``check --locked``: the server defines something else than was locked."""
     UNWRITABLE = 74
     """The output of the command cannot be written, for instance because the disk is full."""
     TIMEOUT = 124

@@ -19,7 +19,7 @@ from mcpio.trio._event_loop import BROKEN, TrioEventLoop
 
 __all__ = ["HttpCarrier", "LineCarrier", "RawCarrier"]
 
-SETTLE: Final = 0.25
+SETTLE: Final = 0.1
 """Seconds to wait for an answer that should not come, or that is late, after the server showed that it reads on."""
 
 RECEIVE_SIZE: Final = 65536
@@ -63,9 +63,9 @@ class LineCarrier:
             await self._send(barrier)
             with trio.move_on_after(self._timeout):
                 await self._read(lines, barrier.ids)
-            with trio.move_on_after(SETTLE):
-                await self._read(lines, ())
             lines = [line for line in lines if not any(_is_answer(line, id) for id in barrier.ids)]
+            with trio.move_on_after(0 if lines else SETTLE):
+                await self._read(lines, ())
         return Reply(tuple(lines), ended=self._ended)
 
     async def _send(self, sent: Sent) -> None:

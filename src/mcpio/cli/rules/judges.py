@@ -26,8 +26,9 @@ __all__ = [
     "error",
     "error_data",
     "error_has_code_and_message",
-    "error_unless_silent",
+    "error_of_malformed",
     "has_status",
+    "is_acknowledged",
     "is_json_or_events",
     "is_listening",
     "is_message",
@@ -36,6 +37,8 @@ __all__ = [
     "no_cancellation",
     "no_progress",
     "no_request",
+    "not_error",
+    "not_served",
     "notifies_of_declared_changes",
     "object_result",
     "object_schema",
@@ -95,7 +98,7 @@ def error(*codes: int) -> Judge:
     return judge
 
 
-def error_unless_silent(*codes: int) -> Judge:
+def error_of_malformed(*codes: int) -> Judge:
     """Demand that an answer to a message without a readable id is an error with one of the codes."""
 
     def judge(tried: Tried) -> None:
@@ -113,10 +116,27 @@ def error_unless_silent(*codes: int) -> Judge:
     return judge
 
 
+def not_served(tried: Tried) -> None:
+    """Demand that nothing is answered with a result."""
+    if any(isinstance(each, dict) and "result" in each for each in tried.reply.messages):
+        raise Violated("the response is a result")
+
+
 def _check_code(value: Any, codes: Collection[int]) -> None:
     code = value.get("code") if isinstance(value, dict) else None
     if codes and code not in codes:
         raise Violated(f"the code is {_json(code)}, not {' or '.join(map(str, codes))}")
+
+
+def not_error(code: int) -> Judge:
+    """Demand an answer that is not the error of a code."""
+
+    def judge(tried: Tried) -> None:
+        value = _answer(tried).get("error")
+        if isinstance(value, dict) and value.get("code") == code:
+            raise Violated(f"the response is the error {code}")
+
+    return judge
 
 
 def error_data(*names: str) -> Judge:
@@ -348,10 +368,19 @@ def session_id_is_visible(tried: Tried) -> None:
 
 
 def is_listening(tried: Tried) -> None:
-    """Demand that a subscription begins with its acknowledgement."""
+    """Demand a subscription."""
+    first = next(iter(tried.reply.messages), None)
+    if isinstance(first, dict) and "error" in first:
+        _result(tried)
+
+
+def is_acknowledged(tried: Tried) -> None:
+    """Demand that a subscription, if there is one, begins with its acknowledgement."""
     first = next(iter(tried.reply.messages), None)
     if not isinstance(first, dict):
-        raise Violated("nothing came")
+        raise Violated(tried.reply.ended or "nothing came")
+    if "error" in first:
+        return
     if first.get("method") != "notifications/subscriptions/acknowledged":
         raise Violated(f"the first message is {_json(first.get('method', 'a response'))}")
     params = first.get("params")

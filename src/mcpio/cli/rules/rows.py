@@ -14,6 +14,7 @@ from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.revisions import REV_2024_11_05, REV_2025_06_18, REV_2026_07_28, Era, Revision
 
 __all__ = [
+    "CLIENT",
     "META",
     "NEXT_ID",
     "Carrier",
@@ -108,9 +109,15 @@ class Sent:
     until: Literal["answer", "message"]
     ids: tuple[Any, ...]
     """The ids of the requests in it that have to be answered: those of well-formed requests."""
+    secrets: frozenset[str] = frozenset()
+    """The names of header fields that no report shows."""
 
     def __str__(self) -> str:
-        return self.data.decode(errors="backslashreplace")
+        text = self.data.decode(errors="backslashreplace")
+        if not self.headers:
+            return text
+        fields = (f"{name}: {'...' if name in self.secrets else value}" for name, value in self.headers.items())
+        return "\n".join([f"{self.verb} {', '.join(fields)}", *([text] if text else [])])
 
 
 # --------------------------------------------------------------------------------------------------------------- came
@@ -290,7 +297,9 @@ class Conversation:
         is_read = not isinstance(value, list) or self.revision.has_batches
         ids = tuple(each["id"] for each in several if is_read and _is_request(each))
         self.ids += ids
-        return Sent(data, self._headers(value, send) if self.carrier == "http" else {}, send.verb, send.until, ids)
+        headers = self._headers(value, send) if self.carrier == "http" else {}
+        secrets = frozenset({*self.extra_headers, "mcp-session-id"} - send.headers.keys())
+        return Sent(data, headers, send.verb, send.until, ids, secrets)
 
     def _complete(self, body: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
         whole: dict[str, Any] = {"jsonrpc": "2.0", **body}

@@ -25,8 +25,9 @@ from mcpio.cli.rules.judges import (
     error,
     error_data,
     error_has_code_and_message,
-    error_unless_silent,
+    error_of_malformed,
     has_status,
+    is_acknowledged,
     is_json_or_events,
     is_listening,
     is_message,
@@ -35,6 +36,8 @@ from mcpio.cli.rules.judges import (
     no_cancellation,
     no_progress,
     no_request,
+    not_error,
+    not_served,
     notifies_of_declared_changes,
     object_result,
     object_schema,
@@ -50,7 +53,7 @@ from mcpio.cli.rules.judges import (
     uri,
     version_two,
 )
-from mcpio.cli.rules.rows import NEXT_ID, Row, Send, Tried, get, initialize, notification, request
+from mcpio.cli.rules.rows import CLIENT, NEXT_ID, Row, Send, Tried, get, initialize, notification, request
 from mcpio.revisions import REV_2024_11_05 as A
 from mcpio.revisions import REV_2025_03_26 as B
 from mcpio.revisions import REV_2025_06_18 as C
@@ -166,7 +169,7 @@ def _identified(id: Any, named: str) -> tuple[Row, ...]:
 
 
 def _malformed(named: str, rules: str, code: int, body: Any) -> Row:
-    return Row(named, rules, f"Answer with the error {code}, and go on.", error_unless_silent(code), (Send(body),),
+    return Row(named, rules, f"Answer with the error {code}, and go on.", error_of_malformed(code), (Send(body),),
                level="should", page=_BASIC)
 
 
@@ -223,8 +226,8 @@ BATCHES: Final = (
         (Send([{"method": "notifications/mcpio-check"}, {"method": "notifications/mcpio-check"}]),), since=B, until=B,
         page=_BASIC),
     Row("an empty batch", "BATCH-05", "Answer an empty batch with the error -32600.",
-        error_unless_silent(INVALID_REQUEST), (Send([]),), since=B, until=B, level="should", page=_BASIC),
-    Row("a batch, which has no place here", "BATCH-02", "Refuse batches.", error_unless_silent(),
+        error_of_malformed(INVALID_REQUEST), (Send([]),), since=B, until=B, level="should", page=_BASIC),
+    Row("a batch, which has no place here", "BATCH-02", "Do not serve batches.", not_served,
         (Send([{"id": NEXT_ID, "method": "ping"}]),), since=C, level="should", page=_BASIC),
 )
 
@@ -280,9 +283,9 @@ UNKNOWN: Final = (
     *_removed("tasks/result", {"taskId": NO_TASK}),
     *_removed("tasks/list"),
     Row("initialize, which was removed", "VER-07", "Answer initialize with the _meta of 2026-07-28 as an unknown "
-        "method.", error(METHOD_NOT_FOUND), (request("initialize", {"protocolVersion": "2025-11-25",
-        "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}),), since=E, level="should",
-        page=_VERSIONING),
+        "method, or name the versions.", error(METHOD_NOT_FOUND, UNSUPPORTED_VERSION),
+        (request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}),),
+        since=E, level="should", page=_VERSIONING),
     *_undeclared("tools/list", "tools"),
     *_undeclared("tools/call", "tools", {"name": NO_TOOL}),
     *_undeclared("resources/list", "resources"),
@@ -292,7 +295,7 @@ UNKNOWN: Final = (
     *_undeclared("prompts/get", "prompts", {"name": NO_PROMPT}),
     *_undeclared("completion/complete", "completions", since=B, params={
         "ref": {"type": "ref/prompt", "name": NO_PROMPT}, "argument": {"name": "a", "value": ""}}),
-    *_undeclared("logging/setLevel", "logging", {"level": "mcpio-check"}, until=D),
+    *_undeclared("logging/setLevel", "logging", {"level": "info"}, until=D),
     *_undeclared("resources/subscribe", "resources.subscribe", {"uri": NO_RESOURCE}, until=D),
     *_undeclared("tasks/list", "tasks.list", since=D, until=D),
     *_undeclared("tasks/get", "tasks", {"taskId": NO_TASK}, since=D, until=D),
@@ -453,8 +456,12 @@ STATELESS: Final = (
         (request("server/discover", meta={"logLevel": "mcpio-check"}),), since=E, level="should",
         page="server/utilities/logging"),
     Row("subscriptions/listen", "SUB-02 ENV-09", "Begin a subscription with its acknowledgement, which has its id.",
-        is_listening, (request("subscriptions/listen", {"notifications": {"toolsListChanged": True}},
-                               until="message"),), since=E, page="basic/utilities/subscriptions"),
+        is_acknowledged, (request("subscriptions/listen", {"notifications": {"toolsListChanged": True}},
+                                  until="message"),), since=E, page="basic/utilities/subscriptions"),
+    Row("subscriptions/listen to declared changes", "SUB-13 SUB-01", "Serve subscriptions to the changes that the "
+        "server declares.", is_listening, (request("subscriptions/listen", {"notifications": {"toolsListChanged":
+        True}}, until="message"),), since=E, needs="tools.listChanged", level="should",
+        page="basic/utilities/subscriptions"),
     Row("subscriptions/listen without a filter", "SUB-12", "Refuse it with -32602.", error(INVALID_PARAMS),
         (request("subscriptions/listen"),), since=E, level="should", page="basic/utilities/subscriptions"),
     Row("tasks/get without the extension", "XTASK-12", "Refuse it with -32021.", error(MISSING_CAPABILITY),
@@ -552,8 +559,8 @@ HTTP: Final = (
       )
       for named, value in (("no Mcp-Name", None), ("an Mcp-Name that differs", "mcpio-check-another"))),
     Row("an encoded Mcp-Name", "HDR-08 HDR-09", "Decode Mcp-Name before it is compared.",
-        error(INVALID_PARAMS), (request("prompts/get", {"name": f"{NO_PROMPT} \u00fc"}),), since=E, carrier="http",
-        needs="prompts", page=_HTTP),
+        not_error(HEADER_MISMATCH), (request("prompts/get", {"name": f"{NO_PROMPT} \u00fc"}),), since=E,
+        carrier="http", needs="prompts", page=_HTTP),
     Row("names of header fields in capitals", "HTTP-35 HDR-03", "Read the names of header fields in any case.",
         object_result, (request("server/discover", headers={"mcp-method": None, "MCP-METHOD": "server/discover"}),),
         since=E, carrier="http", page=_HTTP),

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from mcpio.cli.rules.carriers import RawCarrier
-from mcpio.cli.rules.rows import Conversation, Reply, Row, Send, Tried, Violated, notification
+from mcpio.cli.rules.rows import (
+    Conversation,
+    Reply,
+    Row,
+    Send,
+    Tried,
+    Violated,
+    has_capability,
+    notification,
+    request,
+)
 from mcpio.revisions import REVISIONS, Era, Revision
 
 __all__ = ["Connect", "Outcome", "Trial", "try_rows"]
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[RawCarrier]]
 """Connects to the server anew."""
+
+MAX_PAGES: Final = 100
+"""How many pages of tools are read."""
 
 
 @attrs.frozen
@@ -43,6 +56,8 @@ class Trial:
     """The opening of each revision that the server speaks."""
     refused: dict[Revision, Tried] = attrs.Factory(dict)
     """That of those which it does not speak."""
+    tools: list[dict[str, Any]] = attrs.Factory(list)
+    """The tools of the newest revision that was tried."""
 
     @property
     def faults(self) -> list[Outcome]:
@@ -104,6 +119,7 @@ class _Run:
                     return
                 if is_first:
                     self._judge_opening(talk)
+                    self._trial.tools = await talk.tools()
                 while left:
                     tried = await self._try(left.pop(0), talk)
                     if tried is not None and talk.kind == "stream" and tried.reply.ended:
@@ -215,6 +231,19 @@ class _Talk:
         if not talk.is_stateless:
             await self.say(notification("notifications/initialized"))
         return tried
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Return the tools of all pages."""
+        found: list[dict[str, Any]] = []
+        cursor = None
+        for _ in range(MAX_PAGES if has_capability(self.conversation.capabilities, "tools") else 0):
+            tried = await self.say(request("tools/list", None if cursor is None else {"cursor": cursor}))
+            result = _result(tried.sent[0].ids[0], tried.reply)
+            items, cursor = result.get("tools"), result.get("nextCursor")
+            found += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+            if not isinstance(cursor, str):
+                break
+        return found
 
     async def close(self) -> None:
         """End the HTTP session, if there is one."""

@@ -1,0 +1,144 @@
+"""``mcpio lock``: write down what a server defines, so that ``mcpio check --locked`` finds every change of it."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json  # indented, for people
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import unified_diff
+from typing import Any, Final
+
+from mcpio.app.client import Client
+from mcpio.cli import connect
+from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.lists import prompt_pages, resource_pages, template_pages, tool_pages
+from mcpio.cli.output import Console, codec_of
+from mcpio.framing.json import dumps_sorted
+
+__all__ = ["add_arguments", "definitions", "differences", "lock", "read", "run", "write"]
+
+FILE: Final = "mcpio.lock"
+
+FORMAT: Final = 1
+"""The version of the file's form."""
+
+_KEYS: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+"""The member that identifies a definition, by the list it is in."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    connect.add_options(parser)
+    connect.add_words(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", default=FILE, help=f"the file to write (default: {FILE})")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return the exit status."""
+    connect.choose_server(options)
+    connect.no_more_words(options)
+    return connect.run(lock, options)
+
+
+async def lock(client: Client, options: argparse.Namespace, console: Console) -> int:
+    """Write the file, and print what it has."""
+    found = await definitions(client)
+    text = json.dumps(found, indent=2, ensure_ascii=False, sort_keys=True)
+    write(options.output, f"{text}\n")
+    counts = {name: len(found[name]) for name in _KEYS}
+    if options.json:
+        console.result(json.dumps({"file": options.output, **counts}))
+    else:
+        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        console.result(f"{options.output}: {told}")
+    return Exit.DONE
+
+
+async def definitions(client: Client) -> dict[str, Any]:
+    """Return everything that the server defines: instructions, tools, prompts, resources, and their digests."""
+    pages: dict[str, Iterable[Any]] = {
+        "tools": await tool_pages(client),
+        "prompts": await prompt_pages(client),
+        "resources": await resource_pages(client),
+        "resourceTemplates": await template_pages(client),
+    }
+    codec = codec_of(client)
+    found: dict[str, Any] = {"format": FORMAT, "server": {"name": client.server.info.name}}
+    if client.server.instructions is not None:
+        found["server"]["instructions"] = client.server.instructions
+    for name, key in _KEYS.items():
+        items = [item for page in pages[name] for item in codec.encode(page)[name]]
+        found[name] = {
+            str(item.get(key) if isinstance(item, dict) else item): {"digest": _digest(item), "definition": item}
+            for item in items
+        }
+    return found
+
+
+def differences(locked: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the name of each definition, old or new, and how it changed; ``None`` if it did not."""
+    yield "the server's instructions", _change(locked.get("server"), found["server"])
+    for kind in _KEYS:
+        before, now = _mapping(locked.get(kind)), found[kind]
+        for name in sorted({*before, *now}):
+            old, new = before.get(name), now.get(name)
+            yield f"{kind}: {name}", _change(_definition(old), _definition(new))
+
+
+def _change(old: Any, new: Any) -> str | None:
+    if old == new:
+        return None
+    if old is None:
+        return "it is new"
+    if new is None:
+        return "it is gone"
+    lines = unified_diff(_lines(old), _lines(new), "locked", "now", lineterm="", n=1)
+    return "it changed\n" + "\n".join(lines)
+
+
+def _lines(value: Any) -> list[str]:
+    return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+
+
+def _definition(entry: Any) -> Any:
+    return entry.get("definition") if isinstance(entry, Mapping) else entry
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _digest(definition: Any) -> str:
+    return f"sha256:{hashlib.sha256(dumps_sorted(definition)).hexdigest()}"
+
+
+def read(path: str) -> dict[str, Any]:
+    """Return what a file has locked. Raises Failure if it cannot be used, or was edited by hand."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            locked = json.load(file)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{path} is not a file of mcpio lock: {error}") from error
+    if not isinstance(locked, dict) or locked.get("format") != FORMAT:
+        raise Failure(Exit.USAGE, f"{path} is not a file of mcpio lock, or of another version of it")
+    for kind in _KEYS:
+        for name, entry in _mapping(locked.get(kind)).items():
+            if not isinstance(entry, dict) or entry.get("digest") != _digest(entry.get("definition")):
+                raise Failure(Exit.USAGE, f"{path}: the digest of {name} in {kind} is not that of its definition")
+    return locked
+
+
+def write(path: str, text: str | bytes) -> None:
+    """Write a file, whole or not at all. Raises Failure if that fails."""
+    data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
+    partial = f"{path}.partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except OSError as error:
+        raise Failure(Exit.UNWRITABLE, f"cannot write {path}: {error.strerror or error}") from error
