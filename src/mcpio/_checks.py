@@ -42,7 +42,7 @@ def required(name: str, value: Any, kind: type[T]) -> T:
 
 
 def called(name: str, value: Any) -> Any:
-    """Return a function that was given as an argument. Raises TypeError if it is none."""
+    """Return a function that was given as an argument. Raises TypeError if it cannot be called."""
     if callable(value):
         return value
     raise TypeError(f"{name}= takes a function, not {value!r:.100}")
