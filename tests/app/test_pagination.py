@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.app.pagination import Page, PageGuard, page_of
+from mcpio.app.pagination import PAGE_BYTES, Page, PageGuard, page_of
+from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, RemoteProtocolError, RequestError
 
 TEN = [(number, f"item {number}") for number in range(10)]
@@ -33,6 +34,19 @@ def test_a_list_comes_in_pages(size: int | None, lengths: list[int]) -> None:
     pages = all_pages(TEN, size)
     assert [len(page) for page in pages] == lengths
     assert list(chain(*pages)) == [item for _, item in TEN]
+
+
+def test_page_ends_before_it_is_too_long() -> None:
+    sizes = [PAGE_BYTES // 2, PAGE_BYTES // 2, 1, PAGE_BYTES * 2, 0, PAGE_BYTES]
+    entries = list(enumerate(sizes))
+    pages: list[list[int]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        page = page_of("tool", entries, cursor, 5, lambda size: size)
+        pages.append(page.items)
+        cursor = page.next_cursor
+    assert pages == [sizes[:2], sizes[2:3], sizes[3:4], sizes[4:]]
+    assert page_of("tool", entries, None, None, lambda size: size).items == sizes
 
 
 def test_an_empty_list_is_one_empty_page() -> None:
@@ -118,3 +132,20 @@ def test_seen_cursors_are_not_kept() -> None:
         tracemalloc.stop()
     with pytest.raises(RemoteProtocolError, match="the cursor '77"):
         guard.follow("7" * 100_000)
+
+
+def test_long_descriptions_come_in_several_pages() -> None:
+    server = Server("s")
+    for number in range(5):
+        server.tool(echo, name=f"tool{number}", description="x" * (PAGE_BYTES // 3))
+    pages = [server.tools.page(None, 200)]
+    while (cursor := pages[-1].next_cursor) is not None:
+        pages.append(server.tools.page(cursor, 200))
+    assert [len(page.items) for page in pages] == [2, 2, 1]
+    server.tools.remove("tool0")
+    assert [tool.name for tool in server.tools.page(None, 200).items] == ["tool1", "tool2"]
+    assert len(server.tools.page(None, None).items) == 4
+
+
+def echo(text: str) -> str:
+    return text

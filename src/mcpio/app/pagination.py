@@ -23,6 +23,9 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 200
 """Default for the number of entries in one page of a server."""
 
+PAGE_BYTES: Final = 1 << 20
+"""How long a page is, about and in bytes, where it has more than one entry and the server sends pages."""
+
 MAX_PAGES: Final = 1000
 """Default for the number of pages of one list that a client requests."""
 
@@ -37,7 +40,13 @@ class Page(Generic[T]):
         self.next_cursor: str | None = next_cursor
 
 
-def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, size: int | None) -> Page[T]:
+def page_of(
+    kind: str,
+    entries: Sequence[tuple[int, T]],
+    cursor: str | None,
+    size: int | None,
+    weigh: Callable[[T], int] = lambda _: 0,
+) -> Page[T]:
     """Return the page of a list that a cursor names; without a cursor the first (PAGE-01).
 
     Args:
@@ -46,6 +55,7 @@ def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, siz
             valid when items are added or removed (PAGE-04).
         cursor: The cursor of the page.
         size: How many items the page has, at least 1; ``None`` for all.
+        weigh: Returns about how many bytes an item takes. A page of fewer than ``size`` ends before ``PAGE_BYTES``.
 
     Raises:
         RequestError: -32602 for a cursor that was not given out. An empty cursor never is (PAGE-03).
@@ -56,6 +66,13 @@ def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, siz
         start = bisect_right(entries, _number(kind, cursor), key=lambda entry: entry[0])
     end = len(entries) if size is None else start + size
     found = entries[start:end]
+    if size is not None:
+        room = PAGE_BYTES
+        for count, (_, item) in enumerate(found):
+            room -= weigh(item)
+            if room < 0 < count:
+                found, end = found[:count], start + count
+                break
     more = end < len(entries)
     return Page([item for _, item in found], _cursor(kind, found[-1][0]) if more else None)
 

@@ -194,8 +194,8 @@ class Server:
                 server declares no logging, and what handlers log is dropped.
             log_filter: Called with every outgoing log message. By default values that are named like secrets, or look
                 like them, are redacted (``mcpio.app.redact_secrets``).
-            page_size: How many entries an answer to a list request has at most; ``None`` for all. A long answer holds
-                up other clients while it is made.
+            page_size: How many entries an answer to a list request has at most, and not more than about 1 MiB of them;
+                ``None`` for all. A long answer holds up other clients while it is made.
             mask_errors: Whether to hide the text of a tool's exceptions from clients; ``ToolError`` is always sent.
             capabilities: Declared beside those of what is registered: for what is registered later, and extensions.
             middleware: Middleware around every request, the outermost first.

@@ -231,6 +231,7 @@ class Registry(Generic[T]):
         # The entries that are offered, with their numbers, until something changes: a page must not cost as much as all
         # of them.
         self._offered: list[tuple[int, T]] | None = None
+        self._weights: dict[int, tuple[Any, int]] = {}
 
     def add(self, key: str, entry: T) -> None:
         """Offer an entry. Raises ValueError if the key is taken."""
@@ -331,11 +332,21 @@ class Registry(Generic[T]):
         """Return the page of descriptions that a list request asks for (PAGE-01)."""
         if self._offered is None:
             self._offered = [(self._numbers[key], entry) for key, entry in self._entries.items() if entry.enabled]
-        page = page_of(self.noun, self._offered, cursor, size)
+        page = page_of(self.noun, self._offered, cursor, size, self._weigh)
         return Page([entry.description for entry in page.items], page.next_cursor)
+
+    def _weigh(self, entry: T) -> int:
+        """Return about how many bytes the description of an entry takes."""
+        description = entry.description
+        known = self._weights.get(id(entry))
+        if known is None or known[0] is not description:
+            # About as long as the JSON text, and of any value.
+            known = self._weights[id(entry)] = (description, len(repr(description)))
+        return known[1]
 
     def _changed(self) -> None:
         self._offered = None
+        self._weights.clear()  # some entries may be gone
         self._notify_changed()
 
     def _get(self, key: str) -> T:
