@@ -60,7 +60,7 @@ FAMILIES = {
     "XERR": 7,
     "EXT": 6,
     "SKILL": 27,
-    "APP": 3,
+    "APP": 15,
     "XTASK": 18,
     "GONE": 10,
     "ERA": 16,
@@ -70,7 +70,7 @@ FAMILIES = {
 RAW_MESSAGES = "tests/cli/rules/test_table.py::test_own_servers_keep_every_rule_of_the_table"
 """The test that tries the table of raw messages, whose rows name their rules."""
 
-UNUSED = {f"SKILL-{number}" for number in range(12, 20)}
+UNUSED = {f"SKILL-{number}" for number in range(12, 20)} | {f"APP-0{number}" for number in range(4, 10)}
 """Numbers without a rule."""
 
 
