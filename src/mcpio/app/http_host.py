@@ -352,9 +352,13 @@ class Hosted(NamedTuple):
 class Hosting:
     """The part of a driver that is the host's."""
 
-    __slots__ = ("_host", "_session", "_waiting")
+    __slots__ = ("_host", "_session", "_waiting", "now")
+
+    now: Callable[[], float]
+    """Returns the time."""
 
     def __init__(self, host: HttpHost, session: HttpSession | Calls) -> None:
+        self.now = host.clock
         self._host = host
         self._session = session
         self._waiting: tuple[OneShot, ...] = ()
@@ -363,10 +367,6 @@ class Hosting:
     def runtime(self) -> Runtime:
         """The event loop."""
         return self._host.runtime
-
-    def now(self) -> float:
-        """Return the time."""
-        return self._host.clock()
 
     def wake(self) -> None:
         """Process changes of the connection."""

@@ -305,7 +305,7 @@ class ServerSession(Session):
     def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
         """Return the handler of a stateless request."""
         server = self.server
-        if self.connection.phase is Phase.NEW:
+        if not self.is_one_request and self.connection.phase is Phase.NEW:
             # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
             server.audience.remove(self, (LISTS,))
         tools = server.tools

@@ -76,11 +76,6 @@ class RegisteredFunction:
             raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
         return name
 
-    @property
-    def takes_arguments_only(self) -> bool:
-        """Whether it has neither a context nor dependencies."""
-        return self.injection is None and self.binder.context_parameter is None
-
     def is_visible(self, scope: HandlerScope) -> bool:
         """Whether the entry exists for a request. If ``visible`` raises, it does not, and the exception is reported."""
         if self.visible is None:

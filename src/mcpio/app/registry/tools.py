@@ -140,14 +140,12 @@ class Tools(Registry[FunctionTool]):
 
     def takes_arguments_only(self, request: CallToolRequest) -> bool:
         """Whether a call is the first round of a plain function that sees neither the request nor a dependency."""
-        tool = self.find(request.name)
-        return (
-            tool is not None
-            and tool.mount is None
-            and tool.endpoint.takes_arguments_only
-            and request.request_state is None
-            and request.input_responses is None
-        )
+        tool = self._entries.get(request.name)
+        if tool is None or tool.mount is not None:
+            return False
+        endpoint = tool.endpoint
+        sees_arguments_only = endpoint.injection is None and endpoint.binder.context_parameter is None
+        return sees_arguments_only and request.request_state is None and request.input_responses is None
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
