@@ -122,7 +122,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
                 print(f"failed: {event.error}")
                 conn.close(clock())
 
-    conn.send_initialize(now=clock())
+    conn.negotiate(now=clock())
     with closing(writer):
         await run(conn, reader, writer, on_event, asyncio.Event())
 

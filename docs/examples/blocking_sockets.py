@@ -95,7 +95,7 @@ def ask(sock: socket.socket) -> None:
                 print(f"failed: {event.error}")
                 conn.close(monotonic())
 
-    conn.send_initialize(now=monotonic())
+    conn.negotiate(now=monotonic())
     with sock:
         run(conn, sock, on_event)
 

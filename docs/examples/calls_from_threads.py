@@ -141,7 +141,7 @@ def main() -> None:
     )
     conn = ClientConnection(Implementation("asker", "1.0"))
     client = Driver(conn, here)
-    client.ask(lambda future: conn.send_initialize(now=monotonic(), cookie=future))
+    client.ask(lambda future: conn.negotiate(now=monotonic(), cookie=future))
 
     def square(n: int) -> str:
         request = CallToolRequest("square", {"n": n})

@@ -115,7 +115,7 @@ async def handshake(sock: socket.socket) -> None:
 
 def test_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(EXAMPLE, run_name="__main__")
-    assert capsys.readouterr().out == "echo speaks 2025-11-25\nit says: hello\n"
+    assert capsys.readouterr().out == "echo speaks 2026-07-28\nit says: hello\n"
 
 
 def test_two_peers_flood_each_other_and_every_request_has_one_answer() -> None:

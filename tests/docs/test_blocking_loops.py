@@ -83,7 +83,7 @@ class Heard:
 
 def test_blocking_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "blocking_sockets.py"), run_name="__main__")
-    assert capsys.readouterr().out == "echo speaks 2025-11-25\nit says: hello\n"
+    assert capsys.readouterr().out == "echo speaks 2026-07-28\nit says: hello\n"
 
 
 def test_many_calls_over_a_blocking_socket() -> None:

@@ -20,7 +20,7 @@ LOOPS = ROOT / "docs" / "examples" / "loops"
 )
 def test_program_prints_the_documented_output(program: str) -> None:
     run = subprocess.run([sys.executable, LOOPS / f"{program}.py"], capture_output=True, text=True)
-    assert (run.stdout, run.stderr) == ("echo speaks 2025-11-25\nit says: hello\n", "")
+    assert (run.stdout, run.stderr) == ("echo speaks 2026-07-28\nit says: hello\n", "")
 
 
 def test_guest_mode_program_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.conn = ClientConnection(Implementation("caller", "1.0"))
-        self.conn.send_initialize(now=monotonic())
+        self.conn.negotiate(now=monotonic())
 
     def on_event(self, event: Event) -> None:
         match event:

@@ -29,10 +29,11 @@ def test_whole_conversation_shown() -> None:
     assert phases[-1] == ("closed", "closed")
     for word in (
         "initialize", "tools/list", "resources/list", "prompts/list", "tools/call", "resources/read", "prompts/get",
-        "notifications/progress", "notifications/message", "notifications/cancelled", "ping", "(end of input)",
+        "notifications/progress", "notifications/message", "notifications/cancelled", "ping", "server/discover",
+        "(end of input)",
     ):  # fmt: skip
         assert word in run.stdout.replace("\n                 ", "")
-    assert re.search(r"^Done: 27 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
+    assert re.search(r"^Done: 31 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
 
 
 def test_closed_output_exits_quietly() -> None:

@@ -83,6 +83,9 @@ async def converse(client: Speaker, view: View) -> None:
     view.step("A call that would take an hour, cancelled after two reports of progress. The conversation goes on.")
     await client.ask_and_cancel(CallToolRequest("count", {"to": 18_000}), after=2)
     await client.ask(PingRequest())
+    view.step("The newest revision needs no handshake: each request says who asks, in which revision.")
+    await client.discover()
+    await client.ask(CallToolRequest("count", {"to": 3}))
     view.step("The end: the client closes its pipe, and so does the server.")
     await client.close()
 

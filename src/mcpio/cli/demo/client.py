@@ -14,6 +14,7 @@ import trio
 import mcpio
 from mcpio.cli.demo.view import View
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.options import Options
 from mcpio.events import Event, Negotiated, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived
 from mcpio.framing.lines import LineFramer
 from mcpio.types.features import Implementation
@@ -28,12 +29,19 @@ class Speaker:
         self._stream = stream
         self._view = view
         self._framer = LineFramer()
-        self._connection = ClientConnection(Implementation("mcpio-demo-client", mcpio.__version__))
+        self._info = Implementation("mcpio-demo-client", mcpio.__version__)
+        self._connection = ClientConnection(self._info)
 
     async def initialize(self) -> None:
         """Perform the handshake, up to ``notifications/initialized``."""
         await self._outcome(self._connection.send_initialize(now=trio.current_time()))
         await self._write()
+
+    async def discover(self) -> None:
+        """Be a client of 2026-07-28 from now on, which opens with ``server/discover``. No request may be in flight."""
+        self._connection = ClientConnection(self._info, options=Options(era="stateless"))
+        self._connection.negotiate(trio.current_time())
+        await self._outcome(None)
 
     async def ask(self, request: Any, *, progress: bool = False) -> Any:
         """Send a request and return its result. Raises the error of a request that fails."""
@@ -56,15 +64,16 @@ class Speaker:
             self._feed(data)
         self._view.received("(end of output)", self._phase)
 
-    async def _outcome(self, id: OutgoingId) -> Any:
+    async def _outcome(self, id: OutgoingId | None) -> Any:
+        """Return the outcome of a request, or of the opening, or raise its error."""
         while True:
             for event in await self._turn():
                 match event:
                     case ResponseReceived() if event.id == id:
                         return event.result
-                    case Negotiated() if event.id == id:
+                    case Negotiated():
                         return event
-                    case RequestFailed() if event.id == id:
+                    case RequestFailed() if event.id == id or id is None:
                         raise event.error
 
     async def _turn(self) -> list[Event]:
