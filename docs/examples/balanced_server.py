@@ -98,7 +98,7 @@ async def main(port: int) -> None:
             sessions=False,
             health="/health",
         )
-        await serve_http(server, port, options=options, handle_signals=True, drain=1, grace=5)
+        await serve_http(server, port, options=options, handle_signals=True, drain=2, grace=5)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import socket
 import ssl
 import stat
 import struct
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
@@ -236,8 +237,11 @@ class Acceptor:
         handshake_timeout: float | None = None,
         https_compatible: bool = False,
         tcp_keep_alive: float | None = None,
+        owns_listeners: bool = False,
     ) -> None:
         """``max_per_address`` does not bound clients without an address, such as those of a Unix socket.
+
+        ``owns_listeners`` says that no other process accepts from the listeners.
 
         ``https_compatible`` is for protocols that mark their own end: see ``trio.SSLStream``. ``max_connections`` is
         lowered to what the process may open, which is logged. Raises TypeError or ValueError for invalid values.
@@ -253,6 +257,7 @@ class Acceptor:
         self._handshake_timeout = handshake_timeout
         self._https_compatible = https_compatible
         self._tcp_keep_alive = tcp_keep_alive
+        self._owns_listeners = owns_listeners
         self._faults = FaultLog(loop.now)
 
     async def accept(
@@ -277,6 +282,8 @@ class Acceptor:
                     accepting.spawn(self._accept(listener, connections, serve, make_room))
         finally:
             for listener in listeners if drains else ():
+                if self._owns_listeners:
+                    hold_off(getattr(listener, "socket", None))
                 await self._accept_waiting(listener, connections, serve)
             await self._sockets.close_all(listeners)
 
@@ -368,6 +375,38 @@ class Acceptor:
         certificate, encoded = tls.getpeercert() or None, tls.getpeercert(binary_form=True)
         fingerprint = sha256(encoded).hexdigest() if certificate and encoded else None
         return stream, SocketPeer(address, certificate, user_id, fingerprint)
+
+
+def hold_off(listening: Any) -> None:
+    """Have the system drop what opens a connection to a TCP listener, so that no client is accepted from here on.
+
+    Otherwise a client could be accepted by the system between the last ``accept`` and ``close``, which resets it and
+    loses what it sent. One that is dropped tries again within a second, and is refused by then. Other systems than
+    Linux have nothing like it.
+    """
+    if sys.platform != "linux" or getattr(listening, "family", None) not in (socket.AF_INET, socket.AF_INET6):
+        return
+    import ctypes
+
+    program = ctypes.create_string_buffer(_DROP_SYN, len(_DROP_SYN))
+    filter_of = struct.pack("HP", len(_DROP_SYN) // _INSTRUCTION.size, ctypes.addressof(program))
+    with suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_of)
+
+
+_SO_ATTACH_FILTER: Final = 26
+_INSTRUCTION: Final = struct.Struct("HBBI")
+_DROP_SYN: Final = b"".join(
+    _INSTRUCTION.pack(*each)
+    for each in (
+        (0x30, 0, 0, 13),  # load the byte of the TCP header that holds the flags
+        (0x54, 0, 0, 0x12),  # keep SYN and ACK
+        (0x15, 0, 1, 0x02),  # SYN alone?
+        (0x06, 0, 0, 0),  # drop it
+        (0x06, 0, 0, 0xFFFFFFFF),  # pass everything else whole: handshakes that have begun are completed
+    )
+)
+"""A classic BPF program."""
 
 
 class _Room:

@@ -136,6 +136,8 @@ async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
 
     Raises OSError if an address is not available; its ``filename`` is the address, so that the text names it.
     """
+    # Before clients can connect, who would wait for it; a server that is told to end meanwhile would reset them.
+    preload(*_LATE)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
@@ -281,7 +283,13 @@ async def _accept(
         # Not ``nursery.start``: cancelled, it would wait for the end of ``hold`` before ``closing`` could be set.
         nursery.start_soon(hold, held, closing)
         try:
-            handler, connections = await held.wait()
+            # Shielded: clients may have connected since the listener was bound, and are served even if the server is
+            # told to end before it accepts them.
+            with trio.CancelScope(shield=drains):
+                found = await held.wait()
+            if found is None:
+                return
+            handler, connections = found
             started(handler)
             await acceptor.accept(listeners, connections, handler.receive, handler.make_room, drains=drains)
         finally:
@@ -299,10 +307,11 @@ async def _hold(
 ) -> None:
     """Run the tasks of all connections, shielded, and end them after ``closing``.
 
-    ``held`` gets the connection handler, and the nursery of the connections.
+    ``held`` gets the connection handler, and the nursery of the connections; ``None`` if that fails.
     """
     timekeeper = Timekeeper()
-    with trio.CancelScope(shield=True):
+    with contextlib.ExitStack() as over, trio.CancelScope(shield=True):
+        over.callback(held.set, None)  # further calls do nothing
         async with trio.open_nursery() as handlers:
             handlers.start_soon(timekeeper.run)
             runtime = TrioRuntime(handlers)

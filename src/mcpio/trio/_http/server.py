@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import ssl
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
@@ -171,7 +172,7 @@ class HttpConnection:
 
     def close(self) -> None:
         """Serve the request that has begun, and no other."""
-        if self._life.is_resting and self._has_more:
+        if self._life.is_resting and (self._has_more or self._has_arrived):
             # A request has begun that the reader has not come to: it is served.
             self._step(Input.RECV_BYTES)
         if self._step(Input.SEND_CLOSE) is Action.CLOSE:
@@ -252,6 +253,16 @@ class HttpConnection:
     @property
     def _has_more(self) -> bool:
         return bool(self._ahead) or self._parser.has_more
+
+    @property
+    def _has_arrived(self) -> bool:
+        """Whether the system has input, or its end, that the reader has not been given."""
+        connected = getattr(getattr(self._stream, "transport_stream", self._stream), "socket", None)
+        if connected is None or connected.fileno() < 0 or not hasattr(select, "poll"):
+            return False
+        poll = select.poll()
+        poll.register(connected.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     async def _read_ahead(self) -> None:
         """Wait for the end of the response; behind pipelined input too, the end of input is noticed.
@@ -629,6 +640,7 @@ async def serve_http(
         ssl_context=ssl_context,
         handshake_timeout=config.timeouts.head,
         https_compatible=True,
+        owns_listeners=listeners is None,
     )
     scheme = "http" if ssl_context is None else "https"
     with until_signalled(handle_signals, grace, drain):
