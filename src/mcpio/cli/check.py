@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
 import trio
 
+from mcpio.app.client import Client
 from mcpio.cli import connect, lock
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.output import Console
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     return run_until_signalled(partial(_check, options), timeout=None)
 
 
-async def _compare(locked: Any, client: Any, options: argparse.Namespace, console: Console) -> int:
+async def _compare(locked: Mapping[str, Any], client: Client, options: argparse.Namespace, console: Console) -> int:
     checks = [
         Check(name, "Be as it was locked.", change, "broken", options.locked)
         for name, change in lock.differences(locked, await lock.definitions(client))

@@ -24,6 +24,11 @@ SETTLE: Final = 0.1
 
 RECEIVE_SIZE: Final = 65536
 
+MAX_BYTES: Final = 64 << 20
+"""How much is read of what follows one message."""
+
+_TOO_MUCH: Final = f"the server sent more than {MAX_BYTES >> 20} MiB"
+
 
 class RawCarrier(Protocol):
     """Carries messages of one conversation."""
@@ -79,7 +84,7 @@ class LineCarrier:
 
     async def _read(self, lines: list[bytes], ids: tuple[Any, ...], *, to_any: bool = False) -> None:
         """Read until each of ``ids`` is answered; without any, to the end."""
-        left = list(ids)
+        left, size = list(ids), 0
         while not self._ended:
             while (line := self._framer.next_line()) is not None:
                 if not isinstance(line, bytes):
@@ -94,7 +99,10 @@ class LineCarrier:
                 data = await self._stream.receive_some(RECEIVE_SIZE)
             except BROKEN:
                 data = b""
-            if data:
+            size += len(data)
+            if size > MAX_BYTES:
+                self._ended = _TOO_MUCH
+            elif data:
                 self._framer.receive(bytes(data))
             else:
                 self._ended = await self._last_words() if self._last_words else "the server closed the connection"
@@ -162,13 +170,15 @@ class HttpCarrier:
             parts.append(http.send(h11.Data(data=sent.data)))
         parts.append(http.send(h11.EndOfMessage()))
         await stream.send_all(b"".join(part or b"" for part in parts))
-        while not answer.is_complete:
+        size = 0
+        while not answer.is_complete and size <= MAX_BYTES:
             event = http.next_event()
             if event is h11.NEED_DATA:
                 http.receive_data(bytes(await stream.receive_some(RECEIVE_SIZE)))
             elif isinstance(event, h11.Response):
                 answer.begin(event)
             elif isinstance(event, h11.Data):
+                size += len(event.data)
                 answer.add(bytes(event.data))
             elif not isinstance(event, h11.InformationalResponse):
                 return

@@ -84,8 +84,11 @@ def _result(tried: Tried) -> dict[str, Any]:
     return result
 
 
-def error(*codes: int) -> Judge:
-    """Demand an error response, with one of the codes if any are given."""
+def error(*codes: int, by_headers: tuple[int, ...] = ()) -> Judge:
+    """Demand an error response, with one of the codes if any are given.
+
+    ``by_headers`` are further codes where header fields repeat the parameters, and may be judged first.
+    """
 
     def judge(tried: Tried) -> None:
         answer = _answer(tried)
@@ -93,7 +96,8 @@ def error(*codes: int) -> Judge:
             result = answer.get("result")
             is_failed = isinstance(result, dict) and result.get("isError")
             raise Violated("the response is a result" + (" with isError" if is_failed else ""))
-        _check_code(answer["error"], codes)
+        talk = tried.conversation
+        _check_code(answer["error"], (*codes, *by_headers) if talk.is_stateless and talk.carrier == "http" else codes)
 
     return judge
 

@@ -169,6 +169,7 @@ def _identified(id: Any, named: str) -> tuple[Row, ...]:
 
 
 def _malformed(named: str, rules: str, code: int, body: Any) -> Row:
+    """Return the row for a message that is none."""
     return Row(named, rules, f"Answer with the error {code}, and go on.", error_of_malformed(code), (Send(body),),
                level="should", page=_BASIC)
 
@@ -205,7 +206,8 @@ MESSAGES: Final = (
         (Send({"id": "mcpio-check-none", "result": {}}),), since=E, page=_BASIC),
     _malformed("what is not JSON", "RPC-15 STDIO-12", PARSE_ERROR, b"this is not JSON"),
     _malformed("half an object", "RPC-15", PARSE_ERROR, b'{"jsonrpc":"2.0","id":1,"method":"pi'),
-    _malformed("what is not UTF-8", "RPC-02 RPC-15", PARSE_ERROR, b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}'),
+    Row("what is not UTF-8", "RPC-02", "Answer with an error, and go on.", error_of_malformed(),
+        (Send(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}'),), level="should", page=_BASIC),
     _malformed("a string", "RPC-01 RPC-15", INVALID_REQUEST, b'"ping"'),
     _malformed("an object without a method", "RPC-01 RPC-15", INVALID_REQUEST, {"id": NEXT_ID}),
     _malformed("no jsonrpc", "RPC-01", INVALID_REQUEST, {"jsonrpc": None, "id": NEXT_ID, "method": "ping"}),
@@ -381,7 +383,9 @@ def _required(method: str, params: Any, named: str, needs: str, page: str, **mor
     return (
         Row(named, "RPC-15", "Answer a request that lacks a required parameter with an error.", error(),
             (request(method, params),), needs=needs, page=page, **more),
-        _refused(f"the code for {named}", "RPC-15", method, params, needs=needs, page=page, level="should", **more),
+        Row(f"the code for {named}", "RPC-15", "Refuse it with -32602.",
+            error(INVALID_PARAMS, by_headers=(HEADER_MISMATCH,)), (request(method, params),), needs=needs, page=page,
+            level="should", **more),
     )
 
 
@@ -530,10 +534,9 @@ HTTP: Final = (
         both(error(HEADER_MISMATCH), has_status(400)),
         (request("server/discover", headers={"mcp-protocol-version": "2999-01-01"}),), since=E, carrier="http",
         page=_HTTP),
-    Row("no MCP-Protocol-Version", "HDR-03 HDR-04", "Refuse it with status 400 and -32020.",
-        both(error(HEADER_MISMATCH), has_status(400)),
-        (request("server/discover", headers={"mcp-protocol-version": None}),), since=E, carrier="http",
-        level="should", page=_HTTP),
+    Row("no MCP-Protocol-Version", "HDR-03 HDR-04", "Do not serve a request of 2026-07-28 without the header.",
+        not_served, (request("server/discover", headers={"mcp-protocol-version": None}),), since=E, carrier="http",
+        page=_HTTP),
     Row("no _meta under the header of 2026-07-28", "ENV-03", "Refuse it with status 400 and -32602.",
         both(error(INVALID_PARAMS), has_status(400)),
         (request("server/discover", meta=None, headers={"mcp-protocol-version": "2026-07-28",

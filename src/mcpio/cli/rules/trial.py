@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -66,12 +66,16 @@ class Trial:
 
     def take(self, row: Row, tried: Tried) -> None:
         """Judge what came of a row."""
-        fault = None
-        try:
-            row.judge(tried)
-        except Violated as violated:
-            fault = str(violated)
-        self.outcomes.append(Outcome(row, tried.conversation.revision, tried, fault))
+        self.outcomes.append(Outcome(row, tried.conversation.revision, tried, _fault(row, tried)))
+
+
+def _fault(row: Row, tried: Tried) -> str | None:
+    """Return how the answers break a row's rule, or ``None``."""
+    try:
+        row.judge(tried)
+    except Violated as violated:
+        return str(violated)
+    return None
 
 
 async def try_rows(
@@ -153,13 +157,8 @@ class _Run:
 
     def _watch(self, row: Row) -> None:
         """Judge everything that was seen, and report the first fault."""
-        for tried in self._seen:
-            with suppress(Violated):
-                row.judge(tried)
-                continue
-            self._trial.take(row, tried)
-            return
-        self._trial.take(row, self._seen[0])
+        at_fault = (tried for tried in self._seen if _fault(row, tried) is not None)
+        self._trial.take(row, next(at_fault, self._seen[0]))
 
     async def _try(self, row: Row, talk: _Talk) -> Tried | None:
         """Send the messages of a row and judge the answers. Returns ``None`` if the row does not apply."""
