@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
-from mcpio.app.session_store import BATCH, MemorySessionStore, SessionStoreWorker
+from mcpio.app.session_store import MemorySessionStore
+from mcpio.app.store_writer import BATCH, StoreWriter
 from mcpio.http.sessions import SessionDelete, SessionEffect, SessionLoad, SessionSave, SessionSweep, StoredEvent
 from mcpio.testing import ManualRuntime
 from mcpio.testing.manual_runtime import ManualTask
@@ -38,15 +40,16 @@ class Keeper:
         self.wanted: deque[SessionEffect] = deque()
         self.done: list[tuple[int, Any]] = []
         self.turns = 0
-        self.reports: list[BaseException | None] = []
-        self.keeping = SessionStoreWorker(
+        self.keeping: StoreWriter[SessionEffect] = StoreWriter(
             store,
-            self.runtime,
+            read=lambda effect: partial(store.session, effect.key) if isinstance(effect, SessionLoad) else None,
             next_effect=lambda: self.wanted.popleft() if self.wanted else None,
-            done=lambda token, value: self.done.append((token, value)),
+            done=lambda effect, value: self.done.append((effect.token, value)),
             process=self._process,
-            report=lambda _, error: self.reports.append(error),
         )
+
+    def carry_on(self) -> bool:
+        return self.keeping.carry_on(self.runtime)
 
     def _process(self) -> None:
         self.turns += 1
@@ -70,9 +73,9 @@ class SlowStore(MemorySessionStore):
 def test_a_store_that_does_not_block_answers_in_the_same_call() -> None:
     store = MemorySessionStore()
     keeper = Keeper(store)
-    assert not keeper.keeping.carry_on()
+    assert not keeper.carry_on()
     keeper.wanted += [save("a"), SessionLoad(2, "a"), SessionLoad(3, "b")]
-    assert keeper.keeping.carry_on()
+    assert keeper.carry_on()
     assert [token for token, _ in keeper.done] == [1, 2, 3]
     assert keeper.done[1][1].record == b"a"
     assert (keeper.done[2][1], keeper.turns) == (None, 0)
@@ -82,39 +85,38 @@ def test_a_store_that_blocks_answers_later_and_in_order() -> None:
     store = SlowStore()
     keeper = Keeper(store)
     keeper.wanted += [save("a")] * (BATCH + 3)
-    assert not keeper.keeping.carry_on()
+    assert not keeper.carry_on()
     keeper.wanted.append(SessionDelete(7, "a"))
-    assert not keeper.keeping.carry_on()
+    assert not keeper.carry_on()
     assert keeper.done == []
     keeper.runtime.run()
     assert (store.batches, keeper.turns) == ([BATCH, 4], 2)
     assert [token for token, _ in keeper.done][-2:] == [1, 7]
     keeper.wanted.append(save("b"))
-    keeper.keeping.carry_on()
+    keeper.carry_on()
     keeper.runtime.run()
     assert len(store) == 1
 
 
-def test_a_failure_is_the_answer_and_is_reported_once() -> None:
+def test_failure_is_the_answer_to_each_change_of_its_batch() -> None:
     store = SlowStore()
     keeper = Keeper(store)
     store.error = OSError("the disk is full")
     keeper.wanted += [save("a"), save("b"), SessionLoad(2, "a")]
-    keeper.keeping.carry_on()
+    keeper.carry_on()
     keeper.runtime.run()
     assert keeper.done == [(1, store.error), (1, store.error), (2, None)]
-    assert keeper.reports == [store.error]
 
 
 def test_interrupted_effect_is_repeated() -> None:
     store = SlowStore()
     keeper = Keeper(store)
     keeper.wanted += [save("a")]
-    keeper.keeping.carry_on()
+    keeper.carry_on()
     keeper.runtime.tasks[0].cancel()
     keeper.runtime.run()
     assert keeper.done == []
-    keeper.keeping.carry_on()
+    keeper.carry_on()
     keeper.runtime.run()
     assert keeper.done == [(1, None)]
 

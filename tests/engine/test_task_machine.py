@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 from task_keeper import BAD, EPOCH, GOOD, WRONG, Disk, Keeper, refusal, said
@@ -17,12 +17,14 @@ from mcpio.engine.tasks import (
     StoreDelete,
     StorePut,
     TaskChanged,
+    TaskEnded,
     TaskLimits,
     TaskMachine,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
     TaskStoreFailed,
+    load_outcome,
 )
 from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.types.tasks import Task
@@ -44,7 +46,7 @@ def test_created_task_is_working_with_a_random_id() -> None:
     assert ID_BYTES * 8 >= 128
     effect = machine.next_effect()
     assert isinstance(effect, StorePut)
-    machine.store_done(effect.token, None, 1.5)
+    machine.store_done(effect.token, True, 1.5)
     when = "1970-01-12T13:46:41.500Z"
     task = Task(id, "working", when, when, 5000, None, 2500)
     assert machine.next_event() == TaskChanged("created", task, None, "dig")
@@ -65,16 +67,15 @@ def test_state_is_visible_only_once_stored() -> None:
     id = keeper.machine.create("ada", "dig", now=0, cookie="made")
     put = keeper.machine.next_effect()
     assert put is not None
-    assert (keeper.drain(), keeper.machine.tasks_of("ada")) == ([], [])
+    assert (keeper.drain(), keeper.machine.look("ada", id)) == ([], None)
     assert refusal(keeper, "get", "ada", id) == (-32602, "Task not found")
-    keeper.machine.store_done(put.token, None, 0)
+    keeper.machine.store_done(put.token, keeper.disk.perform(put), 0)
     assert keeper.status(id, "ada") == "working"
     assert keeper.machine.finish(id, GOOD, now=1)
     assert keeper.status(id, "ada") == "working"
-    keeper.machine.result("ada", id, cookie="waits")
-    assert keeper.drain()[-1] == TaskReplied("made", keeper.machine.get("ada", id), None)
+    assert keeper.drain()[-1] == TaskReplied("made", keeper.get("ada", id), None)
     keeper.settle()
-    assert (keeper.status(id, "ada"), said(keeper.events[-1])) == ("completed", {"content": []})
+    assert (keeper.status(id, "ada"), keeper.outcome(id)) == ("completed", {"content": []})
 
 
 def test_task_that_cannot_be_stored_is_not_created() -> None:
@@ -199,7 +200,7 @@ def test_finished_tasks_are_discarded_oldest_first_until_half_are_left() -> None
         keeper.finish(id)
     keeper.machine.discard_finished()
     keeper.settle()
-    assert [keeper.machine.get(None, id).status for id in ids[2:]] == ["completed", "completed", "working"]
+    assert [keeper.get(None, id).status for id in ids[2:]] == ["completed", "completed", "working"]
     assert [refusal(keeper, "get", None, id)[0] for id in ids[:2]] == [-32602] * 2
     assert len(keeper.disk.records) == 3
 
@@ -230,22 +231,18 @@ def test_memory_of_tasks_is_counted_in_full() -> None:
         (WRONG, "failed", "wrong", (-32602, "wrong")),
     ],
 )
-def test_every_waiter_gets_the_outcome(outcome: TaskOutcome, status: str, message: str | None, answer: Any) -> None:
+def test_end_is_stored_with_its_outcome(outcome: TaskOutcome, status: str, message: str | None, answer: Any) -> None:
     keeper = Keeper()
     id = keeper.create()
-    for cookie in ("a", "b", "gone"):
-        keeper.machine.result(None, id, cookie=cookie)
-    keeper.machine.forget_waiter(id, "gone")
-    keeper.machine.forget_waiter("unknown", "a")
-    assert keeper.settle() == []
     keeper.now = 3
     assert keeper.finish(id, outcome)
-    replies = [event for event in keeper.events if isinstance(event, TaskReplied)]
-    assert [(each.cookie, said(each)) for each in replies[1:]] == [("a", answer), ("b", answer)]
-    task = keeper.machine.get(None, id)
+    assert keeper.outcome(id) == answer
+    task = keeper.get(None, id)
     assert (task.status, task.status_message, task.last_updated_at) == (status, message, "1970-01-12T13:46:43.000Z")
-    # Whoever asks later gets it from the store, as often as they like.
-    assert [keeper.outcome(id), keeper.outcome(id)] == [answer, answer]
+    stored = keeper.disk.fetch(id)
+    assert stored is not None
+    assert said(load_outcome(stored.payload or b"")) == answer
+    assert id not in keeper.machine, "from here on it is read from the store"
     assert keeper.changes() == ["created working", f"status {status}"]
 
 
@@ -278,23 +275,20 @@ def test_unencodable_outcome_changes_nothing() -> None:
 def test_cancelled_task_stays_cancelled() -> None:
     keeper = Keeper()
     id = keeper.create()
-    keeper.machine.result(None, id, cookie="waits")
     keeper.machine.cancel(None, id, now=5, cookie="cancels")
     assert (keeper.drain(), keeper.status(id)) == ([], "working")
-    changed, replied, waited = keeper.settle()
+    changed, replied, ended = keeper.settle()
     assert isinstance(changed, TaskChanged)
     assert isinstance(replied, TaskReplied)
-    assert isinstance(waited, TaskReplied)
+    assert isinstance(ended, TaskEnded)
     assert (replied.cookie, replied.value) == ("cancels", changed.task)
     assert changed.task.status == "cancelled"
-    assert isinstance(waited.value, TaskOutcome)
-    assert waited.value.error is not None
-    assert (waited.cookie, said(waited)) == ("waits", (-32603, "Task was cancelled"))
-    assert waited.value.error.data == {"taskId": id, "status": "cancelled"}
+    assert ended.outcome.error is not None
+    assert said(ended.outcome) == (-32603, "Task was cancelled")
+    assert ended.outcome.error.data == {"taskId": id, "status": "cancelled"}
     assert not keeper.finish(id)
-    assert (keeper.status(id), keeper.outcome(id)) == ("cancelled", (-32603, "Task was cancelled"))
-    found = refusal(keeper, "cancel", None, id, now=6, cookie="again")
-    assert found == (-32602, "Cannot cancel a task that is over: its status is cancelled")
+    assert keeper.status(id) == "cancelled"
+    assert refusal(keeper, "cancel", None, id, now=6, cookie="again")[0] == -32602
 
 
 def test_cancelled_task_that_expires_while_stored_is_answered() -> None:
@@ -351,9 +345,9 @@ def test_only_the_last_waiting_state_is_stored() -> None:
     assert keeper.machine.next_effect() is None
     # What was pulled is on its way: the next state comes after it.
     keeper.machine.say(id, "more", now=1000)
-    keeper.machine.store_done(effect.token, keeper.disk.answer(effect), 1000)
+    keeper.machine.store_done(effect.token, keeper.disk.perform(effect), 1000)
     keeper.settle()
-    assert keeper.machine.get(None, id).status_message == "more"
+    assert keeper.get(None, id).status_message == "more"
     assert not keeper.machine.say("unknown", "more", now=0)
 
 
@@ -363,7 +357,7 @@ def test_long_status_message_is_shortened() -> None:
     for text, kept in (("x" * SAID_LENGTH, "x" * SAID_LENGTH), ("x" * 5000, "x" * (SAID_LENGTH - 1) + "…")):
         keeper.machine.say(id, text, now=1)
         keeper.settle()
-        assert keeper.machine.get(None, id).status_message == kept
+        assert keeper.get(None, id).status_message == kept
 
 
 def test_what_json_cannot_express_changes_nothing() -> None:
@@ -381,7 +375,7 @@ def test_what_json_cannot_express_changes_nothing() -> None:
     keeper.machine.orphan(id, "the end", now=2)
     assert keeper.machine.say(id, "again", now=2)
     keeper.settle()
-    assert (keeper.status(id), keeper.machine.get(None, id).status_message) == ("working", "again")
+    assert (keeper.status(id), keeper.get(None, id).status_message) == ("working", "again")
 
 
 # Owners and lists
@@ -392,20 +386,9 @@ def test_task_of_another_owner_is_not_found() -> None:
     keeper = Keeper()
     id = keeper.create("ada")
     for owner, name in (("bob", id), (None, id), ("ada", "unknown"), ("ada", "")):
-        for verb, more in (("get", {}), ("result", {"cookie": 1}), ("cancel", {"cookie": 1, "now": 0})):
+        for verb, more in (("get", {}), ("cancel", {"cookie": 1, "now": 0})):
             assert refusal(keeper, verb, owner, name, **more) == (-32602, "Task not found")
     assert keeper.status(id, "ada") == "working"
-
-
-@pytest.mark.req("TASK-24", "TASK-34")
-def test_owner_lists_own_tasks_in_order() -> None:
-    keeper = Keeper()
-    ids = [keeper.create(owner) for owner in ("ada", "bob", "ada", None)]
-    listed = {
-        owner: [(n, task.task_id) for n, task in keeper.machine.tasks_of(owner)] for owner in ("ada", "bob", None)
-    }
-    assert listed == {"ada": [(1, ids[0]), (3, ids[2])], "bob": [(2, ids[1])], None: [(4, ids[3])]}
-    assert keeper.machine.tasks_of("eve") == []
 
 
 # Time
@@ -417,17 +400,14 @@ def test_expired_task_is_forgotten() -> None:
     short, long = keeper.create(ttl=1000), keeper.create(ttl=5000)
     done = keeper.create(ttl=1000)
     keeper.finish(done)
-    keeper.machine.result(None, short, cookie="waits")
     assert keeper.machine.next_deadline() == 1
     keeper.advance(0.5)
     assert keeper.status(short) == "working"
     keeper.events.clear()
     keeper.advance(0.5)
     assert keeper.changes() == ["expired working", "expired completed"]
-    (reply,) = [event for event in keeper.events if isinstance(event, TaskReplied)]
-    assert (reply.cookie, said(reply)) == ("waits", (-32602, "Task not found"))
     assert refusal(keeper, "get", None, short)[0] == refusal(keeper, "get", None, done)[0] == -32602
-    assert (list(keeper.disk.records), keeper.disk.payloads) == ([long], {})
+    assert list(keeper.disk.records) == [long]
     assert not keeper.finish(short)
     assert (keeper.status(long), keeper.machine.next_deadline()) == ("working", 5)
 
@@ -435,43 +415,10 @@ def test_expired_task_is_forgotten() -> None:
 def test_task_without_ttl_has_no_deadline() -> None:
     keeper = Keeper(limits={"default_ttl": None, "max_ttl": None, "max_ttl_without_owner": None})
     id = keeper.create()
-    assert (keeper.machine.next_deadline(), keeper.machine.get(None, id).ttl) == (None, None)
-
-
-def test_outcome_of_a_task_that_expires_while_loading_is_not_found() -> None:
-    keeper = Keeper()
-    id = keeper.create(ttl=1000)
-    keeper.finish(id)
-    keeper.machine.result(None, id, cookie="late")
-    load = keeper.machine.next_effect()
-    assert load is not None
-    keeper.advance(1)
-    keeper.machine.store_done(load.token, None, 1)
-    (reply,) = keeper.drain()
-    assert isinstance(reply, TaskReplied)
-    assert said(reply) == (-32602, "Task not found")
+    assert (keeper.machine.next_deadline(), keeper.get(None, id).ttl) == (None, None)
 
 
 # The store
-
-
-@pytest.mark.parametrize("value", [None, b"spoilt", 5, OSError("no disk")])
-def test_outcome_that_is_not_there_is_lost_and_one_that_cannot_be_read_is_not(value: Any) -> None:
-    keeper = Keeper()
-    id = keeper.create()
-    keeper.finish(id)
-    keeper.machine.result(None, id, cookie="asks")
-    load = keeper.machine.next_effect()
-    assert load is not None
-    keeper.machine.store_done(load.token, value, 1)
-    *failures, reply = keeper.drain()
-    assert isinstance(reply, TaskReplied)
-    is_unreadable = isinstance(value, OSError)
-    text = "The tasks cannot be read at the moment" if is_unreadable else "The result of the task is lost"
-    assert said(reply) == (-32603, text)
-    assert reply.error is not None
-    assert reply.error.is_retryable() is is_unreadable
-    assert [type(failure) for failure in failures] == ([] if value is None else [TaskStoreFailed])
 
 
 class FullDisk(Disk):
@@ -479,8 +426,8 @@ class FullDisk(Disk):
 
     is_full = False
 
-    def answer(self, effect: Any) -> Any:
-        return OSError("disk full") if self.is_full and isinstance(effect, StorePut) else super().answer(effect)
+    def perform(self, effect: Any) -> Any:
+        return OSError("disk full") if self.is_full and isinstance(effect, StorePut) else super().perform(effect)
 
 
 @pytest.mark.parametrize("question", [None, ("q", {"method": "m"})])
@@ -495,15 +442,16 @@ def test_end_that_cannot_be_stored_is_shown_when_it_is_stored(question: Any) -> 
     assert keeper.finish(id)
     assert keeper.outcome(id) is None, "it waits"
     keeper.advance(RETRY)
-    shown = keeper.machine.get(None, id)
+    shown = keeper.get(None, id)
     assert (shown.status, shown.status_message) == ("working", "The work has ended, but that could not be stored yet")
-    assert keeper.machine.inputs(None, id) == {}
+    look = keeper.machine.look(None, id)
+    assert look is not None
+    assert look.inputs == {}
     assert "completed" not in Keeper(disk).changes(), "another start finds what was shown"
     disk.is_full = False
     keeper.events.clear()
     keeper.advance(RETRY)
     assert keeper.changes() == ["status completed"]
-    assert TaskReplied(ANY, GOOD, None) in keeper.events, "whoever waited has the outcome"
     assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
     assert keeper.machine.next_deadline() == 3600, "nothing is left to try"
 
@@ -518,7 +466,7 @@ def test_states_that_cannot_be_stored_give_way_to_later_ones() -> None:
     disk.is_full = False
     keeper.machine.say(id, "two", 1)
     keeper.settle()
-    assert keeper.machine.get(None, id).status_message == "two"
+    assert keeper.get(None, id).status_message == "two"
     keeper.events.clear()
     keeper.advance(RETRY)
     assert keeper.events == []
@@ -579,20 +527,15 @@ def test_loaded_finished_task_is_unchanged() -> None:
     first.finish(done, BAD)
     first.machine.cancel("ada", stopped, now=0, cookie=1)
     first.settle()
-    assert not Keeper(first.disk, load=False).machine.loaded
-    second = Keeper(first.disk, now=5)
-    assert second.machine.loaded
-    assert [(n, t.task_id, t.status) for n, t in second.machine.tasks_of("ada")] == [
-        (1, done, "failed"),
-        (2, stopped, "cancelled"),
-    ]
-    assert second.outcome(done, "ada") == BAD.result
-    assert second.outcome(stopped, "ada") == (-32603, "Task was cancelled")
-    assert refusal(second, "get", "ada", long)[0] == -32602
+    held = first.machine.held
+    second = Keeper(first.disk, now=5, limits={"tasks": 3})
+    assert [second.status(id, "ada") for id in (done, stopped)] == ["failed", "cancelled"]
+    assert (refusal(second, "get", "ada", long)[0], second.changes()) == (-32602, ["expired working"])
     assert (second.machine.next_deadline(), list(second.disk.records)) == (9, [done, stopped])
-    # Numbers go on, so that cursors stay right.
+    # They count towards the limits as before.
+    assert 0 < second.machine.held < held
     second.create("ada")
-    assert [number for number, _ in second.machine.tasks_of("ada")] == [1, 2, 4]
+    assert refusal(second, "create", "ada", "dig", now=5, cookie=1)[0] == -32603
 
 
 def test_loaded_working_task_is_lost() -> None:
@@ -603,8 +546,8 @@ def test_loaded_working_task_is_lost() -> None:
     second = Keeper(first.disk)
     assert (second.status(id, "ada"), second.changes()) == ("failed", ["status failed"])
     reason = "The server was restarted before the task was over"
-    assert second.machine.get("ada", id).status_message == reason
-    assert second.outcome(id, "ada") == (-32603, reason)
+    assert second.get("ada", id).status_message == reason
+    assert second.outcome(id) == (-32603, reason)
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -623,11 +566,10 @@ def test_loaded_working_task_with_a_request_is_orphaned(asked: bool) -> None:
 
 def test_unreadable_record_is_reported() -> None:
     disk = Disk()
-    disk.records["x"] = b"spoilt"
+    disk.write([StorePut(0, "x", b"spoilt", None, lease=math.inf)])
     keeper = Keeper(disk)
     (failed,) = keeper.events
     assert isinstance(failed, TaskStoreFailed)
-    assert keeper.machine.loaded
     keeper.create()
 
 
@@ -641,20 +583,11 @@ def test_store_that_cannot_be_read_is_loaded_later() -> None:
     keeper.machine.store_done(effect.token, OSError("no disk"), 0)
     (failed,) = keeper.drain()
     assert isinstance(failed, TaskStoreFailed)
-    assert (keeper.machine.loaded, keeper.machine.load_failed) == (False, True)
+    own, over = keeper.create(), keeper.create()
+    keeper.finish(over)
     keeper.advance(RETRY)
-    assert (keeper.machine.loaded, keeper.machine.load_failed) == (True, False)
-    assert keeper.status(id) == "failed"
-
-
-def test_second_record_of_a_number_replaces_the_first() -> None:
-    first = Keeper()
-    one, two = first.create(ttl=1000), first.create(ttl=1000)
-    first.disk.records[two] = first.disk.records[one].replace(one.encode(), two.encode())
-    second = Keeper(first.disk)
-    assert [task.task_id for _, task in second.machine.tasks_of(None)] == [two]
-    second.advance(2)
-    assert second.machine.tasks_of(None) == []
+    assert [keeper.status(each) for each in (id, own, over)] == ["failed", "working", "completed"]
+    assert keeper.machine.next_deadline() == 3600
 
 
 @pytest.mark.req("TASK-12", "TASK-32")

@@ -9,7 +9,7 @@ import pytest
 from task_keeper import EPOCH, GOOD, Disk, Keeper
 
 from mcpio.engine.tasks import (
-    Renewal,
+    StoreAdopt,
     StoreDelete,
     StoredTask,
     StoreFetch,
@@ -34,20 +34,29 @@ class Shared(Disk):
         super().__init__()
         self.effects: list[Any] = []
         self.takes: Any = True
-        self.renewal: Any = Renewal((), ())
+        self.lost: Any = ()
+        self.adopted: Any = ()
         self.found: Any = None
 
-    def answer(self, effect: Any) -> Any:
+    def perform(self, effect: Any) -> Any:
         self.effects.append(effect)
         match effect:
             case StorePut():
-                super().answer(effect)
+                super().perform(effect)
                 return self.takes
             case StoreFetch():
                 return self.found
             case StoreRenew():
-                return self.renewal
-        return super().answer(effect)
+                return self.lost
+            case StoreAdopt():
+                return self.adopted
+        return super().perform(effect)
+
+    def fail(self) -> None:
+        self.lost = self.adopted = OSError("away")
+
+    def work(self, lost: Any = (), adopted: Any = ()) -> None:
+        self.lost, self.adopted = lost, adopted
 
     def of_kind(self, kind: type[Any]) -> list[Any]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
@@ -85,12 +94,12 @@ def test_leases_are_renewed_three_times_as_often_as_needed() -> None:
     assert keeper.machine.next_deadline() == 10
     keeper.advance(10)
     keeper.advance(10)
-    assert [effect.keys for effect in disk.of_kind(StoreRenew)] == [(), (id,), (id,)]
+    assert [effect.keys for effect in disk.of_kind(StoreRenew)] == [(id,), (id,)]
 
 
 def test_renewal_that_fails_is_reported_and_tried_again() -> None:
     keeper, disk = sharer()
-    disk.renewal = OSError("away")
+    disk.fail()
     keeper.advance(10)
     assert kinds(keeper) == ["TaskStoreFailed"]
     assert keeper.machine.next_deadline() == 13, "sooner than usual: the lease is running out"
@@ -102,7 +111,7 @@ def test_leases_that_cannot_be_renewed_are_reported_once_by_the_clock_of_the_mac
     keeper.advance(10)
     second = keeper.create()
     over = keeper.create()
-    disk.renewal = OSError("away")
+    disk.fail()
     keeper.advance(10)
     disk.takes = OSError("away")
     keeper.finish(over)
@@ -115,12 +124,13 @@ def test_leases_that_cannot_be_renewed_are_reported_once_by_the_clock_of_the_mac
     keeper.advance(60)
     assert kinds(keeper).count("TasksLapsed") == 1
     keeper.events.clear()
-    disk.renewal, disk.takes = Renewal([second], ()), True
+    disk.work([second])
+    disk.takes = True
     keeper.advance(10)
     leased = [event for event in keeper.events if isinstance(event, TaskLeased | TaskTaken)]
     assert [(type(event), event.id) for event in leased] == [(TaskLeased, first), (TaskTaken, second)]
     assert over not in keeper.machine
-    disk.renewal = OSError("away")
+    disk.fail()
     keeper.events.clear()
     keeper.advance(30)
     assert TasksLapsed((first,)) in keeper.events
@@ -128,7 +138,7 @@ def test_leases_that_cannot_be_renewed_are_reported_once_by_the_clock_of_the_mac
 
 def test_each_lease_ends_at_its_own_time() -> None:
     keeper, disk = sharer()
-    disk.renewal = OSError("away")
+    disk.fail()
     ids = []
     for _ in range(3):
         ids.append(keeper.create())
@@ -141,12 +151,12 @@ def test_each_lease_ends_at_its_own_time() -> None:
 
 def test_lease_of_a_task_that_is_being_created_is_not_reported() -> None:
     keeper, disk = sharer()
-    disk.renewal = OSError("away")
+    disk.fail()
     known = keeper.create()
     id = keeper.machine.create(None, "dig", now=0, cookie="made")
     put = keeper.machine.next_effect()
     keeper.advance(31)
-    assert keeper.events[-2] == TasksLapsed((known,))
+    assert TasksLapsed((known,)) in keeper.events
     assert put is not None
     keeper.machine.store_done(put.token, True, 31)
     keeper.advance(0)
@@ -160,7 +170,7 @@ def test_renewal_whose_task_is_over_by_then_changes_nothing() -> None:
     renew = keeper.machine.next_effect()
     assert isinstance(renew, StoreRenew)
     keeper.finish(id)
-    keeper.machine.store_done(renew.token, Renewal([id], ()), 10)
+    keeper.machine.store_done(renew.token, [id], 10)
     assert keeper.drain() == []
 
 
@@ -170,7 +180,7 @@ def test_slow_renewal_is_asked_again_at_once() -> None:
     renew = keeper.machine.next_effect()
     assert renew is not None
     assert keeper.machine.next_deadline() is None, "one at a time"
-    keeper.machine.store_done(renew.token, Renewal((), ()), 25)
+    keeper.machine.store_done(renew.token, (), 25)
     assert keeper.machine.next_deadline() == 25
 
 
@@ -179,30 +189,29 @@ def test_adopted_task_is_watched_as_well() -> None:
     other, other_disk = sharer()
     id = other.create("ada", request={"x": 1})
     disk.records.update(other_disk.records)
-    disk.renewal = Renewal((), [stored(other, other_disk, id)])
+    disk.work((), [stored(other, other_disk, id)])
     keeper.advance(10)
-    disk.renewal = OSError("away")
+    disk.fail()
     keeper.advance(29)
     assert "TasksLapsed" not in kinds(keeper)
     keeper.advance(1)
     assert TasksLapsed((id,)) in keeper.events
 
 
-def test_lost_task_refers_waiting_calls_to_the_store() -> None:
+def test_lost_task_stops_here() -> None:
     keeper, disk = sharer()
     id = keeper.create()
-    keeper.machine.result(None, id, cookie="waiting")
-    disk.renewal = Renewal([id, "unknown"], ())
+    disk.work([id, "unknown"])
     keeper.advance(10)
     reason = "another process has taken it over, or it was cancelled or deleted"
-    assert keeper.events[-2:] == [TaskTaken(id, "dig", reason), TaskReplied("waiting", None, None)]
+    assert keeper.events[-1] == TaskTaken(id, "dig", reason)
     assert not keeper.finish(id)
 
 
 def test_task_that_ends_with_a_lost_lease_keeps_its_stored_state() -> None:
     keeper, disk = sharer()
     id = keeper.create()
-    disk.renewal = Renewal([id], ())
+    disk.work([id])
     keeper.machine.handle_timeout(10)
     keeper.machine.finish(id, GOOD, now=10)
     disk.takes = False
@@ -280,7 +289,7 @@ def test_signal_that_cannot_be_followed_is_reported() -> None:
     keeper.machine.task_signalled(id)
     keeper.machine.finish(id, GOOD, now=0)
     disk.found = None
-    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged"]
+    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged", "TaskEnded"]
 
 
 def test_adopted_task_is_resumed_if_it_can_be_and_has_failed_otherwise() -> None:
@@ -289,14 +298,14 @@ def test_adopted_task_is_resumed_if_it_can_be_and_has_failed_otherwise() -> None
     again, never = other.create("ada", request={"x": 1}), other.create("ada")
     disk.records.update(other_disk.records)
     found = [stored(other, other_disk, again), stored(other, other_disk, never)]
-    disk.renewal = Renewal((), [*found, StoredTask("broken", b"?", None, 1)])
+    disk.work((), [*found, StoredTask("broken", b"?", None, 1)])
     keeper.advance(10)
     assert TaskOrphaned(again, "ada", "dig", {"x": 1}) in keeper.events
     assert keeper.changes() == ["status failed"]
     assert kinds(keeper).count("TaskStoreFailed") == 1
     assert (again in keeper.machine, never in keeper.machine) == (True, False)
     # Its own lease may have expired while the store was out of reach.
-    disk.renewal = Renewal((), found[:1])
+    disk.work((), found[:1])
     keeper.advance(10)
     assert kinds(keeper).count("TaskOrphaned") == 1
 
@@ -319,7 +328,7 @@ def test_answer_to_a_question_of_an_ended_task_is_ignored() -> None:
     keeper.machine.finish(id, GOOD, now=0)
     keeper.machine.answer(id, {str(key): 1}, now=0)
     keeper.machine.answer("unknown", {"q": 1}, now=0)
-    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged", "TaskChanged"]
+    assert [type(event).__name__ for event in keeper.settle()] == ["TaskChanged", "TaskChanged", "TaskEnded"]
 
 
 def test_question_that_nothing_waits_for_is_forgotten() -> None:
@@ -330,11 +339,11 @@ def test_question_that_nothing_waits_for_is_forgotten() -> None:
     assert first != second
     keeper.machine.withdraw_question(id, str(first), now=0)
     keeper.settle()
-    assert list(keeper.machine.inputs(None, id)) == [second]
+    assert list(keeper.inputs(id)) == [second]
     for key in (str(first), str(second)):
         keeper.machine.withdraw_question(id, key, now=0)
     keeper.settle()
-    assert (keeper.status(id), dict(keeper.machine.inputs(None, id))) == ("working", {})
+    assert (keeper.status(id), dict(keeper.inputs(id))) == ("working", {})
 
 
 def test_unreadable_answer_is_reported_and_stops_nothing() -> None:

@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 from redis_server import redis_server
-from shared_tasks import SharedShelf, Shelf, put
+from shared_tasks import SharedShelf, Shelf, changed, delete, put
 
 from mcpio import Context
 from mcpio.app.changes import Changed
@@ -73,9 +73,9 @@ def run(request: pytest.FixtureRequest) -> Callable[[Check], None]:
 
 def test_task_is_stored_and_read_by_any_process(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        assert await settled(one.put(put("a", b"one")))
+        assert await changed(one, put("a", b"one"))
         assert await settled(other.fetch("a")) == StoredTask("a", b"one", None, 1)
-        assert await settled(one.put(put("a", b"\x00two", b"result", lease=None)))
+        assert await changed(one, put("a", b"\x00two", b"result", lease=None))
         assert await settled(other.fetch("a")) == StoredTask("a", b"\x00two", b"result", 2)
         assert await settled(one.fetch("b")) is None
 
@@ -84,15 +84,15 @@ def test_task_is_stored_and_read_by_any_process(run: Callable[[Check], None]) ->
 
 def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a", b"one")))
-        assert not await settled(other.put(put("a", b"two")))
-        await settled(other.delete("a"))
+        await changed(one, put("a", b"one"))
+        assert not await changed(other, put("a", b"two"))
+        await delete(other, "a")
         assert (await settled(one.fetch("a"))).record == b"one"
-        await settled(one.delete("a"))
-        await settled(one.delete("a"))
+        await delete(one, "a")
+        await delete(one, "a")
         assert await settled(one.fetch("a")) is None
-        await settled(one.put(put("b", b"over", b"result", lease=None)))
-        await settled(other.delete("b"))
+        await changed(one, put("b", b"over", b"result", lease=None))
+        await delete(other, "b")
         assert await settled(one.fetch("b")) is None
 
     run(check)
@@ -100,9 +100,9 @@ def test_only_the_process_with_the_lease_writes_and_deletes(run: Callable[[Check
 
 def test_finished_task_has_no_owner_and_keeps_its_result(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a", b"one", b"result", lease=None)))
+        await changed(one, put("a", b"one", b"result", lease=None))
         for process in (one, other):
-            assert not await settled(process.put(put("a", b"two")))
+            assert not await changed(process, put("a", b"two"))
             assert await settled(process.adopt(30.0)) == []
         assert (await settled(one.fetch("a"))).payload == b"result"
         assert list(await settled(one.renew(["a"], 30.0))) == ["a"]
@@ -112,19 +112,19 @@ def test_finished_task_has_no_owner_and_keeps_its_result(run: Callable[[Check], 
 
 def test_end_compares_the_version_and_breaks_the_lease(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a", b"one")))
+        await changed(one, put("a", b"one"))
         assert not await settled(other.end("a", 2, b"wrong"))
         assert not await settled(other.end("b", 1, b"unknown"))
         assert await settled(other.end("a", 1, b"ended"))
         assert await settled(one.fetch("a")) == StoredTask("a", b"ended", None, 2)
-        assert not await settled(one.put(put("a", b"late")))
+        assert not await changed(one, put("a", b"late"))
 
     run(check)
 
 
 def test_first_answer_to_each_question_is_kept(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a")))
+        await changed(one, put("a"))
         await settled(other.answer("a", {"x": b"1", "y": b"2"}))
         await settled(one.answer("a", {"x": b"3", "z": b"\x00"}))
         await settled(one.answer("b", {"x": b"1"}))
@@ -136,8 +136,8 @@ def test_first_answer_to_each_question_is_kept(run: Callable[[Check], None]) -> 
 
 def test_renewal_names_the_tasks_that_are_lost(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a")))
-        await settled(other.put(put("b")))
+        await changed(one, put("a"))
+        await changed(other, put("b"))
         assert list(await settled(one.renew(["a", "b", "c"], 30.0))) == ["b", "c"]
 
     run(check)
@@ -145,11 +145,11 @@ def test_renewal_names_the_tasks_that_are_lost(run: Callable[[Check], None]) -> 
 
 def test_expired_lease_is_taken_over_once(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
-        await settled(one.put(put("a", b"one", lease=0.0)))
-        await settled(one.put(put("b")))
+        await changed(one, put("a", b"one", lease=0.0))
+        await changed(one, put("b"))
         assert list(await settled(other.adopt(30.0))) == [StoredTask("a", b"one", None, 1)]
         assert await settled(one.adopt(30.0)) == []
-        assert await settled(other.put(put("a", b"two")))
+        assert await changed(other, put("a", b"two"))
         assert list(await settled(one.renew(["a", "b"], 30.0))) == ["a"]
 
     run(check)
@@ -158,12 +158,12 @@ def test_expired_lease_is_taken_over_once(run: Callable[[Check], None]) -> None:
 def test_owner_finds_own_tasks(run: Callable[[Check], None]) -> None:
     async def check(one: Any, other: Any) -> None:
         for key, owner in (("a", "ada"), ("b", 7), ("c", "7"), ("d", None)):
-            await settled(one.put(put(key, owner=owner)))
-        await settled(other.put(put("e", owner="ada", expires=LATER)))
+            await changed(one, put(key, owner=owner))
+        await changed(other, put("e", owner="ada", expires=LATER))
         found = {owner: sorted(each.key for each in await settled(other.owned(owner))) for owner in ("ada", 7, "7")}
         assert found == {"ada": ["a", "e"], 7: ["b"], "7": ["c"]}
         assert await settled(other.owned(None)) == []
-        await settled(one.delete("a"))
+        await delete(one, "a")
         assert [each.key for each in await settled(one.owned("ada"))] == ["e"]
 
     run(check)
@@ -173,10 +173,10 @@ def test_every_process_is_signalled_about_changed_tasks(run: Callable[[Check], N
     async def check(one: Any, other: Any) -> None:
         seen: list[str] = []
         told = one.subscribe(seen.append), other.subscribe(seen.append)
-        await settled(one.put(put("a")))
+        await changed(one, put("a"))
         await settled(other.end("a", 1, b"{}"))
-        await settled(one.put(put("b")))
-        await settled(one.delete("b"))
+        await changed(one, put("b"))
+        await delete(one, "b")
         await _until(lambda: len(seen) == 8)
         assert sorted(seen) == ["a"] * 4 + ["b"] * 4
         for end in told:
@@ -269,11 +269,11 @@ def in_redis(url: str, check: Callable[[RedisStore], Awaitable[None]]) -> None:
 
 def test_redis_forgets_expired_tasks(url: str) -> None:
     async def check(store: RedisStore) -> None:
-        await store.put(put("a", owner="ada", expires=LONG_AGO))
+        await changed(store, put("a", owner="ada", expires=LONG_AGO))
         assert await store.fetch("a") is None
         assert await store.owned("ada") == []
-        await store.put(put("b", owner="ada", expires=LATER))
-        await store.put(put("c", owner="ada", expires=LONG_AGO, lease=0.0))
+        await changed(store, put("b", owner="ada", expires=LATER))
+        await changed(store, put("c", owner="ada", expires=LONG_AGO, lease=0.0))
         assert [each.key for each in await store.owned("ada")] == ["b"]
         assert await store.adopt(30.0) == []
         await store._client.delete([f"{store._prefix}task:b"])
@@ -304,7 +304,7 @@ def test_store_waits_for_redis_if_told_to(backend: str) -> None:
 
         async def use() -> None:
             async with store:
-                await store.put(put("a"))
+                await changed(store, put("a"))
                 opened.set()
 
         async with anyio.create_task_group() as group:
@@ -404,7 +404,7 @@ def over_a_line(url: str, backend: str, check: Callable[[Line, RedisStore, Redis
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_commands_time_out_and_work_again(url: str, backend: str) -> None:
     async def check(line: Line, store: RedisStore, other: RedisStore) -> None:
-        await store.put(put("a"))
+        await changed(store, put("a"))
         line.is_held = True
         for _ in range(3):
             with anyio.fail_after(5), pytest.raises((TimeoutError, coredis.exceptions.RedisError)):
@@ -441,12 +441,12 @@ def test_bus_that_died_silently_is_replaced_and_changes_are_taken_for_missed(url
 
 def test_leases_that_nobody_could_renew_have_a_grace(url: str) -> None:
     async def check(line: Line, one: RedisStore, other: RedisStore) -> None:
-        await one.put(put("a", lease=0.3))
-        await one.put(put("given up", lease=0.0))
+        await changed(one, put("a", lease=0.3))
+        await changed(one, put("given up", lease=0.0))
         assert await one.renew(["a"], 0.3) == []
         await anyio.sleep(0.5)  # as Redis sees it, nobody renewed
         assert [task.key for task in await other.adopt(0.3)] == ["given up"]
-        await other.delete("given up")
+        await delete(other, "given up")
         assert await one.renew(["a"], 0.3) == [], "whoever still runs it has it"
         for _ in range(4):
             await anyio.sleep(0.1)
@@ -480,7 +480,7 @@ def test_redis_store_listens_again_after_its_connection_broke(url: str) -> None:
         with trio.fail_after(20):
             # First that any task may have changed, then what is heard again.
             while seen[:1] != [None] or "a" not in seen:
-                await store.put(put("a"))
+                await changed(store, put("a"))
                 await trio.sleep(0.01)
 
     in_redis(url, check)

@@ -40,7 +40,7 @@ NOT_STRICT = (
 
 IMPLEMENTATIONS = """
 from mcpio.app import Changes, HmacSealer, LocalChanges, MemorySessionStore, MemoryTaskStore
-from mcpio.app import Runtime, Sealer, SessionStore, SharedTaskStore, TaskStore
+from mcpio.app import Runtime, Sealer, SessionStore, TaskStore
 from mcpio.asyncio import AsyncioRuntime
 from mcpio.auth import ApiKeys, Introspection, JwtVerifier, MemoryCredentials, Signer, Verifier, load_signer
 from mcpio.seals import AeadSealer
@@ -53,8 +53,7 @@ credentials: tuple[type[CredentialStore], ...] = (FileCredentials, KeyringCreden
 runtimes: tuple[type[Runtime], ...] = (AsyncioRuntime, ManualRuntime)
 sealers: tuple[type[Sealer], ...] = (AeadSealer, HmacSealer)
 sessions: tuple[type[SessionStore], ...] = (MemorySessionStore, SqliteStore)
-shared: tuple[type[SharedTaskStore], ...] = (RedisStore,)
-tasks: tuple[type[TaskStore], ...] = (MemoryTaskStore, SqliteStore)
+tasks: tuple[type[TaskStore], ...] = (MemoryTaskStore, SqliteStore, RedisStore)
 verifiers: tuple[type[Verifier], ...] = (ApiKeys, Introspection, JwtVerifier)
 signer: Signer = load_signer("")
 """

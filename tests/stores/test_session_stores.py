@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcpio.app.session_store import MemorySessionStore
-from mcpio.engine.tasks import StorePut
+from mcpio.engine.tasks import StoredTask, StorePut
 from mcpio.http.sessions import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 from mcpio.stores import SqliteStore
 
@@ -65,7 +65,7 @@ def test_one_file_holds_sessions_and_tasks(tmp_path: Path) -> None:
             store.write([SessionDelete(4, "a"), broken])
     with SqliteStore(path) as store:
         assert store.session("a") == StoredSession(b"session", 1.0, [ONE])
-        assert (store.records(), store.payload("t")) == ([("t", b"task")], b"result")
+        assert store.fetch("t") == StoredTask("t", b"task", b"result", 1)
         other: Any = object()
         with pytest.raises(AssertionError):
             store.write([other])

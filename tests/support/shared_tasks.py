@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from mcpio.engine.tasks import Owner, StoredTask, StorePut
+from mcpio.app.runtime import settled
+from mcpio.engine.tasks import Owner, StoreDelete, StoredTask, StorePut
 
 
 @attrs.define
@@ -41,8 +42,9 @@ class Shelf:
 
 
 class SharedShelf:
-    """One process's way to a shelf: a ``SharedTaskStore``."""
+    """One process's way to a shelf: a ``TaskStore``."""
 
+    blocking = False
     lease = 30.0
     clock_offset = 0.0
     _numbers = itertools.count(1)
@@ -59,12 +61,15 @@ class SharedShelf:
     def _stored(self, key: str, row: Row) -> StoredTask:
         return StoredTask(key, row.record, row.payload, row.version, dict(row.answers))
 
+    async def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:
+        return [self.put(each) if isinstance(each, StorePut) else self.delete(each.key) for each in changes]
+
     def put(self, change: StorePut) -> bool:
         row = self._rows().get(change.key)
         self.shelf.puts.append(change)
         if row is None:
             row = self._rows()[change.key] = Row(b"", None, change.owner, 0, self.number)
-        elif row.holder != self.number:
+        elif row.holder != self.number and not (row.until == float("inf") and row.record == bytes(change.record)):
             return False
         row.record = bytes(change.record)
         row.payload = row.payload if change.payload is None else bytes(change.payload)
@@ -77,11 +82,13 @@ class SharedShelf:
         row.holder = self.number if lease else 0
         row.until = float("inf") if lease is None else lease and self.shelf.now + lease
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str) -> bool:
         row = self._rows().get(key)
-        if row is not None and (row.holder == self.number or row.until == float("inf")):
-            del self._rows()[key]
-            self.shelf.tell(key)
+        if row is None or (row.holder != self.number and row.until != float("inf")):
+            return False
+        del self._rows()[key]
+        self.shelf.tell(key)
+        return True
 
     async def fetch(self, key: str) -> StoredTask | None:
         row = self._rows().get(key)
@@ -139,3 +146,14 @@ class SharedShelf:
 def put(key: str, record: bytes = b"{}", payload: bytes | None = None, **options: Any) -> StorePut:
     """Return an effect that stores a task for 30 seconds."""
     return StorePut(0, key, record, payload, **{"lease": 30.0, **options})
+
+
+async def changed(store: Any, change: StorePut | StoreDelete) -> bool:
+    """Have a store make one change, and return whether it did."""
+    (found,) = await settled(store.write([change]))
+    return bool(found)
+
+
+async def delete(store: Any, key: str) -> bool:
+    """Have a store delete a task, and return whether it did."""
+    return await changed(store, StoreDelete(0, key))

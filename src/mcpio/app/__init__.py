@@ -122,7 +122,6 @@ if TYPE_CHECKING:
     from mcpio.app.tasks.requester import StatusCallback as StatusCallback
     from mcpio.app.tasks.requester import TaskHandle as TaskHandle
     from mcpio.app.tasks.store import MemoryTaskStore as MemoryTaskStore
-    from mcpio.app.tasks.store import SharedTaskStore as SharedTaskStore
     from mcpio.app.tasks.store import TaskHost as TaskHost
     from mcpio.app.tasks.store import TaskStore as TaskStore
 
@@ -172,6 +171,6 @@ else:
             "skills": "SkillFault Skills",
             "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
             "tasks.requester": "StatusCallback TaskHandle",
-            "tasks.store": "MemoryTaskStore SharedTaskStore TaskHost TaskStore",
+            "tasks.store": "MemoryTaskStore TaskHost TaskStore",
         },
     )

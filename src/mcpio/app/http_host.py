@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.server_session import ServerDriving, ServerSession
     from mcpio.app.session import UnansweredPolicy
-    from mcpio.app.session_store import SessionStore, SessionStoreWorker
+    from mcpio.app.session_store import SessionStore
+    from mcpio.app.store_writer import StoreWriter
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
@@ -107,7 +108,8 @@ class HttpHost:
             param_headers=server.tools.param_headers,
             stateless=self._new_engine,
         )
-        self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
+        self._store = None if store is None or hooks is None else self._new_writer(store, hooks)
+        self._store_fault: BaseException | None = None
         self._unanswered = unanswered
         self._is_sessionless = options is not None and not options.sessions
         self._ends_streams = protected is not None and not protected.outlive_token
@@ -218,7 +220,7 @@ class HttpHost:
                     except BaseException as error:
                         self.report("a session failed", failure_of(error))
                         session.connection.abort(error)
-                if self._store is not None and self._store.carry_on():
+                if self._store is not None and self._store.carry_on(self.runtime):
                     continue
                 exchange = machine.next_ready()
                 if exchange is None:
@@ -257,22 +259,25 @@ class HttpHost:
 
         return DurableSessions(hooks)
 
-    def _new_worker(self, store: SessionStore, hooks: DurableHooks) -> SessionStoreWorker:
-        from mcpio.app.session_store import SessionStoreWorker  # as above
+    def _new_writer(self, store: SessionStore, hooks: DurableHooks) -> StoreWriter[SessionEffect]:
+        from mcpio.app.store_writer import StoreWriter  # as above
+        from mcpio.http.sessions import SessionLoad
 
         def next_effect() -> SessionEffect | None:
             # The clock of an event loop may stand still, and that of the system may be set.
             hooks.epoch = self.runtime.wall_clock() - self.clock()
             return self.machine.next_effect()
 
-        return SessionStoreWorker(
-            store,
-            self.runtime,
-            next_effect=next_effect,
-            done=lambda token, value: self.machine.store_done(token, value, self.clock()),
-            process=self._drain,
-            report=partial(self.server.fault_reports.report, self),  # a store that is away fails for each request
-        )
+        def read(effect: SessionEffect) -> Callable[[], Any] | None:
+            return partial(store.session, effect.key) if isinstance(effect, SessionLoad) else None
+
+        return StoreWriter(store, read=read, next_effect=next_effect, done=self._stored, process=self._drain)
+
+    def _stored(self, effect: SessionEffect, answer: Any) -> None:
+        if isinstance(answer, BaseException) and answer is not self._store_fault:
+            self._store_fault = answer  # changes that were written together fail together
+            self.server.fault_reports.report(self, "the store of sessions failed", answer)
+        self.machine.store_done(effect.token, answer, self.clock())
 
     def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:
         from mcpio.app.session import SavedSession  # as above

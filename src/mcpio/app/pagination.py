@@ -108,7 +108,7 @@ class PageGuard:
 
 # A cursor is the number of the last item given, with a checksum over the list's name: opaque to clients.
 
-_CURSOR: Final = re.compile(r"(0|[1-9a-f][0-9a-f]{0,15})-([0-9a-f]{8})")
+_CURSOR: Final = re.compile(r"(0|[1-9a-f][0-9a-f]{0,31})-([0-9a-f]{8})")
 
 
 def _cursor(kind: str, number: int) -> str:

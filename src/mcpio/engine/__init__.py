@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection as ServerConnection
     from mcpio.engine.stateless_engine import StatelessEngine as StatelessEngine
     from mcpio.engine.table import Phase as Phase
-    from mcpio.engine.tasks import Renewal as Renewal
+    from mcpio.engine.tasks import StoreAdopt as StoreAdopt
     from mcpio.engine.tasks import StoreDelete as StoreDelete
     from mcpio.engine.tasks import StoredTask as StoredTask
     from mcpio.engine.tasks import StoreFetch as StoreFetch
-    from mcpio.engine.tasks import StoreLoad as StoreLoad
     from mcpio.engine.tasks import StorePut as StorePut
     from mcpio.engine.tasks import StoreRenew as StoreRenew
     from mcpio.engine.tasks import TaskAnswered as TaskAnswered
     from mcpio.engine.tasks import TaskChanged as TaskChanged
+    from mcpio.engine.tasks import TaskEnded as TaskEnded
     from mcpio.engine.tasks import TaskLeased as TaskLeased
     from mcpio.engine.tasks import TaskLimits as TaskLimits
     from mcpio.engine.tasks import TaskMachine as TaskMachine
@@ -60,7 +60,7 @@ else:
             "stateless_engine": "StatelessEngine",
             "table": "Phase",
             "tasks": (
-                "Renewal StoreDelete StoreFetch StoreLoad StorePut StoreRenew StoredTask TaskAnswered TaskChanged "
+                "StoreAdopt StoreDelete StoreFetch StorePut StoreRenew StoredTask TaskAnswered TaskChanged TaskEnded "
                 "TaskLeased TaskLimits TaskMachine TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed TaskTaken "
                 "TasksLapsed"
             ),

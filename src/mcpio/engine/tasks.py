@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -184,8 +184,6 @@ class TaskRecord:
     """How many questions it has asked for ``inputs``, which makes their keys unique for its life (XTASK-09)."""
     inputs: Mapping[str, Any] = EMPTY
     """The questions for a stateless requestor, in their wire form, by key."""
-    waiters: list[Any] = attrs.field(factory=list)
-    """The cookies of the calls that wait for its outcome."""
     outcome: TaskOutcome | None = None
     """The outcome, until it is stored."""
     waiting: int = 0
@@ -196,8 +194,8 @@ class TaskRecord:
     """The questions in that state."""
     account: Hashable = None
     """The owner, or without one the requestor, whose limits it counts towards."""
-    leased_until: float | None = None
-    """When its lease in a shared store ends, on the machine's clock; ``None`` without one, or if it may have ended."""
+    leased_until: float = -math.inf
+    """When its lease ends, on the machine's clock; ``-inf`` if it has ended, or may have."""
 
     @property
     def expires(self) -> float | None:
@@ -255,10 +253,9 @@ class TaskLook:
 
 @attrs.frozen
 class StorePut:
-    """Store a task under its key, replacing an earlier one. Answer with ``store_done(token, None, now)``.
+    """Store a task under its key, replacing an earlier state.
 
-    What follows ``payload`` is for stores that several machines share: there, answer with ``False`` if the key is
-    neither new nor leased by this machine.
+    Answer with ``False`` if the key is neither new nor leased by this machine, otherwise with ``True``.
     """
 
     token: int
@@ -272,27 +269,14 @@ class StorePut:
     owner: Owner = None
     """Its owner."""
     expires: float | None = None
-    """When the store is to forget it, in Unix time; ``None`` for never."""
+    """When the store may forget it, in Unix time; ``None`` for never."""
     lease: float | None = None
     """Seconds for which this machine owns the task. At 0 any machine may take it over; ``None``: it has ended."""
 
 
 @attrs.frozen
-class StoreLoad:
-    """Read back.
-
-    With a key, answer with the payload under it, ``None`` for none; without, with all records, as (key, record).
-    """
-
-    token: int
-    """The token for ``store_done``."""
-    key: str | None
-    """The task's id, ``None`` for all tasks."""
-
-
-@attrs.frozen
 class StoreDelete:
-    """Delete a task, if it is stored. Answer with ``store_done(token, None, now)``."""
+    """Delete a task, if it is stored, and either leased by this machine or over."""
 
     token: int
     """The token for ``store_done``."""
@@ -302,7 +286,7 @@ class StoreDelete:
 
 @attrs.frozen
 class StoreFetch:
-    """Read one task of a shared store. Answer with its ``StoredTask``, ``None`` for none."""
+    """Read one task. Answer with its ``StoredTask``, ``None`` for none."""
 
     token: int
     """The token for ``store_done``."""
@@ -312,7 +296,7 @@ class StoreFetch:
 
 @attrs.frozen
 class StoreRenew:
-    """Renew the leases of tasks, and take over those whose lease has expired. Answer with a ``Renewal``."""
+    """Renew the leases of tasks. Answer with the keys of those that this machine does not lease any more."""
 
     token: int
     """The token for ``store_done``."""
@@ -323,8 +307,18 @@ class StoreRenew:
 
 
 @attrs.frozen
+class StoreAdopt:
+    """Lease tasks of machines that are gone. Answer with a ``StoredTask`` for each."""
+
+    token: int
+    """The token for ``store_done``."""
+    lease: float
+    """For how many seconds from now."""
+
+
+@attrs.frozen
 class StoredTask:
-    """A task as a shared store has it."""
+    """A task as a store has it."""
 
     key: str
     """The task's id."""
@@ -338,18 +332,9 @@ class StoredTask:
     """Answers to its questions, as JSON, by key: any process may bring them. Each key has the first that came."""
 
 
-@attrs.frozen
-class Renewal:
-    """The answer to ``StoreRenew``."""
-
-    lost: Collection[str]
-    """The ids of tasks that another machine owns by now, or that have ended or are deleted."""
-    adopted: Sequence[StoredTask]
-    """Tasks of machines that are gone. This machine owns them now."""
-
-
-StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete | StoreFetch | StoreRenew
-"""In the order in which the machine gives them, those of one key must take effect."""
+StoreEffect: TypeAlias = StorePut | StoreDelete | StoreFetch | StoreRenew | StoreAdopt
+"""In the order in which the machine gives them, those of one key must take effect. Answer with the exception if the
+store cannot be reached now."""
 
 
 # Events
@@ -357,15 +342,24 @@ StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete | StoreFetch | Store
 
 @attrs.frozen
 class TaskReplied:
-    """The answer to a call. Each cookie gets one."""
+    """The answer to ``create`` or ``cancel``. Each cookie gets one."""
 
     cookie: Any
     """The cookie of the call."""
-    value: Task | TaskOutcome | None
-    """The task that was created or cancelled, or the outcome that was asked for; ``None`` with an ``error``, and where
-    another machine has taken the task: then ask the store."""
+    value: Task | None
+    """The task; ``None`` with an ``error``, and where another machine has taken the task: then ask the store."""
     error: RequestError | None
     """The error, if the call failed."""
+
+
+@attrs.frozen
+class TaskEnded:
+    """A task has ended, and that is stored: its outcome, for those who wait for it (TASK-20, TASK-21)."""
+
+    id: str
+    """The task."""
+    outcome: TaskOutcome
+    """The outcome."""
 
 
 @attrs.frozen
@@ -402,7 +396,7 @@ class TaskStoreFailed:
     """The store failed. What it did not take is kept in memory and stored again; it is lost with the process."""
 
     key: str | None
-    """The task's id, ``None`` where all were asked for."""
+    """The task's id, ``None`` for several."""
     error: BaseException
     """The exception, or the fault in the stored value."""
 
@@ -452,7 +446,15 @@ class TaskLeased:
 
 
 TaskEvent: TypeAlias = (
-    TaskReplied | TaskChanged | TaskOrphaned | TaskAnswered | TaskStoreFailed | TaskTaken | TasksLapsed | TaskLeased
+    TaskReplied
+    | TaskEnded
+    | TaskChanged
+    | TaskOrphaned
+    | TaskAnswered
+    | TaskStoreFailed
+    | TaskTaken
+    | TasksLapsed
+    | TaskLeased
 )
 """The events of a task machine."""
 
@@ -513,7 +515,7 @@ def was_cancelled(id: str) -> RequestError:
 
 
 def unreadable() -> RequestError:
-    """Return the answer while the store cannot be read: nothing is known of the task."""
+    """Return the answer while the store cannot be read: it says nothing of the task."""
     return RequestError(ErrorCode.INTERNAL_ERROR, "The tasks cannot be read at the moment", {"retryable": True})
 
 
@@ -580,11 +582,11 @@ def _whole(milliseconds: float | None) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------------- task machine
-# Tasks of a receiver: a pure machine, without clock, randomness or storage.
+# The tasks that run here: a pure machine, without clock, randomness or storage.
 # Time is an argument, ids come from ``entropy``, and storage is reached by effects (``next_effect``), each answered
 # with ``store_done``. A state of a task is visible only once it is stored; one that the store did not take is stored
-# again until it does. The machine knows no connection: an owner reaches its tasks through every connection, and either
-# role may be the receiver (TASK-31).
+# again until it does. What is over, or runs elsewhere, is in the store alone. The machine knows no connection: an owner
+# reaches its tasks through every connection, and either role may be the receiver (TASK-31).
 # The obligation after every call: *carry out the effects, drain the events, re-arm the deadline.*
 
 ID_BYTES = 16
@@ -604,14 +606,6 @@ class _Put:
 
 
 @attrs.frozen
-class _Fetch:
-    """An outcome that is being loaded."""
-
-    id: str
-    cookie: Any
-
-
-@attrs.frozen
 class _Look:
     """A task that may have been taken, and is being read."""
 
@@ -626,24 +620,28 @@ class _Renew:
     keys: tuple[str, ...]
 
 
-_Asked: TypeAlias = _Put | _Fetch | _Look | _Renew | str | None
-"""The subject of an effect: the key of a deletion, ``None`` for the loading of everything."""
+@attrs.frozen
+class _Adopt:
+    """Tasks of other machines that are being taken over."""
+
+    asked: float
+
+
+_Asked: TypeAlias = _Put | _Look | _Renew | _Adopt | str
+"""The subject of an effect: the key of a deletion."""
 
 
 class TaskMachine:
-    """The tasks of one receiver, for all their owners.
+    """The tasks of one receiver that run here, for all their owners.
 
-    With a ``lease`` several machines, mostly in as many processes, share a store. Each has the tasks whose work is its
-    own: it may write them while its lease lasts, and renews that three times as often as needed. A task whose lease has
-    expired lost its work, and goes to the first machine that finds it. A machine that cannot renew its leases reports
-    their end by its own clock, with ``TasksLapsed``. What runs elsewhere, or is over, is not here but in the store. A
-    peer's limits hold for each machine separately.
+    Several machines, mostly in as many processes, may share a store. Each may write its tasks while its ``lease`` on
+    them lasts, and renews that three times as often as needed. A task whose lease has expired lost its work, and goes
+    to the first machine that finds it. A machine that cannot renew its leases reports their end by its own clock, with
+    ``TasksLapsed``. A peer's limits hold for each machine separately.
+
+    A store that only this machine uses has leases that never expire. Then those tasks also count towards the limits
+    that are over, and the machine deletes them when they expire.
     """
-
-    loaded: bool
-    """Whether ``load`` is done. Before that the machine has no tasks."""
-    load_failed: bool
-    """Whether the store could not be read when it was to be loaded. It is tried again."""
 
     def __init__(
         self,
@@ -652,21 +650,21 @@ class TaskMachine:
         epoch: float,
         limits: TaskLimits | None = None,
         poll_interval: float | None = 1.0,
-        lease: float | None = None,
+        lease: float = math.inf,
     ) -> None:
         """``entropy(n)`` returns n unpredictable bytes. ``epoch`` is Unix time, in seconds, at ``now == 0``.
 
         ``poll_interval`` is how often requestors should poll, in seconds; ``None`` leaves it to them. ``lease`` is how
-        long a task stays this machine's after its last sign of life, in seconds; ``None``: nothing else uses the store.
+        long a task stays this machine's after its last sign of life, in seconds; infinite, if nothing else uses the
+        store.
         """
-        self.loaded = False
-        self.load_failed = False
         self._entropy = entropy
         self._epoch = epoch
         self._limits = limits or TaskLimits()
         self._poll_interval = None if poll_interval is None else poll_interval * 1000
         self._records: dict[str, TaskRecord] = {}
-        self._owned: dict[Owner, dict[str, TaskRecord]] = {}
+        # Tasks that are over, in a store of this machine alone: what bounds them. They are read from the store.
+        self._over: dict[str, TaskRecord] = {}
         self._by_number: dict[int, TaskRecord] = {}
         self._stored: Counter[Hashable] = Counter()
         self._running: Counter[Hashable] = Counter()
@@ -674,6 +672,7 @@ class TaskMachine:
         self._next_token = 1
         self._asked: dict[int, _Asked] = {}
         self._lease = lease
+        self._is_shared = lease < math.inf
         self._effects: OrderedDict[int, StoreEffect] = OrderedDict()
         self._events: deque[TaskEvent] = deque()
         self._timers = Timers()
@@ -707,7 +706,7 @@ class TaskMachine:
         account = _account(owner, requestor)
         self._check_room(owner, account)
         id = self._entropy(ID_BYTES).hex()
-        if id in self._records:
+        if id in self._records or id in self._over:
             raise LocalProtocolError("the entropy gave the same bytes twice")
         moment = self._epoch + now
         granted = self._limits.ttl(ttl, owner)
@@ -722,7 +721,7 @@ class TaskMachine:
             granted,
             self._poll_interval,
             account=account,
-            leased_until=None if self._lease is None else now + self._lease,
+            leased_until=now + self._lease,
         )
         record.size = RECORD_COST + parsed_size(dump_record(record))
         self._next_number += 1
@@ -730,50 +729,30 @@ class TaskMachine:
         self._put(record, "created", None, cookie, wants_reply=True)
         return id
 
-    def get(self, owner: Owner, id: str) -> Task:
-        """Return a task (TASK-19). Raises ``RequestError`` if the owner has no such task (TASK-33, TASK-34)."""
-        return self._find(owner, id)[1]
-
-    def inputs(self, owner: Owner, id: str) -> Mapping[str, Any]:
-        """Return the questions of a task that have no answer, by key (XTASK-06). Raises as ``get`` does."""
-        return self._find(owner, id)[0].shown_inputs
-
     def __contains__(self, id: object) -> bool:
-        """Whether this machine has the task. A shared store has others too."""
+        """Whether a task runs here. All others are in the store."""
         return id in self._records
 
-    def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
-        """Return an owner's tasks, the oldest first, each with its permanent number (TASK-24)."""
-        owned = self._owned.get(owner, {})
-        return [(record.number, record.shown) for record in owned.values() if record.shown is not None]
+    def look(self, owner: Owner, id: str) -> TaskLook | None:
+        """Return a task as it was stored last, ``None`` if it does not run here.
 
-    def result(self, owner: Owner, id: str, *, cookie: Any) -> None:
-        """Request the outcome: ``TaskReplied`` returns it, once the task has ended (TASK-20, TASK-21).
-
-        Any number of calls may wait. If the task expires first, the reply is the error for an unknown task. Raises
-        ``RequestError`` as ``get`` does.
+        Raises ``RequestError`` if it is another owner's (TASK-33, TASK-34).
         """
-        record, shown = self._find(owner, id)
-        if TaskState(shown.status) not in ENDED:
-            record.waiters.append(cookie)
-        elif record.state is TaskState.CANCELLED:
-            self._reply(cookie, record)
-        else:
-            token = self._ask(_Fetch(id, cookie))
-            self._effects[token] = StoreLoad(token, id)
-
-    def forget_waiter(self, id: str, cookie: Any) -> None:
-        """Drop a call that waits for an outcome, if it still waits."""
         record = self._records.get(id)
-        if record is not None:
-            record.waiters = [each for each in record.waiters if each is not cookie]
+        if record is None or record.shown is None:
+            return None
+        if record.owner != owner:
+            raise not_found(id)
+        return TaskLook(record.shown, record.shown_inputs, None)
 
     def cancel(self, owner: Owner, id: str, now: float, *, cookie: Any) -> None:
         """Cancel a task; ``TaskReplied`` brings it (TASK-25), with an error if that could not be stored yet.
 
-        Raises ``RequestError`` as ``get`` does, and for a task that is over (TASK-26).
+        Raises ``RequestError`` for a task that does not run here, is another owner's, or is over (TASK-26).
         """
-        record, _ = self._find(owner, id)
+        if self.look(owner, id) is None:
+            raise not_found(id)
+        record = self._records[id]
         record.cancel(self._epoch + now)
         self._count(record, -1)
         self._put(record, "status", None, cookie, wants_reply=True)
@@ -899,40 +878,33 @@ class TaskMachine:
     def release(self, id: str, reason: str, now: float) -> None:
         """Treat a task as ``orphan`` does, but leave one that can be resumed to the machines that share the store."""
         record = self._records.get(id)
-        if self._lease is None or record is None or record.is_over or record.request is None:
+        if not self._is_shared or record is None or record.is_over or record.request is None:
             self.orphan(id, reason, now)
             return
         # A lease that ends at once lets the next machine that renews take the task, before this one has ended.
         token = self._ask(id)
-        self._effects[token] = self._store_put(token, record, None, lease=0.0)
+        self._effects[token] = self._store_put(token, record, None, 0.0)
         self._leave(record)
 
     def task_signalled(self, id: str) -> None:
-        """Reload a task of this machine from the shared store, because another machine has changed it."""
+        """Reload a task of this machine from the store, because another machine has changed it."""
         record = self._records.get(id)
         if record is not None and not record.is_over:
             token = self._ask(_Look(id))
             self._effects[token] = StoreFetch(token, id)
 
     def withdraw(self, id: str) -> None:
-        """Forget a task that was never announced to its requestor, if it is known."""
-        record = self._records.get(id)
+        """Delete a task that was never announced to its requestor, if it is known."""
+        record = self._records.get(id) or self._over.get(id)
         if record is not None:
-            self._drop(record)
-        elif self._lease is not None:
-            # One that has ended left this machine when it was stored.
-            self._delete(id)
+            self._leave(record)
+        self._delete(id)
 
     # The store
 
     def load(self, now: float) -> None:
-        """Load all tasks from the store, or from a shared one those that lost their work. Call it once, first."""
-        if self._lease is not None:
-            self.loaded = True
-            self._renew(self._lease, now)
-            return
-        token = self._ask(None)
-        self._effects[token] = StoreLoad(token, None)
+        """Take over the tasks in the store that lost their work. Call it once, first."""
+        self._renew(now)
 
     def store_again(self) -> None:
         """Store anew what the store did not take. The machine does so from time to time; call it before an end."""
@@ -949,7 +921,7 @@ class TaskMachine:
         return self._effects.popitem(last=False)[1] if self._effects else None
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Process the store's answer: the value that it loaded, ``None``, or the exception that it raised.
+        """Process the store's answer to an effect, or the exception that it raised.
 
         Raises ``LocalProtocolError`` for a token without a pending effect.
         """
@@ -958,20 +930,14 @@ class TaskMachine:
         asked = self._asked.pop(token)
         if isinstance(asked, _Put):
             self._put_done(asked, value, now)
-        elif isinstance(asked, _Fetch):
-            self._fetch_done(asked, value)
         elif isinstance(asked, _Renew):
             self._renew_done(asked, value, now)
+        elif isinstance(asked, _Adopt):
+            self._adopt_done(asked, value, now)
         elif isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
-            if asked is None:
-                self.load_failed = True
-                self._try_again(now)
         elif isinstance(asked, _Look):
             self._look_done(asked.id, value, now)
-        elif asked is None:
-            self.loaded, self.load_failed = True, False
-            self._load_done(value, now)
 
     # Pull, and time
 
@@ -989,12 +955,10 @@ class TaskMachine:
         Early or repeated calls do nothing.
         """
         for number in self._timers.pop_expired(now):
-            if number == _RENEWAL and self._lease is not None:
-                self._renew(self._lease, now)
+            if number == _RENEWAL:
+                self._renew(now)
             elif number == _LAPSE:
                 self._lapse(now)
-            elif number == _RETRY and self.load_failed:
-                self.load(now)
             elif number == _RETRY:
                 self.store_again()
             else:
@@ -1004,12 +968,12 @@ class TaskMachine:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that all tasks take, for a ledger."""
+        """Bytes that all tasks take, for a ledger."""
         return self._stored[_ALL]
 
     def discard_finished(self) -> None:
         """Delete the oldest finished tasks, until half of the memory of finished tasks is free."""
-        finished = [record for record in self._records.values() if record.is_over]
+        finished = list(self._over.values())
         excess = sum(record.size for record in finished) / 2
         for record in finished:
             if excess <= 0:
@@ -1019,19 +983,13 @@ class TaskMachine:
 
     # Records
 
-    def _find(self, owner: Owner, id: str) -> tuple[TaskRecord, Task]:
-        record = self._owned.get(owner, {}).get(id)
-        if record is None or record.shown is None:
-            raise not_found(id)
-        return record, record.shown
-
     def _check_room(self, owner: Owner, account: Hashable) -> None:
         limits = self._limits
         for count, limit in (
             (self._running[account], limits.running_per_owner),
             (self._running[_STRANGERS] if owner is None else 0, limits.running_without_owner),
             (self._running[_ALL], limits.running),
-            (len(self._records), limits.tasks),
+            (len(self._records) + len(self._over), limits.tasks),
         ):
             if count >= limit:
                 raise _refused("Too many tasks", "too many tasks", limit)
@@ -1054,9 +1012,8 @@ class TaskMachine:
                 del self._stored[account]
 
     def _keep(self, record: TaskRecord) -> None:
-        self._records[record.id] = record
+        (self._over if record.is_over else self._records)[record.id] = record
         self._by_number[record.number] = record
-        self._owned.setdefault(record.owner, {})[record.id] = record
         self._resize(record, record.size)
         if not record.is_over:
             self._count(record, 1)
@@ -1065,8 +1022,6 @@ class TaskMachine:
 
     def _forget(self, record: TaskRecord) -> None:
         self._drop(record)
-        for cookie in record.waiters:
-            self._events.append(TaskReplied(cookie, None, not_found(record.id)))
         self._events.append(TaskChanged("expired", record.view(), record.owner, record.operation))
 
     def _drop(self, record: TaskRecord) -> None:
@@ -1079,11 +1034,9 @@ class TaskMachine:
 
     def _leave(self, record: TaskRecord) -> None:
         """Forget a task here, not in the store."""
-        del self._records[record.id], self._by_number[record.number]
-        owned = self._owned[record.owner]
-        del owned[record.id]
-        if not owned:
-            del self._owned[record.owner]
+        for records in (self._records, self._over):
+            records.pop(record.id, None)
+        del self._by_number[record.number]
         self._resize(record, -record.size)
         if not record.is_over:
             self._count(record, -1)
@@ -1131,10 +1084,6 @@ class TaskMachine:
         full = self._full(record.account, size)
         return None if full is None else _refused("No room for the result of the task", "too much stored", full)
 
-    def _reply(self, cookie: Any, record: TaskRecord) -> None:
-        outcome = record.outcome or TaskOutcome(error=was_cancelled(record.id))
-        self._events.append(TaskReplied(cookie, outcome, None))
-
     # Answers of the store
 
     def _ask(self, asked: _Asked) -> int:
@@ -1160,12 +1109,12 @@ class TaskMachine:
             self._asked[token] = put
         else:
             token = self._ask(put)
-        self._effects[token] = self._store_put(token, record, payload, lease=self._lease)
+        self._effects[token] = self._store_put(token, record, payload, self._lease)
         record.waiting = token if is_plain else 0
 
-    def _store_put(self, token: int, record: TaskRecord, payload: bytes | None, *, lease: float | None) -> StorePut:
-        lease = None if record.is_over else lease
-        return StorePut(token, record.id, dump_record(record), payload, record.owner, record.expires, lease)
+    def _store_put(self, token: int, record: TaskRecord, payload: bytes | None, lease: float) -> StorePut:
+        left = None if record.is_over else lease
+        return StorePut(token, record.id, dump_record(record), payload, record.owner, record.expires, left)
 
     def _put_done(self, put: _Put, value: Any, now: float) -> None:
         record, failed = put.record, isinstance(value, BaseException)
@@ -1192,18 +1141,19 @@ class TaskMachine:
             record.shown, record.shown_inputs = put.view, put.inputs
             self._unstored.pop(record.id, None)
             self._events.append(TaskChanged(put.change, put.view, record.owner, record.operation))
-            if put.change == "created" and record.leased_until is not None:
+            if put.change == "created":
                 self._watch_lease(record.leased_until)
         if put.wants_reply:
             self._events.append(TaskReplied(put.cookie, put.view, None))
         if is_there and TaskState(put.view.status) in ENDED:
-            waiters, record.waiters = record.waiters, []
-            for cookie in waiters:
-                self._reply(cookie, record)
-            # From here on the store has the outcome.
+            outcome = record.outcome or TaskOutcome(error=was_cancelled(record.id))
+            self._events.append(TaskEnded(record.id, outcome))
             record.outcome = None
-            if self._lease is not None:
+            # From here on it is in the store alone.
+            if self._is_shared:
                 self._leave(record)
+            else:
+                self._over[record.id] = self._records.pop(record.id)
 
     def _put_failed(self, put: _Put, now: float, *, is_there: bool) -> None:
         """Handle a state that could not be stored: it is stored again, and not shown before that."""
@@ -1234,53 +1184,73 @@ class TaskMachine:
 
     # Sharing a store
 
-    def _renew(self, lease: float, now: float) -> None:
+    def _renew(self, now: float) -> None:
         for record in self._records.values():
             if record.inputs:
                 self.task_signalled(record.id)
         # Also of tasks that are over, but not stored so: otherwise their work would seem to be lost.
         keys = tuple(record.id for record in self._records.values() if record.shown)
-        token = self._ask(_Renew(now, keys))
-        self._effects[token] = StoreRenew(token, keys, lease)
+        if keys:
+            token = self._ask(_Renew(now, keys))
+            self._effects[token] = StoreRenew(token, keys, self._lease)
+        token = self._ask(_Adopt(now))
+        self._effects[token] = StoreAdopt(token, self._lease)
 
-    def _renew_done(self, asked: _Renew, renewal: Renewal | BaseException, now: float) -> None:
-        lease = self._lease or 0.0
-        # After the answer, since a slow store is not asked twice at once; sooner after a failure: the leases run out.
-        pause = lease / 10 if isinstance(renewal, BaseException) else lease / 3
-        self._timers.set(_RENEWAL, max(now, asked.asked + pause))
-        if isinstance(renewal, BaseException):
-            self._events.append(TaskStoreFailed(None, renewal))
+    def _renew_done(self, asked: _Renew, lost: Collection[str] | BaseException, now: float) -> None:
+        if isinstance(lost, BaseException):
+            self._renew_again(asked.asked, now, lost)
             return
         # By the clock of the store they last longer, as it got the request later.
-        until = asked.asked + lease
+        until = asked.asked + self._lease
         for id in asked.keys:
             record = self._records.get(id)
             if record is None:
                 continue
-            if id in renewal.lost:
+            if id in lost:
                 self._take(record, _LOST)
                 continue
-            if record.leased_until is None and not record.is_over:
+            if record.leased_until == _LAPSED and not record.is_over:
                 self._events.append(TaskLeased(id))
             record.leased_until = until
             self._watch_lease(until)
-        for stored in renewal.adopted:
-            self._adopt(stored, until, now)
+
+    def _adopt_done(self, asked: _Adopt, tasks: Iterable[StoredTask] | BaseException, now: float) -> None:
+        if isinstance(tasks, BaseException):
+            self._renew_again(asked.asked, now, tasks)
+            return
+        if self._is_shared and self._timers.get(_RENEWAL) is None:
+            # After the answer, since a slow store is not asked twice at once.
+            self._timers.set(_RENEWAL, max(now, asked.asked + self._lease / 3))
+        found = []
+        for stored in tasks:
+            try:
+                if stored.key not in self._records and stored.key not in self._over:
+                    found.append(load_record(stored.key, stored.record))
+            except InvalidMessage as error:
+                self._events.append(TaskStoreFailed(stored.key, error))
+        for record in sorted(found, key=lambda record: (record.created, record.number)):
+            self._adopt(record, asked.asked + self._lease, now)
+
+    def _renew_again(self, asked: float, now: float, error: BaseException) -> None:
+        """Ask again soon, since the leases run out."""
+        self._events.append(TaskStoreFailed(None, error))
+        self._timers.set(_RENEWAL, max(now, asked + min(self._lease / 10, RETRY)))
 
     def _watch_lease(self, until: float) -> None:
         first = self._timers.get(_LAPSE)
-        self._timers.set(_LAPSE, until if first is None else min(first, until))
+        if self._is_shared:
+            self._timers.set(_LAPSE, until if first is None else min(first, until))
 
     def _lapse(self, now: float) -> None:
         """Report the leases that have ended by this machine's clock, and watch the others."""
         lapsed = []
         for record in self._records.values():
-            if record.leased_until is None or record.is_over:
+            if record.leased_until == _LAPSED or record.is_over:
                 continue
             if record.leased_until > now:
                 self._watch_lease(record.leased_until)
             elif record.shown is not None:
-                record.leased_until = None
+                record.leased_until = _LAPSED
                 lapsed.append(record.id)
         if lapsed:
             self._events.append(TasksLapsed(tuple(lapsed)))
@@ -1300,63 +1270,22 @@ class TaskMachine:
             else:
                 self.answer(id, answers, now)
 
-    def _adopt(self, stored: StoredTask, until: float, now: float) -> None:
-        if stored.key in self._records:  # its lease expired while this machine could not renew it
-            return
-        try:
-            record = load_record(stored.key, stored.record)
-        except InvalidMessage as error:
-            self._events.append(TaskStoreFailed(stored.key, error))
-            return
+    def _adopt(self, record: TaskRecord, until: float, now: float) -> None:
         record.number = self._next_number
         self._next_number += 1
         record.account, record.leased_until = _account(record.owner, None), until
         self._keep(record)
+        if record.expires is not None and record.expires <= self._epoch + now:
+            self._forget(record)
+            return
         self._watch_lease(until)
-        # It may be alive, and cut off from the store.
-        self.orphan(record.id, "No sign of life from the process that ran the task", now=now)
+        # A process without a sign of life may be alive, and cut off from the store.
+        self.orphan(record.id, _SILENT if self._is_shared else _RESTARTED, now)
 
     def _take(self, record: TaskRecord, reason: str | None = None) -> None:
         """Leave a task to the machine that wrote it to the store."""
         self._leave(record)
         self._events.append(TaskTaken(record.id, record.operation, reason))
-        for cookie in record.waiters:
-            self._events.append(TaskReplied(cookie, None, None))
-
-    def _fetch_done(self, fetch: _Fetch, value: Any) -> None:
-        outcome: TaskOutcome | None = None
-        error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": fetch.id})
-        if isinstance(value, BaseException):
-            error = unreadable()
-        elif isinstance(value, bytes):
-            try:
-                outcome = load_outcome(value)
-            except InvalidMessage as fault:
-                value = fault
-        elif value is not None:
-            value = InvalidMessage("payload", f"expected bytes, got {type(value).__name__}")
-        if isinstance(value, BaseException):
-            self._events.append(TaskStoreFailed(fetch.id, value))
-        if fetch.id not in self._records:
-            error = not_found(fetch.id)
-        self._events.append(TaskReplied(fetch.cookie, outcome, None if outcome is not None else error))
-
-    def _load_done(self, records: Iterable[tuple[str, bytes]], now: float) -> None:
-        found: dict[int, TaskRecord] = {}
-        for key, text in records:
-            try:
-                record = load_record(key, text)
-            except InvalidMessage as error:
-                self._events.append(TaskStoreFailed(key, error))
-            else:
-                found[record.number] = record
-        for number, record in sorted(found.items()):
-            self._next_number = number + 1
-            record.account = _account(record.owner, None)
-            self._keep(record)
-        self.handle_timeout(now)  # what has expired in the meantime is not resumed
-        for id in tuple(self._records):
-            self.orphan(id, "The server was restarted before the task was over", now=now)
 
 
 RECORD_COST: Final = 1024
@@ -1371,7 +1300,10 @@ _RETRY: Final = -1
 """The timer of what is to be tried again."""
 _LAPSE: Final = -2
 """The timer of the first lease that ends."""
+_LAPSED: Final = -math.inf
 _UNSTORED: Final = "The work has ended, but that could not be stored yet"
+_SILENT: Final = "No sign of life from the process that ran the task"
+_RESTARTED: Final = "The server was restarted before the task was over"
 _LOST: Final = "another process has taken it over, or it was cancelled or deleted"
 _ALL: Final = "all"
 _STRANGERS: Final = "without an owner"

@@ -16,7 +16,7 @@ from mcpio._checks import is_amount
 from mcpio._drivers import report
 from mcpio._extras import extra
 from mcpio.app.changes import Changed
-from mcpio.engine.tasks import Owner, StoredTask, StorePut
+from mcpio.engine.tasks import Owner, StoreDelete, StoredTask, StorePut
 from mcpio.errors import ConnectFailed, InvalidMessage
 from mcpio.framing import json
 
@@ -65,7 +65,9 @@ end
 # prefix, id, holder, lease or '', record, 1 with a payload, payload, owner's index or '', expiry or ''
 _PUT: Final = """
 local id, key, holder = ARGV[2], task(ARGV[2]), redis.call('HGET', task(ARGV[2]), 'holder')
-if holder and holder ~= ARGV[3] then return 0 end
+-- A task that has ended may be put again as it is: the answer to the first time may have got lost.
+local again = holder == '' and ARGV[4] == '' and redis.call('HGET', key, 'record') == ARGV[5]
+if holder and holder ~= ARGV[3] and not again then return 0 end
 redis.call('HSET', key, 'record', ARGV[5], 'owner', ARGV[8])
 if ARGV[6] == '1' then redis.call('HSET', key, 'payload', ARGV[7]) end
 redis.call('HINCRBY', key, 'version', 1)
@@ -217,7 +219,7 @@ class RedisChanges:
 
 
 class RedisStore:
-    """Keeps tasks in Redis or Valkey, for any number of processes: a ``SharedTaskStore``, and a bus for changes.
+    """Keeps tasks in Redis or Valkey, for any number of processes: a ``TaskStore``, and a bus for changes.
 
     Each process makes its own object, and opens it around serving, with ``async with``, on Trio or asyncio. Processes
     with the same server and ``prefix`` share their tasks. Methods raise what coredis raises, ``coredis.exceptions``,
@@ -227,6 +229,7 @@ class RedisStore:
     in one slot only if ``prefix`` has a hash tag, so a cluster needs one, such as ``"{mcpio}:"``.
     """
 
+    blocking = False
     lease: float
     """For how long a process keeps a task without a sign of life, in seconds."""
     clock_offset: float
@@ -324,10 +327,18 @@ class RedisStore:
 
     # Tasks
 
-    async def put(self, change: StorePut) -> bool:
-        """Store a task if its key is new or leased by this object, and return whether it was."""
+    async def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:
+        """Make the changes in order, and return which were made.
+
+        A task is put if its key is new or leased by this object, and deleted if it is leased by this object or over.
+        """
+        return [bool(await self._change(change)) for change in changes]
+
+    async def _change(self, change: StorePut | StoreDelete) -> Any:
+        if isinstance(change, StoreDelete):
+            return await self._run(_DELETE, change.key, self._holder)
         payload, expires = change.payload, change.expires
-        done = await self._run(
+        return await self._run(
             _PUT,
             change.key,
             self._holder,
@@ -338,11 +349,6 @@ class RedisStore:
             self._index(change.owner),
             _milliseconds(expires),
         )
-        return bool(done)
-
-    async def delete(self, key: str) -> None:
-        """Delete a task, if it is leased by this object or has ended."""
-        await self._run(_DELETE, key, self._holder)
 
     async def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeAlias, assert_never
+from typing import Any, Final, Self, TypeAlias, assert_never
 
-from mcpio.engine.tasks import StoreDelete, StorePut
+from mcpio.engine.tasks import Owner, StoreDelete, StoredTask, StorePut
 from mcpio.http.sessions import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 
 __all__ = ["SqliteStore"]
@@ -21,7 +22,10 @@ VERSION: Final = 1
 TABLES: Final = {("tasks",), ("sessions",), ("events",)}
 
 _BEGIN = f"""
-CREATE TABLE tasks (key TEXT PRIMARY KEY, record BLOB NOT NULL, payload BLOB) WITHOUT ROWID;
+CREATE TABLE tasks (
+    key TEXT PRIMARY KEY, record BLOB NOT NULL, payload BLOB, owner TEXT, runs INTEGER NOT NULL,
+    version INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID;
 CREATE TABLE sessions (key TEXT PRIMARY KEY, record BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (
     session TEXT NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
@@ -31,9 +35,12 @@ CREATE TABLE events (
 PRAGMA user_version = {VERSION};
 """
 _PUT = """
-INSERT INTO tasks (key, record, payload) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET record = excluded.record, payload = coalesce(excluded.payload, payload)
+INSERT INTO tasks (key, record, payload, owner, runs) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE
+SET record = excluded.record, payload = coalesce(excluded.payload, payload), runs = excluded.runs, version = version + 1
+WHERE runs OR record = excluded.record
 """
+_END = "UPDATE tasks SET record = ?, runs = 0, version = version + 1 WHERE key = ? AND version = ?"
 _SAVE = """
 INSERT INTO sessions (key, record, at) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET record = excluded.record, at = excluded.at
@@ -56,6 +63,8 @@ class SqliteStore:
     """
 
     blocking = True
+    lease = math.inf
+    clock_offset = 0.0
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the file, or create it with mode 0600; ``":memory:"`` keeps everything in memory.
@@ -88,17 +97,39 @@ class SqliteStore:
     ) -> None:
         self.close()
 
-    def records(self) -> list[tuple[str, bytes]]:
-        """Return all records, as (key, record)."""
-        with self._lock:
-            return self._database.execute("SELECT key, record FROM tasks").fetchall()
+    def fetch(self, key: str) -> StoredTask | None:
+        """Return a task, or ``None``."""
+        found = self._tasks("SELECT key, record, payload, version FROM tasks WHERE key = ?", key)
+        return found[0] if found else None
 
-    def payload(self, key: str) -> bytes | None:
-        """Return the payload of a key, or ``None``."""
+    def owned(self, owner: Owner) -> list[StoredTask]:
+        """Return the tasks of an owner, without their results."""
+        return self._tasks("SELECT key, record, NULL, version FROM tasks WHERE owner IS ?", _text(owner))
+
+    def end(self, key: str, version: int, record: bytes) -> bool:
+        """Replace the record of a task and end its lease, if it still has that version; return whether it had."""
         with self._lock:
-            row = self._database.execute("SELECT payload FROM tasks WHERE key = ?", (key,)).fetchone()
-        found: bytes | None = None if row is None else row[0]
-        return found
+            return self._database.execute(_END, (record, key, version)).rowcount == 1
+
+    def adopt(self, lease: float) -> list[StoredTask]:
+        """Return all tasks, without their results: those that run were left by an earlier process."""
+        return self._tasks("SELECT key, record, NULL, version FROM tasks")
+
+    def renew(self, keys: Sequence[str], lease: float) -> list[str]:
+        """Return the keys of tasks that do not run: leases do not expire."""
+        running = {task.key for task in self._tasks("SELECT key, record, NULL, version FROM tasks WHERE runs")}
+        return [key for key in keys if key not in running]
+
+    def answer(self, key: str, answers: Mapping[str, bytes]) -> None:
+        """Do nothing: what asks is in this process."""
+
+    def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
+        """Do nothing: no other process changes a task."""
+        return lambda: None
+
+    def _tasks(self, query: str, *arguments: Any) -> list[StoredTask]:
+        with self._lock:
+            return [StoredTask(*row) for row in self._database.execute(query, arguments)]
 
     def session(self, key: str) -> StoredSession | None:
         """Return the session of a key with its events, or ``None``."""
@@ -111,18 +142,21 @@ class SqliteStore:
             record, at = found
             return StoredSession(record, at, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
 
-    def write(self, changes: Sequence[Change]) -> None:
-        """Write the changes in one transaction. When this returns, they survive the process and a power failure."""
+    def write(self, changes: Sequence[Change]) -> list[bool]:
+        """Write the changes in one transaction, and return which tasks were put.
+
+        When this returns, the changes survive the process and a power failure.
+        """
         with self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
-            for change in changes:
-                self._make(change)
+            return [self._make(change) for change in changes]
 
-    def _make(self, change: Change) -> None:
+    def _make(self, change: Change) -> bool:
         execute = self._database.execute
         match change:
             case StorePut():
-                execute(_PUT, (change.key, change.record, change.payload))
+                row = (change.key, change.record, change.payload, _text(change.owner), change.lease is not None)
+                return execute(_PUT, row).rowcount == 1
             case StoreDelete():
                 execute("DELETE FROM tasks WHERE key = ?", (change.key,))
             case SessionSave():
@@ -133,6 +167,7 @@ class SqliteStore:
                 execute(_SWEEP, (-1e300 if change.before is None else change.before, change.most))
             case _:
                 assert_never(change)
+        return True
 
     def _save(self, change: SessionSave) -> None:
         database, key = self._database, change.key
@@ -159,6 +194,10 @@ class SqliteStore:
                 raise ValueError(
                     f"{path} is not a file of this store: expected version {VERSION} with its tables, found {version}"
                 )
+
+
+def _text(owner: Owner) -> str | None:
+    return None if owner is None else f"{type(owner).__name__}:{owner}"
 
 
 def _make_private(path: str | os.PathLike[str]) -> None:

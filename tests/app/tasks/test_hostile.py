@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 from statelessly import StatelessClient
 from taskworld import TAKES_TASKS, World, name
@@ -111,16 +112,15 @@ def test_request_about_a_task_costs_the_same_with_many_tasks(method: str) -> Non
         id = first.call("fail")["taskId"]
         first.tasks.detach(first.host)
         first.runtime.run()
-        ((_, text),) = store.records()
+        ((_, row),) = store._rows.items()
         for number in range(2, count):
             other = f"{number:032x}"
-            store._records[other] = text.replace(id.encode(), other.encode()).replace(
-                b'"number":1,', b'"number":%d,' % number
-            )
+            record = row.record.replace(id.encode(), other.encode()).replace(b'"number":1,', b'"number":%d,' % number)
+            store._rows[other] = attrs.evolve(row, record=record)
         world = World(store=store, limits=limits)
         world.get(id)  # loads what is loaded with the first use
         costs.append(calls_of(partial(world.about, method, id)))
-        assert len(world.tasks._machine._records) == count - 1
+        assert len(world.tasks._machine._over) == count - 1
         world.runtime.run()
     assert costs[1] <= costs[0] + 20, costs
 
@@ -134,7 +134,7 @@ def test_tasks_of_an_absent_client_expire() -> None:
     assert len(runs) == 2
     world.pass_time(120.0)
     assert all(run.is_over for run in runs), "their questions wait for nobody any more"
-    assert (world.tasks._runs, world.tasks._machine.held, tuple(store.records())) == ({}, 0, ())
+    assert (world.tasks._runs, world.tasks._machine.held, store._rows) == ({}, 0, {})
     assert {world.refusal(world.get, id)[0] for id in ids} == {-32602}
 
 

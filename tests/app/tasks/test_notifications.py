@@ -13,7 +13,6 @@ from waits import Wait
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.engine.tasks import StorePut
 from mcpio.errors import RequestError
 from mcpio.revisions import REVISIONS
 
@@ -218,8 +217,8 @@ class SlowShelf(SharedShelf):
         await self.runtime.sleep(0.25)
         return found
 
-    def put(self, change: StorePut) -> Any:
-        return self._later(super().put(change))
+    async def write(self, changes: Any) -> Any:
+        return await self._later(await super().write(changes))
 
     def fetch(self, key: str) -> Any:
         return self._later(self.shelf.rows.get(key) and self._stored(key, self.shelf.rows[key]))

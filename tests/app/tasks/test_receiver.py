@@ -56,7 +56,7 @@ def test_request_cancelled_before_its_task_is_stored_leaves_no_task() -> None:
         link.pair.now,
     )
     wire.look()
-    assert (wire.answer_to(7), list(disk.records())) == (None, [])
+    assert (wire.answer_to(7), disk._rows) == (None, {})
 
 
 def test_abandoned_tasks_fail_while_their_host_lives() -> None:
@@ -92,7 +92,7 @@ def test_closed_session_starts_no_task() -> None:
 
 @pytest.mark.parametrize(
     ("event", "answer", "end"),
-    [("cancelled", "task", "cancelled"), ("expired", -32602, "-32602"), ("host ended", -32603, "failed")],
+    [("cancelled", "task", "cancelled"), ("expired", "task", "-32602"), ("host ended", -32603, "failed")],
 )
 def test_task_that_ends_before_its_work_begins_runs_nothing(event: str, answer: Any, end: str) -> None:
     dug: list[str] = []
@@ -159,7 +159,7 @@ def test_work_that_cancels_itself_fails_its_task() -> None:
 
 def test_a_store_that_fails_is_reported() -> None:
     class Broken(MemoryTaskStore):
-        def write(self, changes: Any) -> None:
+        def write(self, changes: Any) -> Any:
             raise OSError("no disk")
 
     wire = serving(lambda: "gold", store=Broken())
@@ -487,7 +487,7 @@ def test_question_sets_input_required_until_the_answer() -> None:
 
 def test_failure_without_a_host_is_not_reported() -> None:
     class Broken(Disk):
-        def write(self, changes: Any) -> None:
+        def write(self, changes: Any) -> Any:
             raise OSError("no disk")
 
     wire = serving(lambda: "gold", store=Broken())

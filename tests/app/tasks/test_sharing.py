@@ -147,6 +147,7 @@ def test_refused_cancel_is_answered_with_the_stored_state() -> None:
     mines.shelf.is_mute = True
     id = mines.first.wire.begin()
     mines.second.wire.ask("tasks/cancel", taskId=id)
+    mines.advance(1)
     answer = mines.first.wire.ask("tasks/cancel", taskId=id)
     assert (answer["code"], answer["data"]["status"]) == (-32602, "cancelled")
 
@@ -184,7 +185,7 @@ def test_result_waits_for_work_in_the_other_process(is_mute: bool) -> None:
     answer = mines.second.wire.answer_to(asked)
     assert answer is not None
     assert answer["result"]["content"][0]["text"] == "gold at 1"
-    assert tasks_of(mines.second)._sharing._waiting == {}
+    assert tasks_of(mines.second)._keeping._waiting == {}
 
 
 def test_result_that_nothing_stored_is_lost() -> None:
@@ -384,13 +385,13 @@ def test_times_of_tasks_are_those_of_the_store() -> None:
     ahead = Mine(store=SharedShelf(mines.shelf), **mines.options)
     usual = mines.second.wire.ask("tools/call", name="dig", task={})["task"]
     slow = SharedShelf(mines.shelf)
-    slow.clock_offset = 7200.0
+    slow.clock_offset = 1800.0
     behind = Mine(store=slow, **mines.options)
     _OPEN.extend([ahead, behind])
     behind.link.runtime._drawn = 5000
     task = behind.wire.ask("tools/call", name="dig", task={})["task"]
     hours = [datetime.fromisoformat(each["createdAt"]).timestamp() / 3600 for each in (usual, task)]
-    assert hours[1] - hours[0] == pytest.approx(2.0, abs=0.01)
+    assert hours[1] - hours[0] == pytest.approx(0.5, abs=0.01)
     expires = store.shelf.puts[-1].expires
     assert expires == pytest.approx(hours[1] * 3600 + task["ttl"] / 1000, abs=1)
     cancelled = behind.wire.ask("tasks/cancel", taskId=usual["taskId"])

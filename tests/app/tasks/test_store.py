@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from waits import Wait
 
-from mcpio.app.tasks.store import BATCH, LONGEST_SLEEP, MemoryTaskStore, TaskStorage
+from mcpio.app.store_writer import BATCH
+from mcpio.app.tasks.store import LONGEST_SLEEP, MemoryTaskStore, TaskStorage
 from mcpio.engine.tasks import (
     RETRY,
     StoreDelete,
@@ -18,7 +19,6 @@ from mcpio.engine.tasks import (
     TaskEvent,
     TaskLimits,
     TaskOutcome,
-    TaskReplied,
     TaskStoreFailed,
 )
 from mcpio.errors import NoBackChannel, RequestError
@@ -52,11 +52,11 @@ class Disk(MemoryTaskStore):
         self.batches: list[int] = []
         self.broken = False
 
-    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:
         self.batches.append(len(changes))
         if self.broken:
             raise OSError("no disk")
-        super().write(changes)
+        return super().write(changes)
 
 
 class Keep:
@@ -75,6 +75,9 @@ class Keep:
     def finish(self, id: str) -> None:
         self.keeping.machine.finish(id, TaskOutcome({"x": 1}), now=self.keeping.now())
         self.keeping.pump()
+
+    def look(self, place: Place, id: str) -> Wait[Any]:
+        return Wait(place.runtime, self.keeping.look(place.runtime, None, id))
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.events]
@@ -95,33 +98,38 @@ def test_storage_without_a_host_raises() -> None:
 def test_blocking_store_runs_in_a_thread_without_blocking_the_loop() -> None:
     keep, place = Keep(), Place()
     keep.keeping.attach(place)
-    assert not keep.keeping.machine.loaded
-    ready: list[bool] = []
-
-    async def wait() -> None:
-        await keep.keeping.ready(place)
-        ready.append(True)
-
-    place.runtime.spawn(wait())
-    assert ready == []
-    place.runtime.run()
-    assert ready == [True]
     first, second = keep.create(), keep.create()
     assert (keep.events, keep.store.batches) == ([], [])
     place.runtime.run()
     assert keep.kinds() == ["TaskChanged", "TaskReplied"] * 2
-    assert ([key for key, _ in keep.store.records()], keep.store.batches) == ([first, second], [2])
+    assert (list(keep.store._rows), keep.store.batches) == ([first, second], [2])
     keep.finish(first)
-    keep.keeping.machine.result(None, first, cookie="early")
-    keep.keeping.pump()
+    early = Wait(place.runtime, keep.keeping.outcome(place.runtime, None, first))
     place.runtime.run()
-    keep.keeping.machine.result(None, first, cookie="late")
+    assert early.result == TaskOutcome({"x": 1})
+    late = Wait(place.runtime, keep.keeping.outcome(place.runtime, None, first))
     keep.keeping.machine.withdraw(second)
     keep.keeping.pump()
     place.runtime.run()
-    replies = [event.cookie for event in keep.events if isinstance(event, TaskReplied)]
-    assert replies == ["made", "made", "early", "late"]
-    assert list(dict(keep.store.records())) == [first]
+    assert (late.result, list(keep.store._rows)) == (TaskOutcome({"x": 1}), [first])
+
+
+def test_task_that_runs_here_is_read_without_its_store() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+    running, over = keep.create(), keep.create()
+    place.runtime.run()
+    keep.finish(over)
+    place.runtime.run()
+    keep.store.__dict__["fetch"] = pytest.fail
+    found = keep.keeping.look(place.runtime, None, running)
+    with pytest.raises(StopIteration) as done:
+        found.send(None)
+    assert done.value.value.task.status == "working"
+    del keep.store.__dict__["fetch"]
+    look = keep.look(place, over)
+    place.runtime.run()
+    assert look.result.outcome == TaskOutcome({"x": 1})
 
 
 def test_many_changes_are_stored_together() -> None:
@@ -150,41 +158,36 @@ def test_failing_store_is_reported(blocking: bool) -> None:
     assert str(first.error) == "no disk"
 
 
-class Lazy(MemoryTaskStore):
-    """A store that reads its records one by one, and fails on the way."""
-
-    def __init__(self, *, blocking: bool, records: Sequence[Any]) -> None:
-        super().__init__()
-        self.blocking = blocking
-        self.rows = records
-        self.works = False
-
-    def records(self) -> Iterator[tuple[str, bytes]]:
-        if not self.works:
-            yield from self.rows
-            raise OSError("no disk")
-
-
 @pytest.mark.parametrize("blocking", [True, False])
-@pytest.mark.parametrize("records", [[], [("a", "b", "c")]])
-def test_records_that_cannot_be_read_to_the_end_are_reported_and_read_again(blocking: bool, records: list[Any]) -> None:
-    store = Lazy(blocking=blocking, records=records)
-    keep, place = Keep(store), Place()
+def test_store_that_cannot_be_read_is_read_again(blocking: bool) -> None:
+    disk = Disk()
+    disk.blocking = blocking
+    first, place = Keep(disk), Place()
+    first.keeping.attach(place)
+    id = first.create()
+    place.runtime.run()
+
+    def fail(*arguments: Any) -> Any:
+        raise OSError("no disk")
+
+    wrong: Any = {"adopt": fail, "fetch": fail, "owned": fail}
+    disk.__dict__.update(wrong)
+    keep, place = Keep(disk), Place()
     keep.keeping.attach(place)
     place.runtime.run()
-    [failed] = keep.events
-    assert isinstance(failed, TaskStoreFailed)
-    assert isinstance(failed.error, ValueError if records else OSError)
-    assert not keep.keeping.machine.loaded
-
-    async def ready() -> None:
-        await keep.keeping.ready(place)
-
-    assert isinstance(Wait(place.runtime, ready()).error, RequestError)
-    store.works = True
+    assert keep.kinds() == ["TaskStoreFailed"]
+    for call in (keep.keeping.look(place.runtime, None, id), keep.keeping.tasks_of(place.runtime, None)):
+        wait = Wait(place.runtime, call)
+        place.runtime.run()
+        assert isinstance(wait.error, RequestError)
+        assert wait.error.is_retryable()
+    for name in wrong:
+        del disk.__dict__[name]
     place.runtime.advance_to(place.runtime.now + RETRY)
     place.runtime.run()
-    assert Wait(place.runtime, ready()).error is None
+    look = keep.look(place, id)
+    place.runtime.run()
+    assert look.result.task.status == "failed"
 
 
 def test_unfinished_write_is_repeated_at_the_next_host() -> None:
@@ -217,7 +220,7 @@ def test_host_flushes_before_it_ends() -> None:
     keep.keeping.detach(place)
     place.runtime.run()
     place.runtime.complete(keep.keeping.flush(place))
-    assert list(keep.store._payloads) == [id]
+    assert keep.store._rows[id].payload is not None
     # Where there is another place it is left to that.
     keep.keeping.attach(place)
     keep.keeping.attach(other)
@@ -246,7 +249,7 @@ def test_timer_covers_every_deadline() -> None:
     assert [event.change for event in keep.events if isinstance(event, TaskChanged)] == ["expired"]
     place.runtime.advance_to(2 * LONGEST_SLEEP)
     assert len(keep.events) == 3
-    assert list(keep.store.records()) == []
+    assert keep.store._rows == {}
 
 
 def test_deadlines_move_to_the_next_host() -> None:
@@ -258,7 +261,7 @@ def test_deadlines_move_to_the_next_host() -> None:
     keep.keeping.detach(first)
     keep.keeping.pump()
     second.runtime.advance_to(5)
-    assert list(keep.store.records()) == []
+    assert keep.store._rows == {}
 
 
 def test_another_event_loop_may_have_another_clock() -> None:
@@ -283,15 +286,9 @@ def test_host_may_be_detached_twice() -> None:
     other = Place()
     disk.keeping.attach(other)
     # Whoever comes first stores what there is: the writer that was to come finds nothing.
+    disk.create()
     other.runtime.complete(disk.keeping.flush(other))
-    assert disk.keeping.machine.loaded
-
-
-def test_loaded_store_is_not_waited_for() -> None:
-    keep, place = Keep(MemoryTaskStore()), Place()
-    keep.keeping.attach(place)
-    place.runtime.complete(keep.keeping.ready(place))
-    assert keep.keeping.host is place
+    assert disk.kinds() == ["TaskChanged", "TaskReplied"]
 
 
 def test_event_handler_may_call_the_machine() -> None:
@@ -316,5 +313,6 @@ def test_flush_replaces_the_running_writer() -> None:
 
     place.runtime.spawn(flush())
     place.runtime.spawn(flush())
+    keep.create()
     place.runtime.run()
-    assert keep.keeping.machine.loaded
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"]

@@ -27,14 +27,11 @@ from mcpio.app.tasks.store import (
     DisconnectedSession,
     MemoryTaskStore,
     Settle,
-    SharedTasks,
-    SharedTaskStore,
     TaskHost,
     TaskRun,
     TaskStorage,
     TaskStore,
     related,
-    shared_store,
 )
 from mcpio.auth.grant import Grant
 from mcpio.codec import codec
@@ -52,6 +49,7 @@ from mcpio.engine.tasks import (
     TaskOutcome,
     TaskReplied,
     TasksLapsed,
+    TaskStoreFailed,
     TaskTaken,
 )
 from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
@@ -291,7 +289,7 @@ _CODEC: Final = codec(REV_2025_11_25)
 class TaskOptions:
     """How tasks are kept. The defaults keep them in memory, and suit a server with one user."""
 
-    store: TaskStore | SharedTaskStore | None = attrs.field(default=None)
+    store: TaskStore | None = attrs.field(default=None)
     """The store: memory, ``mcpio.stores.SqliteStore`` to outlive the process, or ``mcpio.stores.redis.RedisStore`` to
     share tasks with other processes. A store object belongs to one server at a time."""
     limits: TaskLimits = attrs.field(factory=TaskLimits, validator=of_kind(TaskLimits))
@@ -318,9 +316,9 @@ class TaskOptions:
 
     @store.validator
     def _check_store(self, attribute: object, value: Any) -> None:
-        methods = ("put", "fetch") if hasattr(value, "lease") else ("records", "write")
+        methods = ("write", "fetch", "adopt")
         if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
-            raise TypeError(f"store= takes a TaskStore or a SharedTaskStore, not {value!r:.100}")
+            raise TypeError(f"store= takes a TaskStore, not {value!r:.100}")
 
     @poll_interval.validator
     @task_after.validator
@@ -373,16 +371,14 @@ class TaskReceiver:
             "tasks/cancel": self._cancel,
         }
         self._resume = resume
-        store: Any = options.store or MemoryTaskStore()
-        shared = shared_store(store)
-        self._sharing = None if shared is None else SharedTasks(shared, self._report)
         self._keeping = TaskStorage(
-            store,
+            options.store or MemoryTaskStore(),
             self._act,
             limits=options.limits,
             poll_interval=options.poll_interval,
             settle=settle,
             on_signal=self._signalled,
+            report=self._report,
         )
         self._watchers: dict[str, list[Callable[[str], None]]] = {}
         self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
@@ -464,7 +460,7 @@ class TaskReceiver:
     ) -> tuple[TaskRun, Task]:
         """Turn a request into a task, once it is stored. Raises RequestError beyond the limits."""
         host, state, session = self._host_for(scope)
-        await self._keeping.ready(host)
+        self._keeping.refresh()
         owner = self._owner(scope)
         reply = host.runtime.one_shot()
         operation = describe_request({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
@@ -488,7 +484,7 @@ class TaskReceiver:
         task: Task = _value(replied)
         run = TaskRun(self, id, owner, host, session, None, state, account=scope.thread_account)
         # Once it was stored, others could see the task, and the host could end, before this waiter's turn came.
-        run.is_over = self._machine.get(owner, id).status in FINAL
+        run.is_over = id not in self._machine
         if host not in self._hosts:
             self._machine.release(id, "What the task was to run in has ended", now=self._keeping.now())
             self._keeping.pump()
@@ -551,9 +547,7 @@ class TaskReceiver:
             callback(id)
 
     def _signalled(self, id: str | None) -> None:
-        """Act on a change of a task in the shared store; ``None`` where any may have changed."""
-        sharing: Any = self._sharing  # other stores have no signals
-        sharing.signalled(id)
+        """Act on a change of a task in the store; ``None`` where any may have changed."""
         for each in tuple(self._watchers) if id is None else (id,):
             # The signal of a change made here may precede the store's answer. Until then the machine shows the state
             # before, so its own event tells of the change.
@@ -563,17 +557,10 @@ class TaskReceiver:
     # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
     async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
-        await self._keeping.ready(scope.session.driver)
-        owner, id = self._owner(scope), request.task_id
-        elsewhere = self._elsewhere(id)
-        task = self._machine.get(owner, id) if elsewhere is None else await elsewhere.get(owner, id)
-        return _flat(GetTaskResult, task)
+        return _flat(GetTaskResult, (await self.look(scope, request.task_id)).task)
 
     async def _list(self, scope: HandlerScope, request: ListTasksRequest) -> ListTasksResult:
-        await self._keeping.ready(scope.session.driver)
-        owner = self._owner(scope)
-        sharing = self._sharing
-        tasks = self._machine.tasks_of(owner) if sharing is None else await sharing.tasks_of(owner)
+        tasks = await self._keeping.tasks_of(scope.session.driver.runtime, self._owner(scope))
         page = page_of("task", tasks, request.cursor, self._page_size)
         return ListTasksResult(tuple(page.items), page.next_cursor)
 
@@ -582,70 +569,31 @@ class TaskReceiver:
 
     async def cancel(self, scope: HandlerScope, id: str) -> Task:
         """Cancel a task of the request's owner. Raises RequestError if it is unknown or has ended."""
-        host, owner = scope.session.driver, self._owner(scope)
-        await self._keeping.ready(host)
-        while (elsewhere := self._elsewhere(id)) is None:
-            reply = host.runtime.one_shot()
-            self._machine.cancel(owner, id, now=self._keeping.now(), cookie=reply)
-            self._keeping.pump()
-            task: Task | None = _value(await reply.wait())
-            if task is not None:
-                return task
-        change = await elsewhere.cancel(owner, id, self._keeping.wall_time())
-        self._changed(change)
-        return change.task
+        return await self._keeping.cancel(scope.session.driver.runtime, self._owner(scope), id)
 
     async def look(self, scope: HandlerScope, id: str) -> TaskLook:
         """Return a task of the request's owner with its questions and its outcome. Raises RequestError without one."""
-        owner = self._owner(scope)
-        await self._keeping.ready(scope.session.driver)
-        elsewhere = self._elsewhere(id)
-        if elsewhere is not None:
-            return await elsewhere.look(owner, id)
-        task, inputs = self._machine.get(owner, id), self._machine.inputs(owner, id)
-        return TaskLook(task, inputs, await self._outcome_of(scope, id) if task.status in FINAL else None)
+        return await self._keeping.look(scope.session.driver.runtime, self._owner(scope), id)
 
     async def answer(self, scope: HandlerScope, id: str, answers: Mapping[str, Any]) -> None:
         """Answer questions of a task of the request's owner, in this process or another."""
-        elsewhere = self._elsewhere(id)
-        if elsewhere is not None:
-            await elsewhere.answer(self._owner(scope), id, answers)
-        else:
-            self._machine.answer(id, answers, self._keeping.now())
-            self._keeping.pump()
+        await self._keeping.answer(scope.session.driver.runtime, self._owner(scope), id, answers)
 
     async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
-        id = request.task_id
-        outcome = await self._outcome_of(scope, id)
+        id, owner = request.task_id, self._owner(scope)
+        found = self._runs.get(id)
+        run = None if found is None or found.owner != owner else found
+        if run is not None:
+            run.join(scope)  # so the work may ask the session of this request
+        try:
+            outcome = await self._keeping.outcome(scope.session.driver.runtime, owner, id)
+        finally:
+            if run is not None:
+                run.leave(scope)
         if outcome.error is not None:
             raise RequestError(outcome.error.code, outcome.error.message, outcome.error.data)
         result = outcome.result or {}
         return _CODEC.decode({**result, "_meta": {**(result.get("_meta") or {}), **related(id)}}, GetTaskPayloadResult)
-
-    async def _outcome_of(self, scope: HandlerScope, id: str) -> TaskOutcome:
-        """Wait until a task ends and return its outcome. Meanwhile its work may ask the request's session."""
-        host, owner = scope.session.driver, self._owner(scope)
-        await self._keeping.ready(host)
-        elsewhere = self._elsewhere(id)
-        if elsewhere is not None:
-            return await elsewhere.outcome(owner, id, host.runtime)
-        reply = host.runtime.one_shot()
-        self._machine.result(owner, id, cookie=reply)
-        run = self._runs.get(id)
-        if run is not None:
-            run.join(scope)
-        self._keeping.pump()
-        try:
-            outcome: TaskOutcome | None = _value(await reply.wait())
-        finally:
-            self._machine.forget_waiter(id, reply)
-            if run is not None:
-                run.leave(scope)
-        return await self._outcome_of(scope, id) if outcome is None else outcome
-
-    def _elsewhere(self, id: str) -> SharedTasks | None:
-        """Return the shared store's tasks if a task is not one that runs in this process, ``None`` if it is."""
-        return None if self._sharing is None or id in self._machine else self._sharing
 
     # Running
 
@@ -733,7 +681,7 @@ class TaskReceiver:
             self._leased(event.id)
         elif isinstance(event, TaskAnswered):
             self._runs[event.id].have_answer(event.key, event.answer)
-        else:
+        elif isinstance(event, TaskStoreFailed):
             self._report("tasks cannot be stored", event.error)
 
     def _changed(self, event: TaskChanged) -> None:
@@ -939,23 +887,21 @@ class ToolTasks(TaskReceiver):
         if must:
             self._start(run, work, scope.method)
             return created_task(task)
-        reply = run.host.runtime.one_shot()
-        self._machine.result(run.owner, run.id, cookie=reply)
-        run.is_asking = partial(reply.set, None)
+        ended = self._keeping.expect(run.host.runtime, run.id)
+        run.is_asking = partial(ended.set, None)
         timer = run.host.runtime.call_later(self.options.task_after, run.is_asking)
         self._start(run, work, scope.method)
         try:
-            replied: TaskReplied | None = await reply.wait()
+            outcome: TaskOutcome | None = await ended.wait()
         except BaseException:
             self._withdraw(run)  # the requestor will never learn its id
             raise
         finally:
             timer.cancel()
-            self._machine.forget_waiter(run.id, reply)
-        if replied is None or replied.value is None:
+            self._keeping.forget(run.id, ended)
+        if outcome is None:
             return created_task(task)
         self._withdraw(run)
-        outcome: TaskOutcome = _value(replied)
         return outcome
 
     def _withdraw(self, run: TaskRun) -> None:

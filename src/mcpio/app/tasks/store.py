@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from mcpio.app.contracts import HandlerScope, PeerSession
-from mcpio.app.runtime import settled
-from mcpio.app.session_store import apply_effects
+from mcpio.app.store_writer import StoreWriter
 from mcpio.engine.table import Phase
 from mcpio.engine.tasks import (
-    Renewal,
+    StoreAdopt,
     StoreDelete,
     StoredTask,
     StoreEffect,
     StoreFetch,
-    StoreLoad,
     StorePut,
     StoreRenew,
     TaskChanged,
+    TaskEnded,
     TaskEvent,
     TaskLook,
     TaskMachine,
     TaskOutcome,
     TaskRecord,
     TaskState,
+    TaskTaken,
     dump_record,
     load_outcome,
     load_record,
@@ -43,7 +44,7 @@ from mcpio.types.features import ProgressNotification
 if TYPE_CHECKING:
     from mcpio.app.reporting import FaultReports
     from mcpio.app.runtime import OneShot, Runtime, Spawned, ThreadPool
-    from mcpio.engine.tasks import Owner, TaskLimits
+    from mcpio.engine.tasks import Owner, TaskLimits, TaskReplied
     from mcpio.types.tasks import Task
 
 
@@ -292,73 +293,67 @@ def _is_ending(session: PeerSession) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------- store
-# Storage of tasks: runs the task machine's effects against a store, and its timers on an event loop.
+# Where tasks live: in a store. Those that run here have a machine too, whose effects and timers are carried out here.
 
 Settled: TypeAlias = T | Awaitable[T]
 
 Settle: TypeAlias = "Callable[[int, Callable[[Any], None]], None]"
 """Takes how many bytes are held, and a function that frees some: see ``Ledger.settle``."""
 
-BATCH: Final = 256
-"""How many changes are written at once."""
-
 LONGEST_SLEEP: Final = 3600.0
 """Seconds after which the timer looks again: event loops limit how long a timer may run."""
 
+LONGEST_WAIT: Final = 5.0
+"""Seconds after which a task is read again even if no process said that it changed: such calls may get lost."""
+
 
 class TaskStore(Protocol):
-    """A store of tasks: plain functions. Blocking ones are called in a thread, mostly one at a time.
+    """A store of tasks. Its methods are either all plain or all ``async def``, except ``subscribe``.
 
-    A call whose caller was cancelled may still run when the next one begins.
+    Several processes may use one store at once, each through its own object. Each task that runs is *leased* by the
+    object through which it was stored last, until the lease expires by the store's clock. A store of one process has
+    leases that never expire.
+
+    An exception means that the store cannot be reached now: what was to be stored is stored again later. A call whose
+    caller was cancelled may still run when the next one begins, and is then made a second time.
     """
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait for a disk or a network, and so must run in a thread."""
-
-    def records(self) -> Iterable[tuple[str, bytes]]:
-        """Return all records, as (key, record)."""
-
-    def payload(self, key: str) -> bytes | None:
-        """Return the payload under a key, or ``None``."""
-
-    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
-        """Make the changes in order, atomically: all of them, or none if it raises. On return they are durable."""
-
-
-class SharedTaskStore(Protocol):
-    """A store of tasks that several processes use at once, each through its own object. Methods are plain or async.
-
-    Each task that still runs is *leased* by the object through which it was stored last, until the lease expires by
-    the store's clock. Methods that change a task do so atomically. An exception means that the store cannot be reached
-    now: what was to be stored is stored again later.
-    """
+        """Whether calls wait for a disk or a network, and so must run in a thread; then one at a time."""
 
     @property
     def lease(self) -> float:
-        """For how long a process keeps a task without a sign of life, in seconds."""
+        """For how long a process keeps a task without a sign of life, in seconds; ``math.inf`` if nothing else uses it.
+
+        Where it is infinite, ``answer`` and ``renew`` are not called, and need not do anything.
+        """
 
     @property
     def clock_offset(self) -> float:
         """By how many seconds the store's clock is ahead of this process's. The times of tasks are the store's."""
 
-    def put(self, change: StorePut) -> Settled[bool]:
-        """Store a task if its key is new or leased by this object, and return whether it was.
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> Settled[Sequence[bool]]:
+        """Make the changes in order; return for each whether it was made. Without an error they are durable.
 
-        The lease lasts ``change.lease`` seconds from now; with 0 any process may take the task over at once, and
-        ``None`` ends the lease. Without an error the change is durable.
+        A task is put if its key is new or leased by this object, or if it has ended with the same record. The lease
+        lasts ``StorePut.lease`` seconds from now; with 0 any process may take the task over at once, and ``None`` ends
+        the lease. A task is deleted if it is leased by this object or has ended.
         """
-
-    def delete(self, key: str) -> Settled[None]:
-        """Delete a task, if it is leased by this object or has ended."""
 
     def fetch(self, key: str) -> Settled[StoredTask | None]:
         """Return a task, or ``None``."""
 
+    def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
+        """Return the tasks of an owner in any order, without their results if that is cheaper.
+
+        ``None`` stands for no owner. A store of several processes returns no tasks for it.
+        """
+
     def end(self, key: str, version: int, record: bytes) -> Settled[bool]:
         """Replace the record of a task and end its lease, if the task still has that version; return whether it had."""
 
-    def answer(self, key: str, answers: Mapping[str, bytes]) -> Settled[None]:
+    def answer(self, key: str, answers: Mapping[str, bytes]) -> Settled[object]:
         """Keep answers to a task's questions, by key, until the task is deleted. The first answer for a key is kept."""
 
     def renew(self, keys: Sequence[str], lease: float) -> Settled[Collection[str]]:
@@ -369,91 +364,130 @@ class SharedTaskStore(Protocol):
 
         If no process renewed anything for more than half of that time, none of them could: then for that time only
         tasks are returned that were given up, with a lease of 0.
+
+        A store whose leases never expire is asked once, first. It returns all tasks: those of an earlier process that
+        ran, and those that are over, which count towards the limits.
         """
 
-    def owned(self, owner: Owner) -> Settled[Sequence[StoredTask]]:
-        """Return the tasks of an owner, in any order; none for ``None``, which identifies no owner."""
-
     def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
-        """Call back, in the event loop's thread, with the key of each task that any process changed.
+        """Call back, in the event loop's thread, with the key of each task that another process changed.
 
         A plain method. Calls may be missing while the store cannot be reached; a call with ``None`` afterwards says
         that any task may have changed. Returns what ends them.
         """
 
 
-def shared_store(store: TaskStore | SharedTaskStore) -> SharedTaskStore | None:
-    """Return a store that several processes use, ``None`` for one that belongs to this process."""
-    found: Any = store
-    return found if hasattr(store, "lease") else None
+@attrs.define(eq=False)
+class _Row:
+    owner: Owner
+    record: bytes = b""
+    payload: bytes | None = None
+    version: int = 0
+    runs: bool = True
 
 
 class MemoryTaskStore:
     """Keeps tasks while the process lives. ``TaskLimits`` bounds their number and size."""
 
     blocking = False
+    lease = math.inf
+    clock_offset = 0.0
 
     def __init__(self) -> None:
-        self._records: dict[str, bytes] = {}
-        self._payloads: dict[str, bytes] = {}
+        self._rows: dict[str, _Row] = {}
 
-    def records(self) -> Iterable[tuple[str, bytes]]:
-        """Return all records, as (key, record)."""
-        return tuple(self._records.items())
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> list[bool]:
+        """Make the changes in order, and return which were made."""
+        return [self._put(each) if isinstance(each, StorePut) else self._delete(each.key) for each in changes]
 
-    def payload(self, key: str) -> bytes | None:
-        """Return the payload under a key."""
-        return self._payloads.get(key)
+    def _put(self, change: StorePut) -> bool:
+        row = self._rows.setdefault(change.key, _Row(change.owner))
+        # orjson leaves a buffer of some KiB behind a short text. A copy takes no more than the text.
+        record = bytes(memoryview(change.record))
+        if not row.runs and row.record != record:
+            return False
+        row.record, row.runs, row.version = record, change.lease is not None, row.version + 1
+        if change.payload is not None:
+            row.payload = bytes(memoryview(change.payload))
+        return True
 
-    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
-        """Make the changes, in order."""
-        for change in changes:
-            if isinstance(change, StoreDelete):
-                self._records.pop(change.key, None)
-                self._payloads.pop(change.key, None)
-                continue
-            # orjson leaves a buffer of some KiB behind a short text. A copy takes no more than the text.
-            self._records[change.key] = bytes(memoryview(change.record))
-            if change.payload is not None:
-                self._payloads[change.key] = bytes(memoryview(change.payload))
+    def _delete(self, key: str) -> bool:
+        return self._rows.pop(key, None) is not None
+
+    def fetch(self, key: str) -> StoredTask | None:
+        """Return a task, or ``None``."""
+        row = self._rows.get(key)
+        return None if row is None else StoredTask(key, row.record, row.payload, row.version)
+
+    def owned(self, owner: Owner) -> list[StoredTask]:
+        """Return the tasks of an owner."""
+        rows = self._rows.items()
+        return [StoredTask(key, row.record, None, row.version) for key, row in rows if row.owner == owner]
+
+    def end(self, key: str, version: int, record: bytes) -> bool:
+        """Replace the record of a task and end its lease, if it still has that version."""
+        row = self._rows.get(key)
+        if row is None or row.version != version:
+            return False
+        row.record, row.runs, row.version = record, False, version + 1
+        return True
+
+    def adopt(self, lease: float) -> list[StoredTask]:
+        """Return all tasks."""
+        return [StoredTask(key, row.record, None, row.version) for key, row in self._rows.items()]
+
+    def renew(self, keys: Sequence[str], lease: float) -> list[str]:
+        """Return the keys of tasks that do not run: leases do not expire."""
+        return [key for key in keys if key not in self._rows or not self._rows[key].runs]
+
+    def answer(self, key: str, answers: Mapping[str, bytes]) -> None:
+        """Do nothing: what asks is in this process."""
+
+    def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], object]:
+        """Do nothing: no other process changes a task."""
+        return lambda: None
 
 
 class TaskStorage:
-    """One task machine and its store, while hosts exist whose event loops can run the tasks."""
+    """The tasks of a receiver: those that run here in their machine, and all of them in their store.
+
+    It carries out the machine's effects and timers while hosts exist whose event loops can run the tasks. Reading is
+    one path, whichever process runs a task: from the machine what that has, at once, and all else from the store.
+    Reading raises RequestError: -32602 for a task that its owner does not have, and -32603 while the store cannot be
+    reached.
+    """
 
     def __init__(
         self,
-        store: TaskStore | SharedTaskStore,
+        store: TaskStore,
         act: Callable[[TaskEvent], None],
         *,
         limits: TaskLimits,
         poll_interval: float | None,
         settle: Settle | None = None,
         on_signal: Callable[[str | None], None] = lambda id: None,
+        report: Callable[[str, BaseException], None] = lambda message, error: None,
     ) -> None:
         """``act`` is called with each event of the machine. ``settle`` enters the memory of tasks into a ledger.
 
-        ``on_signal`` is called with the id of each task that a process changed in a shared store, and with ``None``
-        where any may have changed.
+        ``on_signal`` is called with the id of each task that another process changed, and with ``None`` where any may
+        have changed. ``report`` tells the operator of what cannot be read.
         """
-        self.shared: SharedTaskStore | None = shared_store(store)
-        """The store, if other processes use it too."""
-        self._store: Any = store
-        # A shared store waits for a network, in its own way.
-        self._in_task: bool = getattr(store, "blocking", True)
+        self._store = store
         self._act = act
         self._machine: TaskMachine | None = None
-        lease = None if self.shared is None else self.shared.lease
-        self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval, lease=lease)
+        self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval, lease=store.lease)
         self._unsubscribe: Callable[[], object] | None = None
         self._on_signal = on_signal
+        self._report = report
         self._hosts: list[TaskHost] = []
         self._epoch = 0.0
         self._offset = 0.0
         self._now = 0.0
-        self._loading: list[OneShot] = []
-        self._unwritten: list[StoreEffect] = []
-        self._writer: _Writer | None = None
+        self._writer: StoreWriter[StoreEffect] = StoreWriter(
+            store, read=self._call, next_effect=self._next_effect, done=self._done, process=self.pump
+        )
+        self._waiting: dict[str, list[OneShot]] = {}
         self._sleeper: tuple[TaskHost, float, Spawned] | None = None
         self._is_pumping = False
         self._settle = settle
@@ -472,17 +506,16 @@ class TaskStorage:
         return self._hosts[0] if self._hosts else None
 
     def attach(self, host: TaskHost) -> None:
-        """Add a host. The first one loads the store."""
+        """Add a host. The first one takes over the tasks in the store that lost their work."""
         if not self._hosts:
             # Another event loop may have another clock, but the machine's time must never go back.
-            wall = host.runtime.wall_clock() + (0.0 if self.shared is None else self.shared.clock_offset)
+            wall = host.runtime.wall_clock() + self._store.clock_offset
             if self._machine is None:
                 self._epoch = wall - host.now()
                 self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
                 self._machine.load(host.now())
             self._offset = wall - host.now() - self._epoch
-            if self.shared is not None:
-                self._unsubscribe = self.shared.subscribe(self._signalled)
+            self._unsubscribe = self._store.subscribe(self._signalled)
         self._hosts.append(host)
         self.pump()
 
@@ -494,8 +527,7 @@ class TaskStorage:
         if host not in self._hosts:
             return
         self._hosts.remove(host)
-        if self._writer is not None and self._writer.host is host:
-            self._writer.cancel()
+        self._writer.stop(host.runtime)
         if self._sleeper is not None and self._sleeper[0] is host:
             self._sleeper[2].cancel()
             self._sleeper = None
@@ -509,32 +541,19 @@ class TaskStorage:
             self._now = self._hosts[0].now() + self._offset
         return self._now
 
-    def wall_time(self) -> float:
-        """Return the time on the machine's clock as Unix time, by the clock of a shared store."""
-        return self._epoch + self.now()
-
-    async def ready(self, host: TaskHost) -> None:
-        """Wait until the store was loaded, and let due deadlines expire. Raises RequestError if it cannot be read."""
-        if not (self.machine.loaded or self.machine.load_failed):
-            loaded = host.runtime.one_shot()
-            self._loading.append(loaded)
-            await loaded.wait()
-        if not self.machine.loaded:
-            raise unreadable()
-        self.machine.handle_timeout(self.now())
-        self.pump()
-
     async def flush(self, host: TaskHost) -> None:
         """Store everything before a host ends, unless another host can do that.
 
         Runs in the calling task, since tasks spawned at the host may be cancelled by now.
         """
         if self._hosts in ([], [host]):
-            if self._writer is not None:
-                self._writer.cancel()
-            self._writer = _Writer(host)
             self.machine.store_again()
-            await self._write(self._writer)
+            await self._writer.finish(host.runtime)
+
+    def refresh(self) -> None:
+        """Let due deadlines expire, whose timer may be late."""
+        self.machine.handle_timeout(self.now())
+        self.pump()
 
     def pump(self) -> None:
         """Perform the machine's effects and handle its events. Call it after every call of the machine."""
@@ -542,7 +561,7 @@ class TaskStorage:
             return
         self._is_pumping = True
         try:
-            while self._hand_on() or self._carry_on():
+            while self._hand_on() or self._writer.carry_on(None if self.host is None else self.host.runtime):
                 pass
         finally:
             self._is_pumping = False
@@ -562,11 +581,16 @@ class TaskStorage:
 
     def _hand_on(self) -> bool:
         event = self.machine.next_event()
-        if event is not None:
-            self._act(event)
-        elif self._loading and (self.machine.loaded or self.machine.load_failed):
-            self._loading = _set(self._loading)
-        return event is not None
+        if event is None:
+            return False
+        if isinstance(event, TaskEnded):
+            self._tell(event.id, event.outcome)
+        elif isinstance(event, TaskTaken):
+            self._tell(event.id)
+        elif isinstance(event, TaskChanged) and event.change == "expired":
+            self._tell(event.task.task_id)
+        self._act(event)
+        return True
 
     def _keep_time(self) -> None:
         """Set the timer for the next deadline. A timer that fires early does no harm."""
@@ -582,8 +606,7 @@ class TaskStorage:
 
     def _keep_deadlines(self) -> None:
         self._sleeper = None
-        self.machine.handle_timeout(self.now())
-        self.pump()
+        self.refresh()
 
     def _entropy(self, size: int) -> bytes:
         if not self._hosts:
@@ -592,208 +615,145 @@ class TaskStorage:
 
     # The store
 
+    def _next_effect(self) -> StoreEffect | None:
+        return self.machine.next_effect()
+
+    def _call(self, effect: StoreEffect) -> Callable[[], Any] | None:
+        store = self._store
+        match effect:
+            case StoreFetch():
+                return partial(store.fetch, effect.key)
+            case StoreRenew():
+                return partial(store.renew, effect.keys, effect.lease)
+            case StoreAdopt():
+                return partial(store.adopt, effect.lease)
+        return None
+
+    def _done(self, effect: StoreEffect, answer: Any) -> None:
+        self.machine.store_done(effect.token, answer, self.now())
+
     def _signalled(self, id: str | None) -> None:
-        """Act on a task that a process changed in the shared store."""
+        """Act on a task that a process changed in the store; ``None`` where any may have changed."""
         if id is not None:  # renewing the leases finds the others
             self.machine.task_signalled(id)
+        for each in tuple(self._waiting) if id is None else (id,):
+            if each not in self.machine:
+                self._tell(each)
         self._on_signal(id)
         self.pump()
 
-    def _carry_on(self) -> bool:
-        """Perform the store's effects now, and return whether that was possible; an async store works in a task."""
-        if self._writer is not None:
-            return False
-        batch = self._take()
-        if batch and not self._in_task:
-            self._note(batch, self._carry_out(batch))
-            return True
-        self._unwritten = batch
-        host = self.host
-        if batch and host is not None:
-            self._writer = _Writer(host)
-            self._writer.task = host.runtime.spawn(self._write(self._writer))
-        return False
+    # Reading, cancelling and answering, in whatever process a task runs
 
-    async def _write(self, writer: _Writer) -> None:
-        """Perform the store's effects, in a thread or by awaiting it, until none are left."""
-        try:
-            while batch := self._take():
-                self._unwritten = batch
-                if self.shared is not None:
-                    effects: list[Any] = batch  # a machine with a lease has no StoreLoad
-                    values = [await _carried_out(self.shared, effect) for effect in effects]
-                else:
-                    values = await writer.host.runtime.to_thread(partial(self._carry_out, batch))
-                if self._writer is not writer:
-                    return  # replaced in the meantime: the next writer repeats the batch, and takes the answer
-                self._unwritten = []
-                self._note(batch, values)
-                self.pump()
-        finally:
-            # Cut off with its host, it leaves the batch to the next writer; writing twice does no harm.
-            if self._writer is writer:
-                self._writer = None
-                if self._unwritten and writer.host not in self._hosts:
-                    self.pump()
-
-    def _take(self) -> list[StoreEffect]:
-        """Return the next effects, first those that may not have been carried out."""
-        batch, self._unwritten = self._unwritten, []
-        while len(batch) < BATCH and (effect := self.machine.next_effect()) is not None:
-            batch.append(effect)
-        return batch
-
-    def _carry_out(self, batch: Sequence[StoreEffect]) -> list[Any]:
-        return apply_effects(batch, self._read, self._store.write)
-
-    def _read(self, effect: StoreEffect) -> Callable[[], Any] | None:
-        if not isinstance(effect, StoreLoad):
-            return None
-        if effect.key is not None:
-            return partial(self._store.payload, effect.key)
-        # Read to the end here, where a store may block and fail: it may be a generator.
-        return lambda: [(key, record) for key, record in self._store.records()]
-
-    def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
-        for effect, value in zip(batch, values, strict=True):
-            self.machine.store_done(effect.token, value, self.now())
-
-
-async def _carried_out(store: SharedTaskStore, effect: StorePut | StoreDelete | StoreFetch | StoreRenew) -> Any:
-    """Return the answer of a shared store to an effect: a value, or the exception that it raised."""
-    try:
-        match effect:
-            case StorePut():
-                return await settled(store.put(effect))
-            case StoreDelete():
-                return await settled(store.delete(effect.key))
-            case StoreFetch():
-                return await settled(store.fetch(effect.key))
-            case StoreRenew():
-                lost = await settled(store.renew(effect.keys, effect.lease)) if effect.keys else ()
-                return Renewal(lost, await settled(store.adopt(effect.lease)))
-            case _:
-                assert_never(effect)
-    except Exception as error:
-        return error
-
-
-class _Writer:
-    """The task that writes at a host."""
-
-    def __init__(self, host: TaskHost) -> None:
-        self.host = host
-        self.task: Spawned | None = None
-
-    def cancel(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-
-
-def _set(waiting: list[OneShot]) -> list[OneShot]:
-    """Wake the waiting tasks, and return an empty list."""
-    for each in waiting:
-        each.set(None)
-    return []
-
-
-# -------------------------------------------------------------------------------------------------------------- sharing
-# Tasks that run in another process, or are over: read and cancelled in the store that the processes share.
-
-LONGEST_WAIT: Final = 5.0
-"""Seconds after which a task is read again even if no process said that it changed: such calls may get lost."""
-
-
-class SharedTasks:
-    """The tasks in a shared store.
-
-    Each call raises RequestError: -32602 for a task that its owner does not have, and -32603 while the store cannot be
-    reached.
-    """
-
-    def __init__(self, store: SharedTaskStore, report: Callable[[str, BaseException], None]) -> None:
-        """``report`` tells the operator of what cannot be read."""
-        self._store = store
-        self._report = report
-        self._waiting: dict[str, list[OneShot]] = {}
-
-    def signalled(self, id: str | None) -> None:
-        """Look again at a task, if an ``outcome`` waits for it: a process changed it. ``None`` stands for any task."""
-        for key in tuple(self._waiting) if id is None else (id,):
-            for each in self._waiting.pop(key, ()):
-                each.set(None)
-
-    async def get(self, owner: Owner, id: str) -> Task:
-        """Return a task."""
-        record, _ = await self._find(owner, id)
-        return record.view()
-
-    async def look(self, owner: Owner, id: str) -> TaskLook:
+    async def look(self, runtime: Runtime, owner: Owner, id: str) -> TaskLook:
         """Return a task with its open questions and its outcome."""
-        record, stored = await self._find(owner, id)
+        self.refresh()
+        here = self.machine.look(owner, id)
+        if here is not None:
+            return here
+        record, stored = await self._find(runtime, owner, id)
         inputs = {key: question for key, question in record.inputs.items() if key not in stored.answers}
         return TaskLook(record.view(), inputs, self._outcome(record, stored) if record.is_over else None)
 
-    async def answer(self, owner: Owner, id: str, answers: Mapping[str, Any]) -> None:
-        """Store answers to a task's questions, for the process that runs it."""
-        record, _ = await self._find(owner, id)
-        found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
-        if found:
-            await self._asked(self._store.answer, id, found)
-
-    async def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
+    async def tasks_of(self, runtime: Runtime, owner: Owner) -> list[tuple[int, Task]]:
         """Return an owner's tasks, the oldest first, each with a number that it keeps; without unreadable ones."""
-        records = []
-        for stored in await self._asked(self._store.owned, owner):
+        self.refresh()
+        tasks = []
+        for stored in await self._read(runtime, partial(self._store.owned, owner)):
             try:
-                records.append(load_record(stored.key, stored.record))
+                record = load_record(stored.key, stored.record)
             except InvalidMessage as error:
                 # Such as one of a later version of the server, while its processes are replaced.
-                self._report("a stored task cannot be read", error)
-        return sorted(((_number(record), record.view()) for record in records), key=lambda entry: entry[0])
+                self._report(_UNREADABLE, error)
+                continue
+            if not self._is_expired(record):
+                here = self.machine.look(owner, record.id)
+                tasks.append((_number(record), record.view() if here is None else here.task))
+        return sorted(tasks, key=lambda entry: entry[0])
 
-    async def cancel(self, owner: Owner, id: str, moment: float) -> TaskChanged:
-        """Cancel a task at ``moment``, in Unix time. Raises RequestError if it has ended (TASK-26)."""
-        while True:
-            record, stored = await self._find(owner, id)
-            record.cancel(moment)
-            if await self._asked(self._store.end, id, stored.version, dump_record(record)):
-                return TaskChanged("status", record.view(), owner, record.operation)
-
-    async def outcome(self, owner: Owner, id: str, runtime: Runtime) -> TaskOutcome:
+    async def outcome(self, runtime: Runtime, owner: Owner, id: str) -> TaskOutcome:
         """Return the outcome of a task, once it has ended (TASK-20)."""
         while True:
-            changed = runtime.one_shot()
-            waiting = self._waiting.setdefault(id, [])
-            waiting.append(changed)
-            timer = runtime.call_later(LONGEST_WAIT, partial(changed.set, None))
+            ended = self.expect(runtime, id)
+            # Another process may fail to say that its task has ended.
+            timer = None if id in self.machine else runtime.call_later(LONGEST_WAIT, partial(ended.set, None))
             try:
-                record, stored = await self._find(owner, id)
-                if record.is_over:
-                    return self._outcome(record, stored)
-                await changed.wait()
+                outcome = (await self.look(runtime, owner, id)).outcome or await ended.wait()
             finally:
-                timer.cancel()
-                waiting.remove(changed)
-                if not waiting and self._waiting.get(id) is waiting:
-                    del self._waiting[id]
+                self.forget(id, ended)
+                if timer is not None:
+                    timer.cancel()
+            if isinstance(outcome, TaskOutcome):
+                return outcome
 
-    async def _find(self, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
-        stored = await self._asked(self._store.fetch, id)
+    def expect(self, runtime: Runtime, id: str) -> OneShot:
+        """Return what is set to the outcome of a task, or to ``None`` when the task is to be read again."""
+        ended = runtime.one_shot()
+        self._waiting.setdefault(id, []).append(ended)
+        return ended
+
+    def forget(self, id: str, ended: OneShot) -> None:
+        """Wait no more for an outcome. Does nothing for what is set."""
+        waiting = self._waiting.get(id, [])
+        if ended in waiting:
+            waiting.remove(ended)
+            if not waiting:
+                del self._waiting[id]
+
+    def _tell(self, id: str, outcome: TaskOutcome | None = None) -> None:
+        for each in self._waiting.pop(id, ()):
+            each.set(outcome)
+
+    async def cancel(self, runtime: Runtime, owner: Owner, id: str) -> Task:
+        """Cancel a task. Raises RequestError if it has ended (TASK-26)."""
+        self.refresh()
+        while self.machine.look(owner, id) is not None:
+            reply = runtime.one_shot()
+            self.machine.cancel(owner, id, self.now(), cookie=reply)
+            self.pump()
+            replied: TaskReplied = await reply.wait()
+            if replied.error is not None:
+                raise replied.error
+            if replied.value is not None:
+                return replied.value
+        while True:
+            record, stored = await self._find(runtime, owner, id)
+            record.cancel(self._epoch + self.now())
+            if await self._read(runtime, partial(self._store.end, id, stored.version, dump_record(record))):
+                change = TaskChanged("status", record.view(), owner, record.operation)
+                self._act(change)
+                return change.task
+
+    async def answer(self, runtime: Runtime, owner: Owner, id: str, answers: Mapping[str, Any]) -> None:
+        """Pass answers to a task's questions to the work that waits for them."""
+        if self.machine.look(owner, id) is not None:
+            self.machine.answer(id, answers, self.now())
+            self.pump()
+            return
+        record, _ = await self._find(runtime, owner, id)
+        found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
+        if found:
+            await self._read(runtime, partial(self._store.answer, id, found))
+
+    async def _find(self, runtime: Runtime, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
+        stored: StoredTask | None = await self._read(runtime, partial(self._store.fetch, id))
         if stored is None:
             raise not_found(id)
         try:
             record = load_record(id, stored.record)
         except InvalidMessage as error:
-            self._report("a stored task cannot be read", error)
+            self._report(_UNREADABLE, error)
             raise unreadable() from None
-        if record.owner != owner:
+        if record.owner != owner or self._is_expired(record):
             raise not_found(id)
         return record, stored
 
-    async def _asked(self, method: Callable[..., Settled[T]], *arguments: Any) -> T:
+    def _is_expired(self, record: TaskRecord) -> bool:
+        """Whether the time of a task is over: the store may not have deleted it yet."""
+        return record.expires is not None and record.expires <= self._epoch + self.now()
+
+    async def _read(self, runtime: Runtime, call: Callable[[], Any]) -> Any:
         try:
-            return await settled(method(*arguments))
+            return await self._writer.read(runtime, call)
         except Exception as error:
             self._report("the store of tasks cannot be reached", error)
             raise unreadable() from error
@@ -810,6 +770,9 @@ class SharedTasks:
         return TaskOutcome(error=lost)
 
 
+_UNREADABLE: Final = "a stored task cannot be read"
+
+
 def _number(record: TaskRecord) -> int:
-    """Return a number for the cursors of lists: by creation, with bits of the id for tasks of one millisecond."""
-    return (int(record.created * 1000) << 32) + int(record.id[:8], 16)
+    """Return a number for the cursors of lists: by creation, and different for tasks of one moment."""
+    return (int(record.created * 1000) << 64) + (record.number << 32) + int(record.id[:8], 16)

@@ -1,8 +1,11 @@
+"""Effects that are carried out in order, and how they share calls of the store."""
+
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
-from mcpio.app.session_store import apply_effects
+from mcpio.app.store_writer import StoreWriter
 
 
 def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
@@ -12,7 +15,7 @@ def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
     def read(effect: str) -> Any:
         return (lambda: done(effect)) if effect.isupper() else None
 
-    def write(changes: list[str]) -> None:
+    def make(changes: list[str]) -> None:
         done("+".join(changes))
 
     def done(what: str) -> str:
@@ -21,7 +24,20 @@ def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
             raise OSError(what)
         return what.lower()
 
-    return apply_effects(effects, read, write), log
+    class Store:
+        blocking = False
+        write = staticmethod(make)
+
+    wanted, values = deque(effects), list[Any]()
+    writer: StoreWriter[str] = StoreWriter(
+        Store(),
+        read=read,
+        next_effect=lambda: wanted.popleft() if wanted else None,
+        done=lambda effect, value: values.append(value),
+        process=lambda: None,
+    )
+    assert writer.carry_on(None) is bool(effects)
+    return values, log
 
 
 def test_changes_that_follow_each_other_are_made_together() -> None:
