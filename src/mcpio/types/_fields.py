@@ -351,7 +351,7 @@ _ORDINARY = Wire()
 class Member:
     """A member of a payload class, before its type is looked up."""
 
-    __slots__ = ("_globals", "annotation", "attribute", "default", "name", "wire")
+    __slots__ = ("_globals", "_kinds", "annotation", "attribute", "default", "name", "wire")
 
     def __init__(self, cls: type[Payload], attribute: attrs.Attribute[Any], wire: Wire) -> None:
         self.attribute = attribute.name
@@ -361,6 +361,7 @@ class Member:
         self.name = wire.name or _camel(attribute.name)
         self.annotation = str(attribute.type)
         """The type, as written in the class."""
+        self._kinds: tuple[tuple[type, ...], bool] | None = None
         self._globals = vars(sys.modules[_owner(cls, attribute.name).__module__])
 
     def exists_in(self, revision: Revision) -> bool:
@@ -377,6 +378,14 @@ class Member:
             return Mapping[str, Any]
         type_ = eval(self.annotation, self._globals, _NAMESPACE)  # noqa: S307  # an annotation of this package
         return without_null(type_) if self.wire.required else type_
+
+    @property
+    def kinds(self) -> tuple[tuple[type, ...], bool]:
+        """The kinds of its values, and whether ``None`` is one too. Imports the features that its type names."""
+        if self._kinds is None:
+            type_ = self.type_in(REV_2026_07_28)
+            self._kinds = _kinds_of(type_), is_optional(type_)
+        return self._kinds
 
 
 def _owner(cls: type[Payload], name: str) -> type:
@@ -468,9 +477,8 @@ def _check_kinds(payload: Payload) -> None:
         value = getattr(payload, member.attribute)
         if value is member.default:
             continue  # so that its type need not be loaded
-        type_ = member.type_in(REV_2026_07_28)
-        kinds = _kinds_of(type_)
-        if not (value is None and is_optional(type_)) and not _is_one_of(value, kinds):
+        kinds, may_be_none = member.kinds
+        if not (value is None and may_be_none) and not _is_one_of(value, kinds):
             raise TypeError(_fault(payload, member, value, kinds))
 
 

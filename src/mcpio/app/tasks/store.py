@@ -652,7 +652,8 @@ class TaskStorage:
             return here
         record, stored = await self._find(runtime, owner, id)
         inputs = {key: question for key, question in record.inputs.items() if key not in stored.answers}
-        return TaskLook(record.view(), inputs, self._outcome(record, stored) if record.is_over else None)
+        outcome = self._outcome(record, stored) if record.is_over else None
+        return TaskLook(record.shown or record.view(), inputs, outcome)
 
     async def tasks_of(self, runtime: Runtime, owner: Owner) -> list[tuple[int, Task]]:
         """Return an owner's tasks, the oldest first, each with a number that it keeps; without unreadable ones."""
@@ -667,7 +668,7 @@ class TaskStorage:
                 continue
             if not self._is_expired(record):
                 here = self.machine.look(owner, record.id)
-                tasks.append((_number(record), record.view() if here is None else here.task))
+                tasks.append((_number(record), record.shown or record.view() if here is None else here.task))
         return sorted(tasks, key=lambda entry: entry[0])
 
     async def outcome(self, runtime: Runtime, owner: Owner, id: str) -> TaskOutcome:
