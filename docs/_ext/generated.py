@@ -30,6 +30,7 @@ from opening import opening_rows
 from requirement_tables import rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
+from timeline_svg import draw_timeline
 
 from mcpio.testing import read_script
 
@@ -66,6 +67,7 @@ def drawings() -> Iterator[tuple[Path, str]]:
         title = script.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
     yield DOCS / "_static" / "layers.svg", draw_layers()
+    yield DOCS / "_static" / "revisions.svg", draw_timeline()
     for name, plot in figures.draw_plots():
         yield DOCS / "_static" / f"benchmark-{name}.svg", plot
 
@@ -97,7 +99,23 @@ def _attributes(words: str) -> Iterator[list[str]]:
     said = _attribute_docs(cls)
     for attribute in attrs.fields(cls):
         default = "" if attribute.default is attrs.NOTHING else _plain(attribute.default)
-        yield [f"`{attribute.name}`", default, said.get(attribute.name, "").replace("``", "`")]
+        yield [f"`{attribute.name}`", default, _without_rules(said.get(attribute.name, "").replace("``", "`"))]
+
+
+def _limits(words: str) -> Iterator[list[str]]:
+    """Yield the rows of limits: what lies beyond each is a column, and bytes are in units that people think in."""
+    for name, default, said in _attributes(words):
+        meaning, _, beyond = said.partition(" Beyond")
+        number = default.replace(",", "")
+        is_size = ("_bytes" in name or name == "`high_water`") and number.isdecimal() and int(number) % 2**20 == 0
+        beyond = beyond.removeprefix(":").strip().replace("Beyond: ", "Beyond it: ")
+        shown = f"{int(number) >> 20:,} MiB" if is_size else default
+        yield [name, shown, _without_rules(meaning), _without_rules(beyond[:1].upper() + beyond[1:])]
+
+
+def _without_rules(said: str) -> str:
+    """Return a text without the ids of rules, whose key is another page."""
+    return re.sub(r" \([A-Z]+-\d+(?:, [A-Z]+-\d+)*\)", "", said)
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
@@ -131,6 +149,7 @@ _TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[s
     "about-the-figures": (["", ""], figures.about_rows),
     "attributes": (["Name", "Default", "Meaning"], _attributes),
     "figures": (None, figures.figure_rows),
+    "limits": (["Name", "Default", "Meaning", "Beyond it"], _limits),
     "members-by-revision": (
         ["Class", "Member", "Revisions", "To a peer without it"],
         lambda words: member_rows(),
