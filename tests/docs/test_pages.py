@@ -154,7 +154,7 @@ def test_maximum_memory_is_the_sum_of_the_default_limits() -> None:
 
 
 def test_every_call_and_option_of_a_client_is_mentioned() -> None:
-    said = text("trio.md")
+    said = text("clients.md")
     options = {name for name in ClientOptions.__annotations__ if f"{name}=" not in said}
     assert options <= {"info", "capabilities"}  # the reference has them
     calls = {name for name in public(Client) if not name.startswith("list_") and f"{name}(" not in said}

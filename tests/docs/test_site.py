@@ -50,6 +50,12 @@ def test_every_guide_is_in_the_table_of_contents() -> None:
     assert {page.stem for page in DOCS.glob("*.md")} - {"index"} == {page for page in listed if "/" not in page}
 
 
+def test_names_in_the_table_of_contents_are_those_of_the_pages() -> None:
+    links = [link for _, found in parts(INDEX) for link in found if "/" not in link[1]]
+    titles = [(DOCS / f"{page}.md").read_text(encoding="utf-8").partition("\n")[0] for _, page in links]
+    assert [f"# {name}" for name, _ in links] == titles
+
+
 def test_site_has_a_directory_for_each_release_and_the_newest_as_latest(tmp_path: Path) -> None:
     built, whole = tmp_path / "built", tmp_path / "site"
     for release in ("0.10.0", "0.9.0", "0.10.0rc1"):
