@@ -19,10 +19,11 @@ def lazy_names(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
-    ``modules`` has the names of each of its modules, separated by spaces. ``elsewhere`` has names that users look for
-    in this package, by where they are, such as "mcpio.trio and mcpio.asyncio". A package calls this where type checkers
-    do not look: a ``__getattr__`` would tell them that every misspelt name exists. They see the same names imported in
-    the other branch of ``if TYPE_CHECKING``, and a test holds the two together.
+    ``modules`` has the names of each of its modules, separated by spaces; a module of a package beside it begins with a
+    dot. ``elsewhere`` has names that users look for in this package, by where they are, such as "mcpio.trio and
+    mcpio.asyncio". A package calls this where type checkers do not look: a ``__getattr__`` would tell them that every
+    misspelt name exists. They see the same names imported in the other branch of ``if TYPE_CHECKING``, and a test holds
+    the two together.
     """
     homes = {name: module for module, names in modules.items() for name in names.split()}
     others = {name: place for place, names in (elsewhere or {}).items() for name in names.split()}
@@ -34,7 +35,7 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         from importlib import import_module
 
-        value = getattr(import_module(f"{package}.{module}"), name)
+        value = getattr(import_module(f".{module}", package), name)
         setattr(sys.modules[package], name, value)  # so that it is looked up once
         return value
 

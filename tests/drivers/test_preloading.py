@@ -48,9 +48,9 @@ AT_THE_START = {
     ("app/schema/values.py", "_dataclass_fields"): "when a tool is registered",
     ("app/schema/values.py", "attributes_of"): "when a tool is registered",
     ("app/schema/constraints.py", "_re2_search"): "when a tool is registered",
-    ("trio/_http/server.py", "__init__"): "when the server is made",
-    ("trio/_http/server.py", "_http2_for"): "when the server is made",
-    ("trio/_http/server.py", "_websocket_config"): "when the server is made",
+    ("_drivers/http_server.py", "__init__"): "when the server is made",
+    ("_drivers/http_server.py", "_http2_for"): "when the server is made",
+    ("_drivers/http_server.py", "_websocket_config"): "when the server is made",
     ("observe/replay.py", "_read_profile"): "of recordings that are replayed",
     ("framing/json.py", "_msgspec_loads"): "chosen by preload",
     ("framing/json.py", "_orjson_dumps"): "chosen by preload",
@@ -65,8 +65,8 @@ def late_imports() -> Iterator[str]:
     below = ["_drivers", "app", "engine", "errors.py", "framing", "http", "types", "websocket"]
     drivers = [
         "trio/_transport.py",
-        "trio/_http/parsers.py",
-        "trio/_http/server.py",
+        "_drivers/http_parsers.py",
+        "_drivers/http_server.py",
     ]
     found = [SOURCE / name for name in (*below, *drivers)]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:

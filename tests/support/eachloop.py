@@ -111,8 +111,36 @@ class Here:
             options["nursery"] = self.nursery
         return await self.drivers.connect_stdio(argv, **options)
 
+    @asynccontextmanager
+    async def listening(self, kind: str, server: Server, **options: Any) -> AsyncIterator[tuple[Any, CancelScope]]:
+        """Serve by ``serve_<kind>`` for a block; give what it reports, and what ends it."""
+        serve, scope, told = getattr(self.drivers, f"serve_{kind}"), self.scope(), self.runtime.one_shot()
+        if self.is_trio:
+            options["task_status"] = _Status(told.set)
+        else:
+            options["started"] = asyncio.get_running_loop().create_future()
+            options["started"].add_done_callback(
+                lambda future: None if future.cancelled() else told.set(future.result())
+            )
+
+        async def run() -> None:
+            with scope:
+                await serve(server, **options)
+
+        async with self.tasks() as tasks:
+            tasks.spawn(run())
+            yield await told.wait(), scope
+            scope.cancel()
+
     nursery: trio.Nursery
     """Trio's, for clients that are tied to no block."""
+
+
+@attrs.frozen
+class _Status:
+    """Trio's ``task_status``, which tells without a nursery."""
+
+    started: Callable[[Any], None]
 
 
 Main = Callable[[Here], Awaitable[None]]

@@ -222,7 +222,7 @@ class TrioPlayer(StreamPlayer):
                 here = trio.socket.socket()
                 await here.connect(listener.getsockname())
                 there, _ = await listener.accept()
-        return trio_wire.stream_adapter(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
+        return trio_wire.adapter_for(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
 
 
 class _TrioNear:

@@ -15,10 +15,10 @@ from rawframes import CLOSE, Far, FarClient
 from triowire import MemoryListener, Pair, RawHttp
 
 from mcpio import Context, Event, Server
+from mcpio._drivers.http_parsers import ParserName
 from mcpio.events import ConnectionClosed
 from mcpio.observe import Tap
 from mcpio.trio import serve_http, serve_websocket
-from mcpio.trio._http.parsers import ParserName
 from mcpio.websocket import WebSocketOptions
 
 __all__ = [

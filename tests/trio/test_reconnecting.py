@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ from mcpio import (
     Options,
     Server,
 )
+from mcpio._drivers.event_loop import stream_adapter
 from mcpio._drivers.socket_client import SocketConnector
 from mcpio.backoff import Backoff
 from mcpio.engine import KeepAlive
 from mcpio.trio import open_unix, serve, serve_unix
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._net import connect_by
-from mcpio.trio._transport import stream_adapter
 from mcpio.types import LoggingMessageNotification
 
 INFO = Implementation("test", "1")
@@ -304,10 +305,9 @@ def test_server_that_closes_at_once_is_reconnected() -> None:
                 dialled.append(near)
             return dialled[-1]
 
+        adapted = partial(stream_adapter, loop=TrioEventLoop())
         options = {"reconnect": POLICY, "on_session_lost": lambda: losses.append(len(dialled))}
-        client = await connect_by(
-            SocketConnector(dial, "here", None, stream_adapter, TrioEventLoop()), nursery, options
-        )
+        client = await connect_by(SocketConnector(dial, "here", None, adapted, TrioEventLoop()), nursery, options)
         server.sessions[0].close()
         await until(lambda: len(dialled) == 4)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}

@@ -14,7 +14,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
 from mcpio.events import NotificationReceived
 from mcpio.testing import pair
-from mcpio.trio._transport import ChannelAdapter, adapter_for, stream_adapter
+from mcpio.trio._transport import ChannelAdapter, adapter_for
 from mcpio.types.base import CustomNotification
 
 
@@ -97,7 +97,7 @@ def test_slow_stream_gets_whole_lines_in_order(at_once: int) -> None:
 
     async def main() -> None:
         stream.has_room.set()
-        connection, wire = talking(*sizes), stream_adapter(stream)
+        connection, wire = talking(*sizes), adapter_for(stream)
         wire.send_now(connection)
         while connection.wants_write or wire.unsent:
             wire.send_now(connection)
@@ -112,7 +112,7 @@ def test_no_write_starts_while_another_is_in_progress() -> None:
     stream = Trickle()
 
     async def main() -> None:
-        connection, wire = talking(300_000), stream_adapter(stream)
+        connection, wire = talking(300_000), adapter_for(stream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wire.send, connection)
             await trio.testing.wait_all_tasks_blocked()
@@ -129,7 +129,7 @@ def test_no_write_starts_while_another_is_in_progress() -> None:
 
 def test_broken_stream_raises_for_the_writer() -> None:
     async def main() -> None:
-        connection, wire = talking(1), stream_adapter(Trickle(-1))
+        connection, wire = talking(1), adapter_for(Trickle(-1))
         wire.send_now(connection)
         assert wire.unsent
 
@@ -141,7 +141,7 @@ def test_the_end_comes_after_the_last_message(kind: type[Trickle]) -> None:
     stream = kind()
 
     async def main() -> None:
-        connection, wire = talking(5), stream_adapter(stream)
+        connection, wire = talking(5), adapter_for(stream)
         connection.close(0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wire.send, connection)
@@ -162,7 +162,7 @@ def test_input_of_one_read_is_fed_whole() -> None:
 
     async def main() -> None:
         connection, stream = talking(), trio.testing.MemoryReceiveStream()
-        adapter = stream_adapter(trio.StapledStream(trio.testing.MemorySendStream(), stream))
+        adapter = adapter_for(trio.StapledStream(trio.testing.MemorySendStream(), stream))
 
         async def receive() -> None:
             await adapter.receive(connection)
@@ -235,8 +235,12 @@ def test_a_channel_of_something_else_is_refused(message: object) -> None:
 
 
 def test_a_transport_is_a_stream_or_a_channel() -> None:
-    assert isinstance(adapter_for(Trickle()), StreamAdapter)
-    assert isinstance(adapter_for(Messages()), ChannelAdapter)
-    wrong: Any = object()
-    with pytest.raises(TypeError, match=r"a transport must be a trio\.abc\.Stream or a trio\.abc\.Channel, not object"):
-        adapter_for(wrong)
+    async def main() -> None:
+        assert isinstance(adapter_for(Trickle()), StreamAdapter)
+        assert isinstance(adapter_for(Messages()), ChannelAdapter)
+        wrong: Any = object()
+        advice = r"a transport must be a trio\.abc\.Stream or a trio\.abc\.Channel, not object"
+        with pytest.raises(TypeError, match=advice):
+            adapter_for(wrong)
+
+    trio.run(main)

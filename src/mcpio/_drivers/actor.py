@@ -17,6 +17,7 @@ from mcpio._drivers.event_loop import (
     STORE_TIMEOUT,
     TRANSPORT_CANCEL_TIMEOUT,
     TRANSPORT_CLOSE_TIMEOUT,
+    Deadlines,
     EventLoop,
     reason_of,
 )
@@ -75,20 +76,6 @@ class TransportAdapter(Protocol):
 
     async def aclose(self) -> None:
         """Close the transport."""
-
-
-class Timed(Protocol):
-    """Has a deadline."""
-
-    def handle_timeout(self) -> None:
-        """Handle an expired deadline."""
-
-
-class Deadlines(Protocol):
-    """Lets the deadlines of sessions expire. Never touches a transport, so no peer can hold it up."""
-
-    def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Call ``handle_timeout`` at that time, in place of an earlier one; ``None`` for never."""
 
 
 class Actor(ABC):

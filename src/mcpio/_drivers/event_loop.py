@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from socket import gaierror
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -65,6 +65,9 @@ STORE_TIMEOUT: Final = 1.0
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read."""
 
+BACKLOG: Final = 1024
+"""How many connections the system keeps waiting to be accepted."""
+
 
 class Flag(Protocol):
     """Can be set, and waited for."""
@@ -113,6 +116,24 @@ class ByteStream(Protocol):
         """Close the connection gracefully; if cancelled, at once."""
 
 
+class Timed(Protocol):
+    """Has a deadline."""
+
+    def handle_timeout(self) -> None:
+        """Handle an expired deadline."""
+
+
+class Deadlines(Protocol):
+    """Lets the deadlines of sessions expire. Never touches a transport, so no peer can hold it up."""
+
+    def arm(self, timed: Timed, deadline: float | None) -> None:
+        """Call ``handle_timeout`` at that time, or earlier, in place of an earlier one; ``None`` for never."""
+
+
+class ListenerClosed(Exception):
+    """Raised by ``EventLoop.accept``: the listener was closed."""
+
+
 class EventLoop(Protocol):
     """A running event loop."""
 
@@ -144,6 +165,15 @@ class EventLoop(Protocol):
 
         An exception of the body, or one that ends the program, cancels the tasks and propagates unwrapped.
         """
+
+    def lasting(self) -> AbstractAsyncContextManager[Runtime]:
+        """Return a block whose ``Runtime`` spawns tasks that a cancellation of the block does not reach.
+
+        They go on while the body ends, and are cancelled at the end of the block.
+        """
+
+    def timekeeper(self, runtime: Runtime) -> Deadlines:
+        """Return the deadlines of any number of ``Timed``; ``runtime`` runs the task that watches them, if any."""
 
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
@@ -177,6 +207,56 @@ class EventLoop(Protocol):
 
     async def abort(self, stream: Any) -> None:
         """Close a stream at once, without waiting for the peer, and without raising."""
+
+    def quickened(self, stream: Any) -> Any:
+        """Return a stream that saves turns of the loop in place of a plain socket; any other as it is."""
+
+    # Servers. A listener is what the loop's users listen with; an accepted connection is not a stream yet.
+
+    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
+        """Return a block that SIGINT and SIGTERM cancel, and after it the process."""
+
+    async def listen(self, host: str | None, port: int) -> list[Any]:
+        """Return listeners on every address of a host, each with a backlog of ``BACKLOG``. Raises OSError."""
+
+    def listener(self, bound: socket.socket) -> Any:
+        """Return the listener of a socket that listens, without blocking."""
+
+    def given_listeners(self, listeners: Sequence[Any]) -> Sequence[Any]:
+        """Return the caller's listeners. Raises TypeError for what is none."""
+
+    async def accept(self, listener: Any) -> Any:
+        """Wait for a connection. Raises ListenerClosed, and OSError if the system cannot accept it."""
+
+    async def accept_waiting(self, listener: Any) -> Any:
+        """Return a connection that the system has accepted already, or ``None``, even if cancelled."""
+
+    def socket_of(self, found: Any) -> Any:
+        """Return the socket of a listener or of an accepted connection; ``None`` if it has none."""
+
+    async def server_stream(
+        self, accepted: Any, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
+    ) -> Any:
+        """Return the stream of an accepted connection, as ``quickened`` does, or under TLS as a server.
+
+        ``None`` if the TLS handshake fails, or takes longer than ``timeout`` seconds.
+        """
+
+    def tls_of(self, stream: Any) -> Any:
+        """Return the ``ssl.SSLObject`` of a stream, or what has its methods; ``None`` without TLS."""
+
+    async def abandon(self, accepted: Any) -> None:
+        """Close an accepted connection forcefully. Further calls do nothing."""
+
+    async def close_listener(self, listener: Any) -> None:
+        """Close a listener. Further calls do nothing."""
+
+
+async def end_output(stream: Any) -> None:
+    """End the output of a stream that can do so and leave its input open."""
+    send_eof = getattr(stream, "send_eof", None)
+    if send_eof is not None:
+        await send_eof()
 
 
 def reason_of(error: BaseException) -> str:
@@ -271,3 +351,8 @@ class StreamAdapter:
                 self._rest = rest[self._send_nowait(rest) :]
             except Exception:
                 return  # The writer will meet the same error, and reports it.
+
+
+def stream_adapter(stream: Any, loop: EventLoop, *, end_is_loss: bool = False) -> StreamAdapter:
+    """Return the adapter of a stream. A plain socket saves a turn of the loop for most messages."""
+    return StreamAdapter(loop.quickened(stream), loop, end_is_loss=end_is_loss)

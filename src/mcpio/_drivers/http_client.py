@@ -14,8 +14,8 @@ import h11
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
-from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, Deadlines
-from mcpio._drivers.event_loop import ByteStream, EventLoop, reason_of
+from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN
+from mcpio._drivers.event_loop import ByteStream, Deadlines, EventLoop, reason_of
 from mcpio._drivers.fetch import Proxy, find_proxy, open_tunnel
 from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from mcpio._drivers import TapSource, attach_tap, report
-from mcpio._drivers.actor import Deadlines, handle_events
-from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.actor import handle_events
+from mcpio._drivers.event_loop import Deadlines, EventLoop
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import Runtime, checked_grace
 from mcpio.app.server import Server

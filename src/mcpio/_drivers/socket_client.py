@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mcpio._checks import check_options, checked, required
 from mcpio._drivers.actor import TransportAdapter, close_forcefully
-from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, ByteStream, EventLoop, reason_of
+from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, ByteStream, EventLoop, reason_of, stream_adapter
 from mcpio._drivers.setup import ConnectOptions
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
@@ -111,9 +112,7 @@ async def open_in_time(
     raise ConnectFailed(said) from TimeoutError(said)
 
 
-def tcp_connector(
-    host: str, port: int, given: dict[str, Any], make_adapter: Callable[..., TransportAdapter], loop: EventLoop
-) -> SocketConnector[ByteStream]:
+def tcp_connector(host: str, port: int, given: dict[str, Any], loop: EventLoop) -> SocketConnector[ByteStream]:
     """Return the connector of a server on TCP. Takes ``TcpOptions`` out of ``given``, but for those of the client."""
     check_options(given, TcpOptions.__annotations__)
     required("host", host, str)
@@ -127,13 +126,12 @@ def tcp_connector(
     async def connect() -> ByteStream:
         return await connect_socket(loop, host, port, None, context, name, keep_alive)
 
-    return SocketConnector(connect, where, timeout, make_adapter, loop)
+    return SocketConnector(connect, where, timeout, partial(stream_adapter, loop=loop), loop)
 
 
 def unix_connector(
     path: str | os.PathLike[str],
     given: dict[str, Any],
-    make_adapter: Callable[..., TransportAdapter],
     loop: EventLoop,
 ) -> SocketConnector[ByteStream]:
     """Return the connector of a server on a Unix socket. See ``tcp_connector``."""
@@ -144,7 +142,7 @@ def unix_connector(
     async def connect() -> ByteStream:
         return await loop.open_stream("", 0, where)
 
-    return SocketConnector(connect, where, timeout, make_adapter, loop)
+    return SocketConnector(connect, where, timeout, partial(stream_adapter, loop=loop), loop)
 
 
 async def connect_socket(

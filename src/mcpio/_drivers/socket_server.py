@@ -14,15 +14,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from hashlib import sha256
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, TypeVar
 
 import attrs
 
-from mcpio._checks import check_options, checked, required
-from mcpio._drivers import TapSource, check_authorization, report
-from mcpio._drivers.actor import Deadlines, TransportAdapter, close_forcefully
-from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, ByteStream, EventLoop, set_tcp_keep_alive
-from mcpio._drivers.setup import FaultLog, ServerSetupOptions, SessionSetup, prepare_server
+from mcpio._checks import checked, required
+from mcpio._drivers import TapSource, report
+from mcpio._drivers.actor import TransportAdapter, close_forcefully
+from mcpio._drivers.event_loop import (
+    BACKLOG,
+    ByteStream,
+    Deadlines,
+    EventLoop,
+    ListenerClosed,
+    StreamAdapter,
+    set_tcp_keep_alive,
+)
+from mcpio._drivers.setup import FaultLog, ServerSetupOptions, prepare_server
 from mcpio.app.runtime import Driver, Runtime
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
@@ -189,37 +197,6 @@ OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 """The errors at the limit of open files."""
 
 
-class ListenerClosed(Exception):
-    """Raised by ``ServerSockets.accept``: the listener was closed."""
-
-
-class ServerSockets(Protocol):
-    """How an event loop accepts connections. An accepted one becomes a stream only when it is admitted."""
-
-    async def accept(self, listener: Any) -> Any:
-        """Wait for a connection. Raises ListenerClosed, and OSError if the system cannot accept it."""
-
-    async def accept_waiting(self, listener: Any) -> Any:
-        """Return a connection that the system has accepted already, or ``None``, even if cancelled."""
-
-    def socket_of(self, accepted: Any) -> Any:
-        """Return the socket of an accepted connection; ``None`` if it has none."""
-
-    async def stream(
-        self, accepted: Any, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
-    ) -> tuple[ByteStream, Any] | None:
-        """Return the stream of an accepted connection, and its TLS object, if it has a context.
-
-        ``None`` if the TLS handshake fails, or takes longer than ``timeout`` seconds.
-        """
-
-    async def abandon(self, accepted: Any) -> None:
-        """Close an accepted connection forcefully. Further calls do nothing."""
-
-    async def close_all(self, listeners: Sequence[Any]) -> None:
-        """Close listeners, even if cancelled. Further calls do nothing. Failures are logged."""
-
-
 class Acceptor:
     """Accepts connections up to a limit, adds TLS, and hands each to a handler. A client's faults cost only itself.
 
@@ -229,7 +206,6 @@ class Acceptor:
     def __init__(
         self,
         loop: EventLoop,
-        sockets: ServerSockets,
         *,
         max_connections: int,
         max_per_address: int | None = None,
@@ -247,7 +223,6 @@ class Acceptor:
         lowered to what the process may open, which is logged. Raises TypeError or ValueError for invalid values.
         """
         self._loop = loop
-        self._sockets = sockets
         self._room = _Room(capped_connections(max_connections), loop)
         self._max_per_address = checked("max_per_address", max_per_address, int)
         if max_per_address is not None and max_per_address < 1:
@@ -283,14 +258,14 @@ class Acceptor:
         finally:
             for listener in listeners if drains else ():
                 if self._owns_listeners:
-                    hold_off(getattr(listener, "socket", None))
+                    hold_off(self._loop.socket_of(listener))
                 await self._accept_waiting(listener, connections, serve)
-            await self._sockets.close_all(listeners)
+            await close_all(listeners, self._loop)
 
     async def _accept(self, listener: Any, connections: Runtime, serve: Any, make_room: Any) -> None:
         while True:
             try:
-                accepted = await self._sockets.accept(listener)
+                accepted = await self._loop.accept(listener)
             except ListenerClosed:
                 return
             except Exception as error:
@@ -304,15 +279,15 @@ class Acceptor:
                 await self._find_room(make_room)
             except BaseException:
                 with self._contained("a connection could not be closed"):
-                    await self._sockets.abandon(accepted)
+                    await self._loop.abandon(accepted)
                 raise
             connections.spawn(self._admit(accepted, serve))
 
     async def _accept_waiting(self, listener: Any, connections: Runtime, serve: Any) -> None:
         with self._contained("a connection could not be accepted"):
-            while (accepted := await self._sockets.accept_waiting(listener)) is not None:
+            while (accepted := await self._loop.accept_waiting(listener)) is not None:
                 if not self._room.try_take():
-                    await self._sockets.abandon(accepted)
+                    await self._loop.abandon(accepted)
                     return
                 connections.spawn(self._admit(accepted, serve))
 
@@ -335,19 +310,19 @@ class Acceptor:
                 try:
                     await self._serve(accepted, serve)
                 except BaseException:
-                    await self._sockets.abandon(accepted)
+                    await self._loop.abandon(accepted)
                     raise
         finally:
             self._room.release()
 
     async def _serve(self, accepted: Any, serve: Any) -> None:
-        address = address_of_peer(self._sockets.socket_of(accepted))
+        address = address_of_peer(self._loop.socket_of(accepted))
         host = address[0] if isinstance(address, tuple) else None
         self._addresses[host] += 1
         try:
             admitted = await self._admitted(accepted, address, host)
             if admitted is None:
-                await self._sockets.abandon(accepted)
+                await self._loop.abandon(accepted)
             else:
                 await serve(*admitted)
         finally:
@@ -360,16 +335,16 @@ class Acceptor:
         most = self._max_per_address
         if most is not None and host is not None and self._addresses[host] > most:
             return None
-        connected = self._sockets.socket_of(accepted)
+        connected = self._loop.socket_of(accepted)
         user_id = user_id_of_peer(connected)
         if self._tcp_keep_alive is not None and connected is not None:
             set_tcp_keep_alive(connected, self._tcp_keep_alive)
-        opened = await self._sockets.stream(
+        stream = await self._loop.server_stream(
             accepted, self._ssl_context, self._handshake_timeout, https_compatible=self._https_compatible
         )
-        if opened is None:
+        if stream is None:
             return None
-        stream, tls = opened
+        tls = self._loop.tls_of(stream)
         if tls is None:
             return stream, SocketPeer(address, None, user_id)
         certificate, encoded = tls.getpeercert() or None, tls.getpeercert(binary_form=True)
@@ -437,22 +412,14 @@ class _Room:
         released.set()
 
 
-def checked_acceptor(
-    server: Server,
-    options: ServeSocketOptions,
-    new_acceptor: Callable[..., Acceptor],
-    ssl_context: ssl.SSLContext | None = None,
-) -> Acceptor:
-    """Return the acceptor of a server on sockets. Raises TypeError or ValueError for what cannot be served."""
-    check_options(options, ServeSocketOptions.__annotations__)
-    check_authorization(server, is_authorized=options.get("principal") is not None)
-    return new_acceptor(
-        max_connections=options.get("max_connections", MAX_CONNECTIONS),
-        max_per_address=options.get("max_per_address"),
-        ssl_context=ssl_context,
-        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-        tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
-    )
+async def close_all(listeners: Sequence[Any], loop: EventLoop) -> None:
+    """Close listeners, even if cancelled. Further calls do nothing. Failures are logged."""
+    async with loop.last_moment(None):
+        for listener in listeners:
+            try:
+                await loop.close_listener(listener)
+            except Exception as error:
+                report("a listener could not be closed", error)
 
 
 # ------------------------------------------------------------------------------------------------------------- sessions
@@ -470,28 +437,22 @@ FIRST_MESSAGE_TIMEOUT: Final = 10.0
 """The default of ``ServeSocketOptions.first_message_timeout``, in seconds."""
 
 
-class ServingContext(Protocol):
-    """State shared by all connections of a server while it is served."""
+Carry: TypeAlias = "Callable[..., Awaitable[None]]"
+"""Runs one session on the event loop: see ``carry`` of its driver."""
 
-    @property
-    def server(self) -> Server:
-        """The server."""
 
-    @property
-    def state(self) -> Any:
-        """The value of the server's lifespan."""
+@attrs.frozen
+class ServingContext:
+    """Shared by all connections of a server while it is served, until the last of them has ended."""
 
-    @property
-    def loop(self) -> EventLoop:
-        """The event loop."""
-
-    def deadlines(self) -> Deadlines:
-        """Return ``Deadlines`` for one timer."""
-
-    async def carry(
-        self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
-    ) -> None:
-        """Run one session, with its handlers, until it ends, and close its transport."""
+    server: Server
+    state: Any
+    """The value of the server's lifespan."""
+    loop: EventLoop
+    runtime: Runtime
+    """Runs handlers that no single connection owns."""
+    deadlines: Deadlines
+    carry: Carry
 
 
 class ActiveSet(Generic[T]):
@@ -567,7 +528,7 @@ class SessionHandler:
             return session
 
         try:
-            await context.carry(setup, adapter, make_session)
+            await context.carry(setup, adapter, make_session, deadlines=context.deadlines)
         finally:
             for session, timer in made:
                 self._sessions.leave(session)
@@ -591,7 +552,6 @@ class StreamHandler:
         self,
         context: ServingContext,
         options: ServeSocketOptions,
-        make_adapter: Callable[[Any], TransportAdapter],
     ) -> None:
         self._sessions = SessionHandler(
             context,
@@ -601,7 +561,6 @@ class StreamHandler:
             end_timeout=seconds(options.get("end_timeout", END_TIMEOUT)),
         )
         self._loop = context.loop
-        self._make_adapter = make_adapter
         self._find_principal = options.get("principal")
 
     async def receive(self, stream: Any, peer: SocketPeer) -> None:
@@ -613,7 +572,7 @@ class StreamHandler:
                 report("the principal of a connection could not be found", error)
             await self._loop.abort(stream)
             return
-        await self._sessions.serve_session(self._make_adapter(stream), principal)
+        await self._sessions.serve_session(StreamAdapter(stream, self._loop), principal)
 
     def retire(self) -> None:
         """Do nothing: a session continues until it is closed."""
@@ -643,7 +602,7 @@ class _SilenceTimer:
         self, session: ServerSession, context: ServingContext, first: float | None, idle: float | None
     ) -> None:
         self._session = session
-        self._deadlines = context.deadlines()
+        self._deadlines = context.deadlines
         self._now = context.loop.now
         self._first = first
         self._idle = idle
@@ -680,20 +639,15 @@ def _has_sent_a_message(connection: Connection) -> bool:
 # ------------------------------------------------------------------------------------------------------------ unix path
 # The file of a Unix socket: made, replaced where it is stale, and removed.
 
-BACKLOG: Final = 1024
-"""How many connections the system keeps waiting to be accepted."""
-
 LOCK_AGAIN: Final = 0.01
 """Seconds between two attempts to lock a directory in which another server is starting."""
 
 LOCK_TIMEOUT: Final = 2.0
 """Seconds after which the owner of the lock cannot be a server that is starting."""
 
-Sleep = Callable[[float], Awaitable[None]]
-
 
 @asynccontextmanager
-async def bound_unix(path: str | os.PathLike[str], mode: int, sleep: Sleep) -> AsyncIterator[socket.socket]:
+async def bound_unix(path: str | os.PathLike[str], mode: int, loop: EventLoop) -> AsyncIterator[socket.socket]:
     """Yield a listening socket, in non-blocking mode; then remove its file, unless another took its place.
 
     A stale socket file is replaced. ``mode`` are the file's permissions, from the moment when clients can connect.
@@ -702,7 +656,7 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, sleep: Sleep) -> A
     place = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.setblocking(False)
-        async with _locked(os.path.dirname(place) or ".", sleep):
+        async with _locked(os.path.dirname(place) or ".", loop):
             _remove_stale(place)
             made.bind(place)
             found = _identity(place)
@@ -723,7 +677,7 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, sleep: Sleep) -> A
 
 
 @asynccontextmanager
-async def _locked(directory: str, sleep: Sleep) -> AsyncIterator[None]:
+async def _locked(directory: str, loop: EventLoop) -> AsyncIterator[None]:
     """Lock a directory while a socket's file is checked, removed and created again.
 
     Between the check and the removal, another server that starts might put its own file there. The lock ends with the
@@ -740,7 +694,8 @@ async def _locked(directory: str, sleep: Sleep) -> AsyncIterator[None]:
             except BlockingIOError:
                 if attempt * LOCK_AGAIN >= LOCK_TIMEOUT:
                     raise
-            await sleep(LOCK_AGAIN)
+            with loop.scope(LOCK_AGAIN):
+                await loop.event().wait()
         yield
     finally:
         os.close(held)

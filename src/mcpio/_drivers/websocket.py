@@ -293,12 +293,11 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
 
 
 def websocket_connector(
-    url: str, given: dict[str, Any], quickened: Callable[[Any], ByteStream], loop: EventLoop, runtime: Runtime
+    url: str, given: dict[str, Any], loop: EventLoop, runtime: Runtime
 ) -> SocketConnector[OpenedWebSocket]:
     """Return the connector of a server at a URL. It raises as ``connect_websocket`` does.
 
-    Takes ``WebSocketConnectOptions`` out of ``given``, but for those of the client. ``quickened`` returns the stream to
-    use once the handshake is done.
+    Takes ``WebSocketConnectOptions`` out of ``given``, but for those of the client.
     """
     check_options(given, WebSocketConnectOptions.__annotations__)
     of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
@@ -322,7 +321,9 @@ def websocket_connector(
     declare_extension(given, of_login.get("auth"))
 
     def make_adapter(opened: OpenedWebSocket, *, end_is_loss: bool) -> WebSocketAdapter:
-        return WebSocketAdapter(quickened(opened.stream), opened.socket, opened.rest, loop, end_is_loss=end_is_loss)
+        return WebSocketAdapter(
+            loop.quickened(opened.stream), opened.socket, opened.rest, loop, end_is_loss=end_is_loss
+        )
 
     connector = SocketConnector(opener.open, location.place, timeout, make_adapter, loop)
     if login is None:

@@ -3,7 +3,7 @@
 ``open_…`` are for clients tied to a block, ``connect_…`` for clients tied to none: any task may close them.
 ``serve_…`` are for servers. ``serve``, ``serving``, ``connect`` and ``open_streams`` take a reader and a writer that
 asyncio itself opened; ``serve_channel``, ``connect_channel`` and ``open_channel`` take two functions that carry
-messages. An HTTP server is ``mcpio.asgi``, under any ASGI server. ``AsyncioRuntime`` implements ``mcpio.app.runtime``.
+messages. ``mcpio.asgi`` is an HTTP server under any ASGI server. ``AsyncioRuntime`` implements ``mcpio.app.runtime``.
 A name is looked up, and its module imported, on first use.
 """
 
@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mcpio._drivers.http_parsers import HttpTimeouts as HttpTimeouts
+    from mcpio._drivers.http_server import HttpListening as HttpListening
+    from mcpio._drivers.http_server import HttpServingOptions as HttpServingOptions
+    from mcpio._drivers.http_server import ServeHttpOptions as ServeHttpOptions
+    from mcpio._drivers.websocket import WebSocketConnectOptions as WebSocketConnectOptions
+    from mcpio._drivers.websocket_server import ServeWebSocketOptions as ServeWebSocketOptions
+    from mcpio._drivers.websocket_server import WebSocketListening as WebSocketListening
     from mcpio.asyncio._drivers import ServeStreams as ServeStreams
     from mcpio.asyncio._drivers import connect as connect
     from mcpio.asyncio._drivers import connect_channel as connect_channel
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from mcpio.asyncio._drivers import serve as serve
     from mcpio.asyncio._drivers import serve_channel as serve_channel
     from mcpio.asyncio._drivers import serving as serving
+    from mcpio.asyncio._event_loop import terminate_on_signals as terminate_on_signals
     from mcpio.asyncio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.asyncio._http import connect_http as connect_http
     from mcpio.asyncio._http import open_http as open_http
@@ -38,21 +46,21 @@ if TYPE_CHECKING:
     from mcpio.asyncio._sockets import SocketOptions as SocketOptions
     from mcpio.asyncio._sockets import SocketPeer as SocketPeer
     from mcpio.asyncio._sockets import TcpOptions as TcpOptions
-    from mcpio.asyncio._sockets import WebSocketConnectOptions as WebSocketConnectOptions
     from mcpio.asyncio._sockets import connect_tcp as connect_tcp
     from mcpio.asyncio._sockets import connect_unix as connect_unix
     from mcpio.asyncio._sockets import connect_websocket as connect_websocket
     from mcpio.asyncio._sockets import open_tcp as open_tcp
     from mcpio.asyncio._sockets import open_unix as open_unix
     from mcpio.asyncio._sockets import open_websocket as open_websocket
+    from mcpio.asyncio._sockets import serve_http as serve_http
     from mcpio.asyncio._sockets import serve_tcp as serve_tcp
     from mcpio.asyncio._sockets import serve_unix as serve_unix
+    from mcpio.asyncio._sockets import serve_websocket as serve_websocket
     from mcpio.asyncio._stdio import ChildProcess as ChildProcess
     from mcpio.asyncio._stdio import StdioClient as StdioClient
     from mcpio.asyncio._stdio import connect_stdio as connect_stdio
     from mcpio.asyncio._stdio import open_stdio as open_stdio
     from mcpio.asyncio._stdio import serve_stdio as serve_stdio
-    from mcpio.asyncio._stdio import terminate_on_signals as terminate_on_signals
 
     __all__: list[str]
 else:
@@ -63,13 +71,18 @@ else:
             "_http": "HttpClientTimeouts connect_http open_http",
             "_login": "finish_login",
             "_memory": "memory_client",
-            "_stdio": "ChildProcess StdioClient connect_stdio open_stdio serve_stdio terminate_on_signals",
+            "_stdio": "ChildProcess StdioClient connect_stdio open_stdio serve_stdio",
+            "_event_loop": "terminate_on_signals",
             "_proxy": "proxy",
             "_runtime": "AsyncioRuntime",
             "_servers": "ServerSource ServerState Servers open_servers",
             "_sockets": (
-                "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions WebSocketConnectOptions "
-                "connect_tcp connect_unix connect_websocket open_tcp open_unix open_websocket serve_tcp serve_unix"
+                "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions connect_tcp connect_unix "
+                "connect_websocket open_tcp open_unix open_websocket serve_http serve_tcp serve_unix serve_websocket"
             ),
+            "._drivers.http_parsers": "HttpTimeouts",
+            "._drivers.http_server": "HttpListening HttpServingOptions ServeHttpOptions",
+            "._drivers.websocket": "WebSocketConnectOptions",
+            "._drivers.websocket_server": "ServeWebSocketOptions WebSocketListening",
         },
     )

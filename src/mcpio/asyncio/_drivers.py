@@ -9,11 +9,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
-import attrs
-
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
-from mcpio._drivers.actor import Deadlines, TaskHost, Timed, TransportAdapter, hosted_tasks, store_tasks
+from mcpio._drivers.actor import TaskHost, TransportAdapter, hosted_tasks, store_tasks
+from mcpio._drivers.event_loop import Deadlines
 from mcpio._drivers.setup import (
     ConnectOptions,
     FaultLog,
@@ -24,11 +23,11 @@ from mcpio._drivers.setup import (
     prepare_server,
     split_options,
 )
-from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, SessionHandler, capped_connections
+from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, ServingContext, SessionHandler, capped_connections
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
 from mcpio.app.session import Session
-from mcpio.asyncio._event_loop import Alarm, AsyncioActor, AsyncioEventLoop
+from mcpio.asyncio._event_loop import AsyncioActor, AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime, last_moment, settled, tasks_around, ungrouped
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
@@ -36,7 +35,6 @@ from mcpio.engine.table import Phase
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
-    from mcpio.app.server_session import ServerSession
 
 
 # ------------------------------------------------------------------------------------------------------------ transport
@@ -247,7 +245,8 @@ async def serving(
         tasks_around() as runtime,
         hosted_tasks(server, TaskHost(runtime, loop.now), state, last_moment),
     ):
-        handler = _ReaderWriterHandler(AsyncioServingContext(server, state, loop), most, tap, timeout)
+        context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime), carry)
+        handler = _ReaderWriterHandler(context, most, tap, timeout)
         try:
             yield handler.serve
         finally:
@@ -313,41 +312,11 @@ class AsyncioClientContext(ClientContext, Generic[C]):
             self._task.result()
 
 
-@attrs.frozen
-class AsyncioServingContext:
-    """``mcpio._drivers.socket_server.ServingContext`` for asyncio."""
-
-    server: Server
-    state: Any
-    loop: AsyncioEventLoop
-
-    def deadlines(self) -> Deadlines:
-        """Return a new timer."""
-        return _SilenceAlarm(asyncio.get_running_loop())
-
-    async def carry(
-        self, setup: SessionSetup, adapter: TransportAdapter, make_session: Callable[[Driver], ServerSession]
-    ) -> None:
-        """Run one session."""
-        await carry(setup, adapter, make_session)
-
-
-class _SilenceAlarm(Alarm):
-    """A timer that does not keep its session alive once it is stopped."""
-
-    def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Fire at a deadline; ``None`` stops the timer."""
-        if deadline is None:
-            self.stop()
-        else:
-            super().arm(timed, deadline)
-
-
 class _ReaderWriterHandler:
     """Serves one session per reader and writer, and rejects those beyond a limit."""
 
     def __init__(
-        self, context: AsyncioServingContext, max_connections: int, tap: TapSource | None, end_timeout: float | None
+        self, context: ServingContext, max_connections: int, tap: TapSource | None, end_timeout: float | None
     ) -> None:
         self._sessions = SessionHandler(context, tap=tap, end_timeout=end_timeout)
         self._connections: ActiveSet[ReaderWriterAdapter] = ActiveSet(context.loop)
@@ -475,9 +444,10 @@ async def carry(
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
+    deadlines: Deadlines | None = None,
     started: asyncio.Future[S] | None = None,
 ) -> None:
-    """Run one session, with its handlers, until it ends."""
+    """Run one session, with its handlers, until it ends. An own timer watches its deadlines, not ``deadlines``."""
     with ungrouped():
         async with asyncio.TaskGroup() as group:
             actor = AsyncioActor(setup.connection, adapter, AsyncioRuntime(group), end_timeout=setup.end_timeout)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import select
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from mcpio._drivers.actor import Actor, Timed, TransportAdapter
-from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, set_tcp_keep_alive
-from mcpio.asyncio._runtime import AsyncioRuntime, last_moment, ungrouped
+import attrs
+
+from mcpio._checks import required
+from mcpio._drivers.actor import Actor, TransportAdapter
+from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, ListenerClosed, Timed, set_tcp_keep_alive
+from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
+from mcpio.app.runtime import Runtime
+from mcpio.asyncio._runtime import AsyncioRuntime, AsyncioTask, last_moment, ungrouped
 from mcpio.engine.connection import Connection
 
 # -------------------------------------------------------------------------------------------------------- socket stream
@@ -339,6 +345,21 @@ class AsyncioEventLoop:
                     await asyncio.sleep(0)
                     raise
 
+    @asynccontextmanager
+    async def lasting(self) -> AsyncIterator[AsyncioRuntime]:
+        """Return a task group as a runtime: a cancellation of the block reaches only the block's own task."""
+        with ungrouped():
+            async with asyncio.TaskGroup() as tasks:
+                runtime = _Lasting(tasks)
+                try:
+                    yield runtime
+                finally:
+                    runtime.cancel()
+
+    def timekeeper(self, runtime: Runtime) -> Alarms:
+        """Return timers of the loop."""
+        return Alarms(self._loop)
+
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block that an earlier cancellation does not cut off."""
         return last_moment(seconds)
@@ -385,6 +406,162 @@ class AsyncioEventLoop:
     async def abort(self, stream: SocketStream) -> None:
         """Close a stream without waiting for the peer."""
         await stream.abort()
+
+    def quickened(self, stream: SocketStream) -> SocketStream:
+        """Return the stream, which is quick."""
+        return stream
+
+    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
+        """Return the block of the driver's own function."""
+        return terminate_on_signals(timeout=timeout)
+
+    async def listen(self, host: str | None, port: int) -> list[socket.socket]:
+        """Listen on every address of a host."""
+        listeners: list[socket.socket] = []
+        try:
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                listeners.append(made := socket.socket(family, kind, protocol))
+                made.setblocking(False)
+                if os.name == "posix":
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                made.bind(address)
+                made.listen(BACKLOG)
+                if port == 0:
+                    break
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
+        return listeners
+
+    def listener(self, bound: socket.socket) -> socket.socket:
+        """Return the socket."""
+        return bound
+
+    def given_listeners(self, listeners: Sequence[Any]) -> Sequence[socket.socket]:
+        """Return sockets that listen."""
+        for listener in listeners:
+            # asyncio accepts from a blocking socket too, and holds up the event loop until a client comes.
+            required("listeners", listener, socket.socket).setblocking(False)
+        return listeners
+
+    async def accept(self, listener: socket.socket) -> Accepted:
+        """Wait for a connection."""
+        # Not ``sock_accept``: cancelled just when a client comes, it loses that client's socket, which stays open.
+        while True:
+            await asyncio.sleep(0)
+            if listener.fileno() < 0:
+                raise ListenerClosed
+            if (accepted := await self.accept_waiting(listener)) is not None:
+                return accepted
+            await self._wait_readable(listener)
+
+    async def accept_waiting(self, listener: socket.socket) -> Accepted | None:
+        """Return a connection that the system has accepted already."""
+        try:
+            accepted, _ = listener.accept()  # listeners do not block
+        except (BlockingIOError, InterruptedError):
+            return None
+        accepted.setblocking(False)
+        return Accepted(accepted)
+
+    async def _wait_readable(self, listener: socket.socket) -> None:
+        readable = self._loop.create_future()
+        self._loop.add_reader(listener, _wake, readable)
+        try:
+            await readable
+        finally:
+            self._loop.remove_reader(listener)
+
+    def socket_of(self, found: socket.socket | Accepted) -> socket.socket:
+        """Return the socket."""
+        return found.socket if isinstance(found, Accepted) else found
+
+    async def server_stream(
+        self, accepted: Accepted, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
+    ) -> SocketStream | None:
+        """Shake hands as a server, if a context is given. asyncio limits its time to 60 s."""
+        stream = SocketStream()
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
+                accepted.socket,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else timeout,
+            )
+        except OSError:
+            return None  # The client is gone, or does not speak TLS as the server does.
+        accepted.stream = stream
+        return stream
+
+    def tls_of(self, stream: SocketStream) -> Any:
+        """Return the TLS object."""
+        return stream.get_extra_info("ssl_object")
+
+    async def abandon(self, accepted: Accepted) -> None:
+        """Close a connection forcefully."""
+        if accepted.stream is None:
+            accepted.socket.close()
+        else:
+            accepted.stream.cut()
+
+    async def close_listener(self, listener: socket.socket) -> None:
+        """Close a socket."""
+        listener.close()
+
+
+class _Lasting(AsyncioRuntime):
+    """Tasks that are cancelled together."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        super().__init__(group)
+        self._running: set[AsyncioTask] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
+        """Run a coroutine as a task."""
+
+        async def run() -> None:
+            try:
+                await coroutine
+            finally:
+                self._running.discard(task)
+
+        task = super().spawn(run())
+        self._running.add(task)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+@attrs.define(eq=False)
+class Accepted:
+    """A connection, at first as a socket, then as a stream."""
+
+    socket: socket.socket
+    stream: SocketStream | None = None
+
+
+def terminate_on_signals(
+    *, timeout: float | None = DEFAULT_TIMEOUT, end_with_parent: bool = False
+) -> AbstractContextManager[None]:
+    """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM.
+
+    The signal cancels the block. When that is unwound, ``Terminated`` is raised, a SystemExit with the status 130 or
+    143. ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever
+    still runs. ``None`` sets no limit. A second signal ends the process immediately. Signal handlers belong to the main
+    thread; in another thread the block has no effect. See ``mcpio.trio.terminate_on_signals`` for child processes and
+    for ``end_with_parent``.
+    """
+    call_soon = asyncio.get_running_loop().call_soon_threadsafe
+    return ended_by_signals(CancelScope(), call_soon, timeout, end_with_parent=end_with_parent)
 
 
 # ---------------------------------------------------------------------------------------------------------------- actor
@@ -463,7 +640,11 @@ class Alarms:
         self._alarms: dict[int, Alarm] = {}
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Fire at a deadline of ``timed`` or earlier."""
+        """Fire at a deadline of ``timed`` or earlier; ``None`` lets go of it."""
+        if deadline is None:
+            if (alarm := self._alarms.pop(id(timed), None)) is not None:
+                alarm.stop()
+            return
         alarm = self._alarms.get(id(timed))
         if alarm is None:
             alarm = self._alarms[id(timed)] = Alarm(self._loop)

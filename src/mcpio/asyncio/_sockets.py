@@ -6,40 +6,25 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-import attrs
-
-from mcpio._checks import required
-from mcpio._drivers import lifespan_of, report
-from mcpio._drivers.actor import TaskHost, hosted_tasks
-from mcpio._drivers.event_loop import EventLoop, StreamAdapter
-from mcpio._drivers.setup import open_in_either_era, preload
+from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.serving import Host, Place, serve_sockets
+from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.socket_client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
-from mcpio._drivers.socket_server import (
-    BACKLOG,
-    LAST_WRITES,
-    Acceptor,
-    ServeSocketOptions,
-    SocketListening,
-    SocketPeer,
-    StreamHandler,
-    bound_unix,
-    checked_acceptor,
-)
-from mcpio._drivers.websocket import WebSocketConnectOptions, websocket_connector
+from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio.app.client import Client
-from mcpio.app.runtime import Spawned
-from mcpio.asyncio._drivers import AsyncioClientContext, AsyncioServingContext, Started, start_client
-from mcpio.asyncio._event_loop import AsyncioEventLoop, SocketStream
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, carry, start_client
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.asyncio._stdio import terminate_on_signals
-from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
+    from mcpio._drivers.http_server import HttpListening, ServeHttpOptions
+    from mcpio._drivers.websocket import WebSocketConnectOptions
+    from mcpio._drivers.websocket_server import ServeWebSocketOptions, WebSocketListening
     from mcpio.app.server import Server
 
 __all__ = [
@@ -48,14 +33,32 @@ __all__ = [
     "SocketOptions",
     "SocketPeer",
     "TcpOptions",
-    "WebSocketConnectOptions",
 ]
 
 
 # -------------------------------------------------------------------------------------------------------------- serving
-# ``serve_tcp`` and ``serve_unix``: servers with one session per connection.
+# ``serve_tcp``, ``serve_unix``, ``serve_http`` and ``serve_websocket``.
 
-StartedListening = asyncio.Future[SocketListening]
+L = TypeVar("L")
+
+
+def _host() -> Host:
+    return Host(AsyncioEventLoop(), carry)
+
+
+@contextmanager
+def _telling(started: asyncio.Future[L] | None) -> Iterator[Callable[[L], None]]:
+    """Yield what sets a future. If nothing does in the block, it is cancelled, so that no waiter waits forever."""
+
+    def tell(listening: L) -> None:
+        if started is not None and not started.done():
+            started.set_result(listening)
+
+    try:
+        yield tell
+    finally:
+        if started is not None:
+            started.cancel()  # does nothing to a future that is done
 
 
 async def serve_tcp(
@@ -65,7 +68,7 @@ async def serve_tcp(
     host: str | None = "127.0.0.1",
     ssl_context: ssl.SSLContext | None = None,
     listeners: Sequence[socket.socket] | None = None,
-    started: StartedListening | None = None,
+    started: asyncio.Future[SocketListening] | None = None,
     **options: Unpack[ServeSocketOptions],
 ) -> None:
     """Serve any number of clients over TCP until cancelled; then end gracefully.
@@ -81,10 +84,10 @@ async def serve_tcp(
     outlive the sessions that started them, and end with the server. Raises OSError if the address is not available;
     what the server's lifespan raises propagates unwrapped.
     """
-    with _cancelled_unless_set(started):
-        serving = _Serving(server, ssl_context, options, started)
-        with serving.until_signalled():
-            await serving.run(await _listen(host, port) if listeners is None else _given(listeners))
+    with _telling(started) as tell:
+        here = _host()
+        place = Place(loop=here.loop, host=host, port=port, listeners=listeners)
+        await serve_sockets(server, place, here, ssl_context, options, tell)
 
 
 async def serve_unix(
@@ -92,7 +95,7 @@ async def serve_unix(
     path: str | os.PathLike[str],
     *,
     mode: int = 0o600,
-    started: StartedListening | None = None,
+    started: asyncio.Future[SocketListening] | None = None,
     **options: Unpack[ServeSocketOptions],
 ) -> None:
     """Serve any number of clients on a Unix socket until cancelled, as ``serve_tcp`` does.
@@ -103,212 +106,88 @@ async def serve_unix(
 
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
-    with _cancelled_unless_set(started):
-        serving = _Serving(server, None, options, started)
-        with serving.until_signalled():
-            async with bound_unix(path, mode, asyncio.sleep) as bound:
-                await serving.run([bound])
+    with _telling(started) as tell:
+        here = _host()
+        place = Place(loop=here.loop, unix=path, unix_mode=mode)
+        await serve_sockets(server, place, here, None, options, tell)
 
 
-@contextmanager
-def _cancelled_unless_set(started: StartedListening | None) -> Iterator[None]:
-    """Context manager that cancels a future at its end, so that its waiter does not wait forever."""
-    try:
-        yield
-    finally:
-        if started is not None:
-            started.cancel()  # Does nothing to a future that is done.
+async def serve_http(
+    server: Server,
+    port: int = 8000,
+    *,
+    host: str = "127.0.0.1",
+    unix: str | os.PathLike[str] | None = None,
+    unix_mode: int = 0o600,
+    ssl_context: ssl.SSLContext | None = None,
+    listeners: Sequence[socket.socket] | None = None,
+    started: asyncio.Future[HttpListening] | None = None,
+    **options: Unpack[ServeHttpOptions],
+) -> None:
+    """Serve any number of clients over HTTP until cancelled; then end gracefully, within ``ServeHttpOptions.grace``.
 
+    Gracefully means: no new connection is accepted, running requests are answered or cut off when the grace is over,
+    and streams end with their last chunk. ``started`` is a future that gets an
+    HttpListening once clients can connect, and is cancelled if that never happens.
 
-class _Serving:
-    """One server that is being served."""
+    ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``; there ``unix_mode`` decides who is served,
+    as ``mode`` does for ``serve_unix``, and no pages are. ``listeners`` replace all of these, and are closed at the
+    end. With ``ssl_context`` it is HTTPS.
 
-    def __init__(
-        self,
-        server: Server,
-        context: ssl.SSLContext | None,
-        options: ServeSocketOptions,
-        started: StartedListening | None,
-    ) -> None:
-        self._loop = AsyncioEventLoop()
-        self._server = server
-        self._options = options
-        self._started = started
-        self._sockets = _Sockets()
-        self._acceptor = checked_acceptor(server, options, partial(Acceptor, self._loop, self._sockets), context)
-        self._grace = seconds(options.get("grace", 0.5)) or 0.0
+    Tasks of tools outlive the sessions that began them, and end with the server. An exception of the server's lifespan
+    propagates unwrapped.
 
-    def until_signalled(self) -> Any:
-        """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted."""
-        wanted = self._options.get("handle_signals", False)
-        return terminate_on_signals(timeout=self._grace + LAST_WRITES) if wanted else nullcontext()
+    Raises:
+        OSError: If the address cannot be bound.
+        ValueError: For an unknown parser, for options that a store excludes, for ``auth`` beside ``principal``, and for
+            a server with scopes that has neither.
+        ImportError: If the parser, or the extra for HTTP/2, is not installed.
 
-    async def run(self, listeners: Sequence[socket.socket]) -> None:
-        """Serve until cancelled; then end gracefully, and close the listeners."""
-        loop = self._loop
-        try:
-            preload()
-            async with lifespan_of(self._server) as state, loop.group() as runtime:
-                host = TaskHost(runtime, loop.now)
-                async with hosted_tasks(self._server, host, state, loop.last_moment):
-                    await self._accept(listeners, AsyncioServingContext(self._server, state, loop), runtime)
-        finally:
-            await self._sockets.close_all(listeners)
-
-    async def _accept(
-        self, listeners: Sequence[socket.socket], context: AsyncioServingContext, runtime: AsyncioRuntime
-    ) -> None:
-        handler = StreamHandler(context, self._options, partial(StreamAdapter, loop=self._loop))
-        connections = _Connections(runtime)
-        if self._started is not None and not self._started.done():
-            self._started.set_result(_address_of(listeners[0]))
-        try:
-            await self._acceptor.accept(listeners, connections, handler.receive, handler.make_room)
-        finally:
-            handler.close(self._grace)
-            async with self._loop.last_moment(self._grace + LAST_WRITES / 2):
-                await handler.wait_empty()
-            connections.cancel()
-
-
-class _Connections(AsyncioRuntime):
-    """The tasks of the connections, which are cancelled together."""
-
-    __slots__ = ("_running",)
-
-    def __init__(self, runtime: AsyncioRuntime) -> None:
-        super().__init__(runtime.group)
-        self._running: set[Spawned] = set()
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Any:
-        """Run a coroutine as a task."""
-
-        async def run() -> None:
-            try:
-                await coroutine
-            finally:
-                self._running.discard(task)
-
-        task = super().spawn(run())
-        self._running.add(task)
-        return task
-
-    def cancel(self) -> None:
-        """Cancel all tasks."""
-        for task in tuple(self._running):
-            task.cancel()
-
-
-@attrs.define(eq=False)
-class _Accepted:
-    """A connection, at first as a socket, then as a stream."""
-
-    socket: socket.socket
-    stream: SocketStream | None = None
-
-
-class _Sockets:
-    """``mcpio._drivers.socket_server.ServerSockets`` for asyncio."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    async def accept(self, listener: socket.socket) -> _Accepted:
-        """Wait for a connection."""
-        accepted, _ = await self._loop.sock_accept(listener)
-        return _Accepted(accepted)
-
-    async def accept_waiting(self, listener: socket.socket) -> _Accepted | None:
-        """Return a connection that the system has accepted already."""
-        try:
-            accepted, _ = listener.accept()  # listeners do not block
-        except OSError:
-            return None
-        accepted.setblocking(False)
-        return _Accepted(accepted)
-
-    def socket_of(self, accepted: _Accepted) -> socket.socket:
-        """Return the socket."""
-        return accepted.socket
-
-    async def stream(
-        self, accepted: _Accepted, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool
-    ) -> tuple[SocketStream, Any] | None:
-        """Perform the TLS handshake as a server, if a context is given. asyncio limits its time to 60 s."""
-        stream = SocketStream()
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: stream,
-                accepted.socket,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else timeout,
-            )
-        except OSError:
-            return None  # The client is gone, or does not speak TLS as the server does.
-        accepted.stream = stream
-        return stream, None if context is None else stream.get_extra_info("ssl_object")
-
-    async def abandon(self, accepted: _Accepted) -> None:
-        """Close a connection forcefully."""
-        if accepted.stream is None:
-            accepted.socket.close()
-        else:
-            accepted.stream.cut()
-
-    async def close_all(self, listeners: Sequence[socket.socket]) -> None:
-        """Close listeners."""
-        for listener in listeners:
-            try:
-                listener.close()
-            except OSError as error:
-                report("a listener could not be closed", error)
-
-
-def _given(listeners: Sequence[socket.socket]) -> Sequence[socket.socket]:
-    """Return the caller's listeners. Raises TypeError for another kind, and ValueError without any."""
-    if not listeners:
-        raise ValueError("listeners= is empty: give at least one socket that listens")
-    for listener in listeners:
-        # asyncio accepts from a blocking socket too, and holds up the event loop until a client comes.
-        required("listeners", listener, socket.socket).setblocking(False)
-    return listeners
-
-
-async def _listen(host: str | None, port: int) -> list[socket.socket]:
-    """Listen on every address of a host; with port 0 on one only, since each would get a different port.
-
-    Raises OSError if an address is not available; its ``filename`` is the address, so that the text names it.
     """
-    listeners: list[socket.socket] = []
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            listeners.append(made := socket.socket(family, kind, protocol))
-            made.setblocking(False)
-            if os.name == "posix":
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            made.bind(address)
-            made.listen(BACKLOG)
-            if port == 0:
-                break
-    except BaseException as error:
-        for listener in listeners:
-            listener.close()
-        if isinstance(error, OSError):
-            error.filename = f"{'every address' if host is None else host} port {port}"
-        raise
-    return listeners
+    from mcpio._drivers import http_server  # only servers over HTTP pay for it
+
+    with _telling(started) as tell:
+        here = _host()
+        place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await http_server.serve_http(server, place, here, ssl_context, options, tell)
 
 
-def _address_of(listener: socket.socket) -> SocketListening:
-    if listener.family not in (socket.AF_INET, socket.AF_INET6):
-        return SocketListening(None, None)
-    host, port, *_ = listener.getsockname()
-    return SocketListening(host, port)
+async def serve_websocket(
+    server: Server,
+    port: int = 8000,
+    *,
+    host: str = "127.0.0.1",
+    unix: str | os.PathLike[str] | None = None,
+    unix_mode: int = 0o600,
+    ssl_context: ssl.SSLContext | None = None,
+    listeners: Sequence[socket.socket] | None = None,
+    started: asyncio.Future[WebSocketListening] | None = None,
+    **options: Unpack[ServeWebSocketOptions],
+) -> None:
+    """Serve any number of clients over WebSocket until cancelled, and end gracefully as ``serve_http`` does.
+
+    Running requests are answered within ``ServeWebSocketOptions.grace``, and then each WebSocket is closed with 1001.
+    Each connection is one session, and a session that fails costs only itself. To serve Streamable HTTP at the same
+    address too, use ``serve_http(websocket=…)``. The opening handshake is an HTTP request, and is served as
+    ``serve_http`` serves those; the place, ``ssl_context`` and ``started`` are the same, which gets a
+    WebSocketListening.
+
+    ``Limits`` in the server's options bound what a client may send. An exception of the server's lifespan propagates
+    unwrapped.
+
+    Raises:
+        OSError: If the address cannot be bound.
+        ValueError: For an unknown parser, for ``auth`` beside ``principal``, and for a server with scopes that has
+            neither.
+        ImportError: If the parser is not installed.
+
+    """
+    from mcpio._drivers import websocket_server  # only servers with WebSocket pay for it
+
+    with _telling(started) as tell:
+        here = _host()
+        place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await websocket_server.serve_websocket(server, place, here, ssl_context, options, tell)
 
 
 # -------------------------------------------------------------------------------------------------------------- sockets
@@ -383,15 +262,17 @@ async def connect_websocket(
 
 
 def _to_tcp(host: str, port: int, given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return tcp_connector(host, port, given, partial(StreamAdapter, loop=loop), loop)
+    return tcp_connector(host, port, given, loop)
 
 
 def _to_unix(path: str | os.PathLike[str], given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return unix_connector(path, given, partial(StreamAdapter, loop=loop), loop)
+    return unix_connector(path, given, loop)
 
 
 def _to_websocket(url: str, given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return websocket_connector(url, given, lambda stream: stream, loop, AsyncioRuntime(None))
+    from mcpio._drivers.websocket import websocket_connector  # only clients over WebSocket pay for it
+
+    return websocket_connector(url, given, loop, AsyncioRuntime(None))
 
 
 async def _start(make: MakeConnector, group: asyncio.TaskGroup | None, options: Mapping[str, Any]) -> Started[Client]:

@@ -10,14 +10,14 @@ import threading
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from mcpio._checks import check_options
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
-from mcpio._drivers.signals import CHILDREN, DEFAULT_TIMEOUT, ended_by_signals
+from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio import (
     END_TIMEOUT,
     EXIT_TIMEOUT,
@@ -48,7 +48,7 @@ from mcpio.asyncio._drivers import (
     serve_adapter,
     start_client,
 )
-from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope
+from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope, terminate_on_signals
 from mcpio.engine.connection import Connection
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
@@ -554,21 +554,6 @@ async def serve_stdio(
             inherited_input(claimed.input_fd), inherited_output(claimed.output_fd), on_eof=claimed.release_output
         )
         await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
-
-
-def terminate_on_signals(
-    *, timeout: float | None = DEFAULT_TIMEOUT, end_with_parent: bool = False
-) -> AbstractContextManager[None]:
-    """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM.
-
-    The signal cancels the block. When that is unwound, ``Terminated`` is raised, a SystemExit with the status 130 or
-    143. ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever
-    still runs. ``None`` sets no limit. A second signal ends the process immediately. Signal handlers belong to the main
-    thread; in another thread the block has no effect. See ``mcpio.trio.terminate_on_signals`` for child processes and
-    for ``end_with_parent``.
-    """
-    call_soon = asyncio.get_running_loop().call_soon_threadsafe
-    return ended_by_signals(CancelScope(), call_soon, timeout, end_with_parent=end_with_parent)
 
 
 async def _start(

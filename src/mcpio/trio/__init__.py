@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mcpio._drivers.http_parsers import HttpTimeouts as HttpTimeouts
+    from mcpio._drivers.http_server import HttpListening as HttpListening
+    from mcpio._drivers.http_server import HttpServingOptions as HttpServingOptions
+    from mcpio._drivers.http_server import ServeHttpOptions as ServeHttpOptions
+    from mcpio._drivers.websocket import WebSocketConnectOptions as WebSocketConnectOptions
+    from mcpio._drivers.websocket_server import ServeWebSocketOptions as ServeWebSocketOptions
+    from mcpio._drivers.websocket_server import WebSocketListening as WebSocketListening
     from mcpio.trio._drivers import connect as connect
     from mcpio.trio._drivers import open_transport as open_transport
     from mcpio.trio._drivers import serve as serve
-    from mcpio.trio._http.client import HttpClientTimeouts as HttpClientTimeouts
-    from mcpio.trio._http.client import connect_http as connect_http
-    from mcpio.trio._http.client import open_http as open_http
-    from mcpio.trio._http.parsers import HttpTimeouts as HttpTimeouts
-    from mcpio.trio._http.server import HttpListening as HttpListening
-    from mcpio.trio._http.server import serve_http as serve_http
-    from mcpio.trio._http.websocket_server import WebSocketListening as WebSocketListening
-    from mcpio.trio._http.websocket_server import serve_websocket as serve_websocket
+    from mcpio.trio._http import HttpClientTimeouts as HttpClientTimeouts
+    from mcpio.trio._http import connect_http as connect_http
+    from mcpio.trio._http import open_http as open_http
     from mcpio.trio._login import finish_login as finish_login
     from mcpio.trio._memory import memory_client as memory_client
     from mcpio.trio._net import ServeSocketOptions as ServeSocketOptions
@@ -37,10 +39,14 @@ if TYPE_CHECKING:
     from mcpio.trio._net import TcpOptions as TcpOptions
     from mcpio.trio._net import connect_tcp as connect_tcp
     from mcpio.trio._net import connect_unix as connect_unix
+    from mcpio.trio._net import connect_websocket as connect_websocket
     from mcpio.trio._net import open_tcp as open_tcp
     from mcpio.trio._net import open_unix as open_unix
+    from mcpio.trio._net import open_websocket as open_websocket
+    from mcpio.trio._net import serve_http as serve_http
     from mcpio.trio._net import serve_tcp as serve_tcp
     from mcpio.trio._net import serve_unix as serve_unix
+    from mcpio.trio._net import serve_websocket as serve_websocket
     from mcpio.trio._proxy import proxy as proxy
     from mcpio.trio._servers import Servers as Servers
     from mcpio.trio._servers import ServerSource as ServerSource
@@ -59,9 +65,6 @@ if TYPE_CHECKING:
     from mcpio.trio._stdio import start_process as start_process
     from mcpio.trio._stdio import stdio_stream as stdio_stream
     from mcpio.trio._tasks import run_tasks as run_tasks
-    from mcpio.trio._websocket import WebSocketConnectOptions as WebSocketConnectOptions
-    from mcpio.trio._websocket import connect_websocket as connect_websocket
-    from mcpio.trio._websocket import open_websocket as open_websocket
 
     __all__: list[str]
 else:
@@ -69,12 +72,14 @@ else:
         __name__,
         {
             "_drivers": "connect open_transport serve",
-            "_http.client": "HttpClientTimeouts connect_http open_http",
-            "_http.parsers": "HttpTimeouts",
-            "_http.server": "HttpListening serve_http",
+            "_http": "HttpClientTimeouts connect_http open_http",
+            "._drivers.http_parsers": "HttpTimeouts",
+            "._drivers.http_server": "HttpListening HttpServingOptions ServeHttpOptions",
+            "._drivers.websocket": "WebSocketConnectOptions",
+            "._drivers.websocket_server": "ServeWebSocketOptions WebSocketListening",
             "_net": (
                 "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions connect_tcp connect_unix "
-                "open_tcp open_unix serve_tcp serve_unix"
+                "connect_websocket open_tcp open_unix open_websocket serve_http serve_tcp serve_unix serve_websocket"
             ),
             "_login": "finish_login",
             "_memory": "memory_client",
@@ -86,7 +91,5 @@ else:
             "_servers": "ServerSource ServerState Servers open_servers",
             "_signals": "Terminated run_until_signalled terminate_on_signals",
             "_tasks": "run_tasks",
-            "_http.websocket_server": "WebSocketListening serve_websocket",
-            "_websocket": "WebSocketConnectOptions connect_websocket open_websocket",
         },
     )

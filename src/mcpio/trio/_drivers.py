@@ -17,6 +17,7 @@ import trio
 from mcpio._checks import check_options
 from mcpio._drivers import ClientContext, check_authorization, lifespan_of
 from mcpio._drivers.actor import store_tasks
+from mcpio._drivers.event_loop import Deadlines
 from mcpio._drivers.setup import (
     ConnectOptions,
     ServerSetupOptions,
@@ -228,18 +229,18 @@ async def carry(
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
-    timekeeper: Timekeeper | None = None,
+    deadlines: Deadlines | None = None,
     task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one session, with its handlers, until it ends; ``timekeeper`` is an existing one to use."""
+    """Run one session, with its handlers, until it ends; ``deadlines`` are of an existing timekeeper."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            if timekeeper is None:
-                timekeeper = Timekeeper()
+            if deadlines is None:
+                deadlines = timekeeper = Timekeeper()
                 nursery.start_soon(timekeeper.run)
             runtime = TrioRuntime(nursery)
             actor = TrioActor(
-                setup.connection, adapter, timekeeper, runtime, TrioEventLoop(), end_timeout=setup.end_timeout
+                setup.connection, adapter, deadlines, runtime, TrioEventLoop(), end_timeout=setup.end_timeout
             )
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))

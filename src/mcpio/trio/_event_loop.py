@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
-from mcpio._drivers.event_loop import TCP_KEEP_ALIVE, set_tcp_keep_alive
-from mcpio.trio._runtime import Signal, TrioRuntime, last_moment, ungrouped
+from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, ListenerClosed, set_tcp_keep_alive
+from mcpio.app.runtime import Runtime
+from mcpio.trio._runtime import Signal, Timekeeper, TrioOneShot, TrioRuntime, last_moment, ungrouped
+from mcpio.trio._signals import terminate_on_signals
 
 __all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 """The exceptions that a closed or broken stream raises."""
+
+Listener: TypeAlias = "trio.abc.Listener[Any]"
 
 
 class TrioEventLoop:
@@ -25,7 +31,10 @@ class TrioEventLoop:
     broken: tuple[type[Exception], ...] = BROKEN
     cancelled: type[BaseException] = trio.Cancelled
 
-    now = staticmethod(trio.current_time)
+    def __init__(self) -> None:
+        """Create it inside of the run."""
+        # The clock itself: ``trio.current_time`` looks it up at each call.
+        self.now = trio.lowlevel.current_clock().current_time
 
     def signal(self) -> Signal:
         """Return a flag that waiting lowers again."""
@@ -49,6 +58,27 @@ class TrioEventLoop:
         with ungrouped():
             async with trio.open_nursery() as nursery:
                 yield TrioRuntime(nursery)
+
+    @asynccontextmanager
+    async def lasting(self) -> AsyncIterator[TrioRuntime]:
+        """Return a shielded nursery as a runtime. A task of its own holds it open, since a shield covers the body."""
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                held, over = TrioOneShot(), trio.Event()
+                nursery.start_soon(_hold, held, over)
+                try:
+                    # Not a place to be cut off at: a server that is told to end serves the clients that have connected.
+                    with trio.CancelScope(shield=True):
+                        runtime = await held.wait()
+                    yield runtime
+                finally:
+                    over.set()
+
+    def timekeeper(self, runtime: Runtime) -> Timekeeper:
+        """Return a timekeeper, which a task runs."""
+        timekeeper = Timekeeper()
+        runtime.spawn(timekeeper.run())
+        return timekeeper
 
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a shielded block."""
@@ -85,11 +115,99 @@ class TrioEventLoop:
     def is_readable(self, stream: Any) -> bool:
         """Ask the system whether input is waiting."""
         inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-        return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
+        found = getattr(inner, "socket", None)
+        return found is not None and found.fileno() >= 0 and found.is_readable()
 
     async def abort(self, stream: Any) -> None:
         """Close a stream forcefully."""
         await trio.aclose_forcefully(stream)
+
+    def quickened(self, stream: trio.abc.Stream) -> trio.abc.Stream:
+        """Wrap a plain socket, on POSIX."""
+        if os.name == "posix" and isinstance(stream, trio.SocketStream):
+            from mcpio.trio._socket_stream import QuickSocketStream  # only where there are sockets
+
+            return QuickSocketStream(stream)
+        return stream
+
+    def terminate_on_signals(self, *, timeout: float | None) -> AbstractContextManager[None]:
+        """Return the block of the driver's own function."""
+        return terminate_on_signals(timeout=timeout)
+
+    async def listen(self, host: str | None, port: int) -> list[trio.SocketListener]:
+        """Listen by Trio's own function."""
+        return list(await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG))
+
+    def listener(self, bound: socket.socket) -> trio.SocketListener:
+        """Wrap a socket."""
+        return trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+
+    def given_listeners(self, listeners: Sequence[Any]) -> Sequence[Listener]:
+        """Return Trio's listeners. A plain socket is none."""
+        for listener in listeners:
+            if not isinstance(listener, trio.abc.Listener):
+                advice = "trio.SocketListener(trio.socket.from_stdlib_socket(sock)) makes one of a socket that listens"
+                raise TypeError(f"listeners= takes Trio's listeners, not {listener!r:.100}: {advice}")
+        return listeners
+
+    async def accept(self, listener: Listener) -> Any:
+        """Wait for a connection, which is a stream already."""
+        try:
+            return await listener.accept()
+        except trio.ClosedResourceError:
+            raise ListenerClosed from None
+
+    async def accept_waiting(self, listener: Listener) -> Any:
+        """Return a connection that the system has accepted already."""
+        # A socket is tried before the deadline counts.
+        with trio.CancelScope(shield=True), trio.move_on_after(0.001), suppress(ListenerClosed, OSError):
+            return await self.accept(listener)
+        return None
+
+    def socket_of(self, found: Any) -> Any:
+        """Return the socket of a plain socket stream, or of a listener on a socket."""
+        return found.socket if isinstance(found, trio.SocketStream | trio.SocketListener) else None
+
+    async def server_stream(
+        self,
+        accepted: trio.abc.Stream,
+        context: ssl.SSLContext | None,
+        timeout: float | None,
+        *,
+        https_compatible: bool,
+    ) -> trio.abc.Stream | None:
+        """Shake hands as a server, if a context is given."""
+        if context is None:
+            return self.quickened(accepted)
+        secured = trio.SSLStream(accepted, context, server_side=True, https_compatible=https_compatible)
+        with self.scope(timeout):
+            try:
+                await secured.do_handshake()
+            except BROKEN:
+                return None
+            return secured
+        return None
+
+    def tls_of(self, stream: Any) -> Any:
+        """Return the stream itself, which has the methods of its TLS object."""
+        return stream if isinstance(stream, trio.SSLStream) else None
+
+    async def abandon(self, accepted: trio.abc.Stream) -> None:
+        """Close a stream forcefully."""
+        await trio.aclose_forcefully(accepted)
+
+    async def close_listener(self, listener: Listener) -> None:
+        """Close a listener."""
+        await listener.aclose()
+
+
+async def _hold(held: TrioOneShot, over: trio.Event) -> None:
+    """Hold a shielded nursery open, and cancel it when it is over."""
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            held.set(TrioRuntime(nursery))
+            await over.wait()
+            nursery.cancel_scope.cancel()
 
 
 def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:

@@ -18,7 +18,7 @@ from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from mcpio import _drivers
 from mcpio._drivers import contain, report
-from mcpio._drivers.actor import Timed
+from mcpio._drivers.event_loop import Timed
 from mcpio.app.runtime import StallDetector
 from mcpio.engine.channel import Timers
 from mcpio.errors import NoBackChannel

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import trio
 
 from mcpio._checks import check_options
+from mcpio._drivers.actor import TransportAdapter
+from mcpio._drivers.event_loop import stream_adapter
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
 from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio import (
@@ -41,7 +43,6 @@ from mcpio.trio._drivers import TrioClientContext, serve, start_client
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import check_in_trio, ungrouped, uninterruptible
 from mcpio.trio._signals import terminate_on_signals
-from mcpio.trio._transport import TransportAdapter, stream_adapter
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -382,7 +383,7 @@ async def _start_child(argv: Sequence[str], options: Mapping[str, Any], nursery:
 
 
 def _adapter(child: ChildProcess, *, end_is_loss: bool) -> TransportAdapter:
-    return stream_adapter(child.stream, end_is_loss=end_is_loss)
+    return stream_adapter(child.stream, TrioEventLoop(), end_is_loss=end_is_loss)
 
 
 @trio.lowlevel.enable_ki_protection  # or a child might be left that nothing ends

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TypeAlias
 
 import trio
 
 from mcpio._drivers import actor
 from mcpio._drivers.actor import TransportAdapter
-from mcpio._drivers.event_loop import StreamAdapter
+from mcpio._drivers.event_loop import stream_adapter
 from mcpio.engine.connection import Connection
 from mcpio.trio._event_loop import TrioEventLoop
 
@@ -19,17 +18,10 @@ __all__ = [
     "TransportAdapter",
     "adapter_for",
     "close_forcefully",
-    "quickened",
-    "stream_adapter",
 ]
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """Carries a conversation: a stream of bytes, or a channel of whole messages."""
-
-
-def stream_adapter(stream: trio.abc.Stream, *, end_is_loss: bool = False) -> StreamAdapter:
-    """Return the adapter of a stream. A plain socket saves a turn of the loop for most messages."""
-    return StreamAdapter(quickened(stream), TrioEventLoop(), end_is_loss=end_is_loss)
 
 
 class ChannelAdapter:
@@ -80,19 +72,10 @@ class ChannelAdapter:
 def adapter_for(transport: Transport, *, binary: bool = False) -> TransportAdapter:
     """Return the adapter of a transport. Raises TypeError if it is neither a stream nor a channel."""
     if isinstance(transport, trio.abc.Stream):
-        return stream_adapter(transport)
+        return stream_adapter(transport, TrioEventLoop())
     if isinstance(transport, trio.abc.Channel):
         return ChannelAdapter(transport, binary=binary)
     raise TypeError(f"a transport must be a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
-
-
-def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
-    """Return a stream that saves turns of the loop in place of a plain socket; any other as it is."""
-    if os.name == "posix" and isinstance(stream, trio.SocketStream):
-        from mcpio.trio._socket_stream import QuickSocketStream  # only where there are sockets
-
-        return QuickSocketStream(stream)
-    return stream
 
 
 async def close_forcefully(adapter: TransportAdapter) -> None:

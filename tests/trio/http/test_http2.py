@@ -365,7 +365,7 @@ def test_failure_while_reading_ends_the_connection_and_is_reported(
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
-            monkeypatch.setattr("mcpio.trio._http.http2.request_head", fail)
+            monkeypatch.setattr("mcpio._drivers.http2.request_head", fail)
             await client.ask("GET", "/mcp", {})
             await client.settle()
             assert client.farewells == [2]
@@ -418,8 +418,8 @@ def test_alpn_selects_the_version(offers: list[str]) -> None:
 
 
 def test_missing_h2_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpio.trio._http.http2", raising=False)
-    for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http.http2", "h2."))]:
+    monkeypatch.delitem(sys.modules, "mcpio._drivers.http2", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("mcpio._drivers.http2", "h2."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h2", None)
     with pytest.raises(ImportError, match=r"http2=True needs h2: pip install 'mcpio\[http2\]'"):

@@ -6,7 +6,7 @@ import pytest
 from h2.errors import ErrorCodes
 from http2frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, frame
 
-from mcpio.trio._http.http2 import PREFACE, ConnectionFault, Frame, FrameBudget, FrameReader, cost
+from mcpio._drivers.http2 import PREFACE, ConnectionFault, Frame, FrameBudget, FrameReader, cost
 
 SAID = [
     frame(PING, 0, b"12345678"),

@@ -39,8 +39,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triowire import RawHttp, in_virtual_time
 
+from mcpio._drivers.http2 import PREFACE
 from mcpio.trio import HttpTimeouts
-from mcpio.trio._http.http2 import PREFACE
 
 # Floods
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcpio.trio._http import parsers
-from mcpio.trio._http.parsers import (
+from mcpio._drivers import http_parsers as parsers
+from mcpio._drivers.http_parsers import (
     BadRequest,
     H11Parser,
     HttptoolsParser,
@@ -99,7 +99,7 @@ def test_auto_parser_is_httptools_where_installed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_parsers_import_without_httptools() -> None:
-    code = "import sys; sys.modules['httptools'] = None; from mcpio.trio._http.parsers import new_parser as new; "
+    code = "import sys; sys.modules['httptools'] = None; from mcpio._drivers.http_parsers import new_parser as new; "
     code += "print(type(new('auto', 1000)).__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "H11Parser"

@@ -12,9 +12,9 @@ import trio.testing
 from triowire import RawHttp, each_parser, in_virtual_time, memory_site
 
 from mcpio import Context, Limits, Options, Server
+from mcpio._drivers.http_parsers import ResponseWriter
 from mcpio.http.model import Cors, HttpOptions
 from mcpio.trio import HttpTimeouts
-from mcpio.trio._http.parsers import ResponseWriter
 
 
 def small_server(**limits: Any) -> Server:

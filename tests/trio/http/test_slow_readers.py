@@ -12,8 +12,8 @@ from certificates import serving_as, trusting
 from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio import Server
+from mcpio._drivers.http_parsers import ParserName
 from mcpio.trio import HttpTimeouts, SocketPeer
-from mcpio.trio._http.parsers import ParserName
 
 SIZE = 4_000_000
 """Bytes of the answer."""

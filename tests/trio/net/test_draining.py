@@ -13,9 +13,10 @@ import pytest
 import trio
 
 from mcpio import Server
+from mcpio._drivers import socket_server
+from mcpio._drivers.http_server import HttpConnectionHandler
 from mcpio.http import HttpOptions
-from mcpio.trio import _net, serve_http
-from mcpio.trio._http.server import HttpConnectionHandler
+from mcpio.trio import serve_http
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -41,17 +42,17 @@ def serve_until(act: Callable[[int], None], drain: float) -> None:
 def test_client_that_connects_as_the_listener_closes_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: list[int] = []
     outcomes: list[bool] = []
-    close_all = _net._Sockets.close_all
+    close_all = socket_server.close_all
 
-    async def connect_and_close(self: Any, listeners: Any) -> None:
+    async def connect_and_close(listeners: Any, loop: Any) -> None:
         if not outcomes:
             with socket.socket() as late:
                 late.setblocking(False)
                 late.connect_ex(("127.0.0.1", ports[0]))
                 outcomes.append(bool(select.select([], [late], [], 0)[1]))
-        await close_all(self, listeners)
+        await close_all(listeners, loop)
 
-    monkeypatch.setattr(_net._Sockets, "close_all", connect_and_close)
+    monkeypatch.setattr(socket_server, "close_all", connect_and_close)
     serve_until(ports.append, drain=0.01)
     assert outcomes == [False]
 

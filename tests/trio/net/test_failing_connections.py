@@ -23,10 +23,14 @@ from rawframes import FarClient
 from triowire import MemoryListener, RawHttp, in_virtual_time, memory_site
 
 from mcpio import McpError, Server
-from mcpio._drivers.socket_server import MAX_CONNECTIONS
+from mcpio._drivers.socket_server import MAX_CONNECTIONS, Acceptor, capped_connections, close_all
 from mcpio.trio import open_tcp, open_transport, serve_http, serve_tcp, serve_websocket
-from mcpio.trio._net import close_all, new_acceptor
+from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import TrioRuntime
+
+
+def new_acceptor(**options: Any) -> Acceptor:
+    return Acceptor(TrioEventLoop(), **options)
 
 
 class Oops(Exception):
@@ -43,7 +47,7 @@ ACCEPTING = (
 SESSION = (
     "mcpio._drivers.socket_server:SessionHandler.serve_session",
     "mcpio._drivers.socket_server:prepare_server",
-    "mcpio.trio._net:carry",
+    "mcpio.trio._drivers:TrioActor",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.app.session:SessionDriving.handle",
@@ -52,16 +56,16 @@ SESSION = (
 LINES = (
     "mcpio._drivers.socket_server:set_tcp_keep_alive",
     "mcpio._drivers.socket_server:StreamHandler._principal",
-    "mcpio.trio._transport:StreamAdapter",
+    "mcpio._drivers.socket_server:StreamAdapter",
 )
 REQUESTS = (
-    "mcpio.trio._http.server:HttpConnectionHandler._recognise",
-    "mcpio.trio._http.server:new_parser",
-    "mcpio.trio._http.server:HttpConnection.run",
-    "mcpio.trio._http.server:HttpConnection._serve",
-    "mcpio.trio._http.server:HttpConnection._step",
-    "mcpio.trio._http.parsers:HttptoolsParser.feed",
-    "mcpio.trio._http.parsers:HttptoolsParser.next_event",
+    "mcpio._drivers.http_server:HttpConnectionHandler._recognise",
+    "mcpio._drivers.http_server:new_parser",
+    "mcpio._drivers.http_server:HttpConnection.run",
+    "mcpio._drivers.http_server:HttpConnection._serve",
+    "mcpio._drivers.http_server:HttpConnection._step",
+    "mcpio._drivers.http_parsers:HttptoolsParser.feed",
+    "mcpio._drivers.http_parsers:HttptoolsParser.next_event",
 )
 HTTP_SESSION = (
     "mcpio.app.server:Server.connection",
@@ -75,37 +79,37 @@ EXCHANGE = (
     "mcpio.app.server_session:ServerDriving.handle",
     "mcpio.http.server:HttpServer.next_event",
     "mcpio.http.server:HttpServer.next_ready",
-    "mcpio.trio._http.server:HttpConnection._begin",
-    "mcpio.trio._http.server:HttpConnection._hand_over",
-    "mcpio.trio._http.server:HttpConnection._write",
-    "mcpio.trio._http.server:HttpConnection._finish",
-    "mcpio.trio._http.parsers:ResponseWriter.head",
-    "mcpio.trio._http.parsers:ResponseWriter.body",
+    "mcpio._drivers.http_server:HttpConnection._begin",
+    "mcpio._drivers.http_server:HttpConnection._hand_over",
+    "mcpio._drivers.http_server:HttpConnection._write",
+    "mcpio._drivers.http_server:HttpConnection._finish",
+    "mcpio._drivers.http_parsers:ResponseWriter.head",
+    "mcpio._drivers.http_parsers:ResponseWriter.body",
 )
 WHOLE_REQUEST = (
     "mcpio.app.http_host:HttpHost.serve",
     "mcpio.http.server:HttpServer.serve",
     "mcpio.http.server:HttpServer.answer_of",
 )
-DIRECT_ANSWER = ("mcpio.trio._http.server:HttpConnection._answer",)
+DIRECT_ANSWER = ("mcpio._drivers.http_server:HttpConnection._answer",)
 PIECES = (
     "mcpio.app.http_host:HttpHost.receive",
     "mcpio.http.server:HttpServer.receive",
-    "mcpio.trio._http.server:HttpConnection._continue",
+    "mcpio._drivers.http_server:HttpConnection._continue",
 )
 LATER_ANSWER = (
     "mcpio.app.http_host:HttpHost.responses_to_send",
     "mcpio.http.server:HttpServer.responses_to_send",
-    "mcpio.trio._http.server:HttpConnection.wake",
-    "mcpio.trio._http.server:HttpConnection._write_now",
-    "mcpio.trio._http.server:HttpConnection._pull",
+    "mcpio._drivers.http_server:HttpConnection.wake",
+    "mcpio._drivers.http_server:HttpConnection._write_now",
+    "mcpio._drivers.http_server:HttpConnection._pull",
 )
 UPGRADES = (
-    "mcpio.trio._http.server:HttpConnection._look_up",
-    "mcpio.trio._websocket:WebSocketHandler.answer",
-    "mcpio.trio._websocket:WebSocketHandler.carry",
-    "mcpio.trio._websocket:WebSocketAdapter",
-    "mcpio.trio._http.parsers:ResponseWriter.upgrade",
+    "mcpio._drivers.http_server:HttpConnection._look_up",
+    "mcpio._drivers.websocket_handler:WebSocketHandler.answer",
+    "mcpio._drivers.websocket_handler:WebSocketHandler.carry",
+    "mcpio._drivers.websocket_handler:WebSocketAdapter",
+    "mcpio._drivers.http_parsers:ResponseWriter.upgrade",
 )
 STEPS = {
     "tcp": ACCEPTING + LINES + SESSION,
@@ -219,7 +223,9 @@ def test_exception_in_any_step_of_a_request_ends_at_most_one_connection(
     assert [record for record in caplog.records if record.exc_info and isinstance(record.exc_info[1], Oops)]
 
 
-@pytest.mark.parametrize("step", ["mcpio.trio._net:_shake_hands", "mcpio._drivers.socket_server:SocketPeer"])
+@pytest.mark.parametrize(
+    "step", ["mcpio.trio._event_loop:TrioEventLoop.server_stream", "mcpio._drivers.socket_server:SocketPeer"]
+)
 def test_an_exception_while_a_connection_is_secured_ends_that_one(step: str, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
 
@@ -438,7 +444,7 @@ def test_all_listeners_are_closed_though_one_fails(caplog: pytest.LogCaptureFixt
 
     async def main() -> None:
         good = Closed()
-        await close_all([FailingListener(), good])
+        await close_all([FailingListener(), good], TrioEventLoop())
         assert good.is_closed
 
     trio.run(main)
@@ -509,15 +515,15 @@ def test_connections_leave_a_share_of_open_files_unused(
 def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mcpio._drivers.socket_server.max_open_files", lambda: 1024)
-        new_acceptor(max_connections=MAX_CONNECTIONS)
+        capped_connections(MAX_CONNECTIONS)
         assert not caplog.messages
-        new_acceptor(max_connections=MAX_CONNECTIONS + 1)
+        capped_connections(MAX_CONNECTIONS + 1)
         assert caplog.messages
 
 
 def test_max_connections_of_another_type_raises() -> None:
     with pytest.raises(TypeError, match="max_connections= takes int, not 'many'"):
-        new_acceptor(max_connections="many")
+        capped_connections("many")  # type: ignore[arg-type]  # as an untyped caller may
 
 
 # Shared tasks
@@ -542,7 +548,7 @@ def test_unwritable_response_affects_no_other_session() -> None:
                 await client.initialize()
                 await client.say(client.posted(client.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            fault = Fault("mcpio.trio._http.server:HttpConnection.wake")
+            fault = Fault("mcpio._drivers.http_server:HttpConnection.wake")
             with fault.planted():
                 go_on.set()
                 await trio.testing.wait_all_tasks_blocked()
@@ -559,7 +565,7 @@ def test_unwritable_response_affects_no_other_session() -> None:
 
 def test_failing_http2_deadline_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        listener, fault = MemoryListener(), Fault("mcpio.trio._http.http2:Http2Streams.handle_timeout")
+        listener, fault = MemoryListener(), Fault("mcpio._drivers.http2:Http2Streams.handle_timeout")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(serve_http, make_server(), listeners=[listener], http2=True))
             with fault.planted():
@@ -591,7 +597,7 @@ def test_failing_close_of_one_connection_affects_no_other_answer(
             await busy.initialize()
             await busy.say(busy.posted(busy.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            with Fault("mcpio.trio._http.server:HttpConnection.close").planted():
+            with Fault("mcpio._drivers.http_server:HttpConnection.close").planted():
                 site.scope.cancel()
                 assert (await busy.hear()).json["result"]["content"][0]["text"] == "waited"
 

@@ -21,7 +21,6 @@ from mcpio.revisions import Revision
 from mcpio.testing import Script
 from mcpio.testing.script_side import Side
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._transport import quickened
 from mcpio.websocket import WebSocket, WebSocketOptions
 
 OPTIONS = WebSocketOptions(ping_interval=None, first_message_timeout=None)
@@ -76,7 +75,8 @@ class WebSocketPlayer(TrioPlayer):
         made = WebSocket(
             self._role, OPTIONS, max_bytes=1 << 24, now=self._now, entropy=lambda n: b"mask"[:n], window_bits=self._bits
         )
-        return WebSocketAdapter(quickened(trio.SocketStream(there)), made, b"", TrioEventLoop()), near
+        loop = TrioEventLoop()
+        return WebSocketAdapter(loop.quickened(trio.SocketStream(there)), made, b"", loop), near
 
     async def _take_in(self, side: Side, size: int) -> None:
         connection = side.connection

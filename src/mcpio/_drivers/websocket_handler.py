@@ -1,37 +1,24 @@
-"""WebSocket servers and clients."""
+"""WebSocket on the connections of an HTTP server: answers opening handshakes, and serves the sessions."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Hashable
-from typing import Any, Unpack
 
 import attrs
-import trio
 
 from mcpio._drivers import TapSource, report
-from mcpio._drivers.socket_server import LAST_WRITES, ActiveSet, SessionHandler
-from mcpio._drivers.websocket import WebSocketAdapter, WebSocketConnectOptions, websocket_connector
-from mcpio.app.client import Client
+from mcpio._drivers.event_loop import ByteStream
+from mcpio._drivers.socket_server import LAST_WRITES, ActiveSet, ServingContext, SessionHandler
+from mcpio._drivers.websocket import WebSocketAdapter
 from mcpio.auth.grant import Grant
 from mcpio.engine.table import Role
 from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.model import HttpOptions, RequestHead
-from mcpio.trio._drivers import TrioClientContext
-from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._net import ServingContext, connect_by
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._transport import quickened
 from mcpio.websocket.frames import WebSocketOptions
 from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.opening import AcceptedHandshake, answer_opening, asks_for_websocket
-
-__all__ = ["WebSocketConnectOptions"]
-
-
-# -------------------------------------------------------------------------------------------------------------- handler
-# WebSocket on the connections of an HTTP server: answers opening handshakes, and serves the sessions.
 
 
 @attrs.frozen
@@ -88,22 +75,20 @@ class WebSocketHandler:
             self._server.advice.give(answer.advice, report)
         return answer
 
-    async def carry(
-        self, stream: trio.abc.Stream, rest: bytes, accepted: AcceptedHandshake, principal: Hashable
-    ) -> None:
+    async def carry(self, stream: ByteStream, rest: bytes, accepted: AcceptedHandshake, principal: Hashable) -> None:
         """Serve the session on a stream that became a WebSocket, and close it. ``rest`` arrived after the handshake."""
         socket = WebSocket(
             Role.SERVER,
             self._config.options,
             max_bytes=self._max_bytes,
-            now=trio.current_time(),
+            now=self._loop.now(),
             entropy=os.urandom,
             window_bits=accepted.window_bits,
         )
-        adapter = WebSocketAdapter(quickened(stream), socket, rest, self._loop)
+        adapter = WebSocketAdapter(stream, socket, rest, self._loop)
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:
             # Some tokens are accepted a little longer: such a client must not come back without a pause.
-            adapter.expires_at = trio.current_time() + max(1.0, principal.expires_at - time.time())
+            adapter.expires_at = self._loop.now() + max(1.0, principal.expires_at - time.time())
         self._adapters.enter(adapter)
         try:
             await self._sessions.serve_session(adapter, principal)
@@ -116,36 +101,4 @@ class WebSocketHandler:
         self._sessions.close(grace)
         for adapter in self._adapters:
             # A client that does not close its side must not hold up the end of the server.
-            adapter.close_by(trio.current_time() + grace + LAST_WRITES / 2)
-
-
-# --------------------------------------------------------------------------------------------------------------- client
-# ``open_websocket`` and ``connect_websocket``: clients over WebSocket.
-
-
-def open_websocket(url: str, **options: Unpack[WebSocketConnectOptions]) -> TrioClientContext[Client]:
-    """Async context manager that yields a client: ``async with open_websocket("ws://…/mcp") as client``.
-
-    See ``connect_websocket``.
-    """
-    return TrioClientContext(lambda nursery: connect_websocket(url, nursery=nursery, **options))
-
-
-async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpack[WebSocketConnectOptions]) -> Client:
-    """Return a client of the server at a ``ws://`` or ``wss://`` URL, tied to no block.
-
-    ``ws+unix://%2Frun%2Fserver.sock/mcp`` is a server on the Unix socket of that path, as for ``connect_http``.
-
-    Raises ConnectFailed. Its cause is an OSError if there is no connection, an AuthorizationRequired for status 401 and
-    403, with ``auth`` an AuthorizationError if there is no token to be had, an UnexpectedResponse for any other answer
-    that is not a WebSocket with an offered subprotocol, and a RemoteProtocolError if the answer is not HTTP. Raises
-    ValueError for an invalid URL or header field.
-
-    When the connection ends, waiting calls raise ConnectionLost. Its cause tells how, unless the server closed
-    gracefully (with 1000, 1001 or no code): a WebSocketClosed has any other code, 1006 for a connection that broke; a
-    RemoteProtocolError tells what the server did wrong, a RequestTimeout that it gave no sign of life, and an OSError
-    or ``trio.BrokenResourceError`` how the stream failed (XPORT-04).
-    """
-    given: dict[str, Any] = dict(options)
-    connector = websocket_connector(url, given, quickened, TrioEventLoop(), TrioRuntime(None))
-    return await connect_by(connector, nursery, given)
+            adapter.close_by(self._loop.now() + grace + LAST_WRITES / 2)

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import ssl
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 from urllib.parse import quote
 
 import attrs
-import trio
 
-from mcpio._checks import chosen
+from mcpio._checks import check_options, chosen
 from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
-from mcpio._drivers.socket_server import MAX_CONNECTIONS, Acceptor, ActiveSet
+from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, CancelScope, EventLoop, end_output
+from mcpio._drivers.http_parsers import (
+    BadRequest,
+    FindPrincipal,
+    HttpTimeouts,
+    ParsedHead,
+    Parser,
+    ParserEvent,
+    ParserMark,
+    ParserName,
+    ResponseWriter,
+    begin_lookup,
+    end_lookup,
+    new_parser,
+    plain_text,
+)
+from mcpio._drivers.serving import Host, Place, address_of, serve_listeners, until_signalled
+from mcpio._drivers.setup import preload
+from mcpio._drivers.socket_server import MAX_CONNECTIONS, Acceptor, ActiveSet, ServingContext, SocketPeer
 from mcpio._extras import extra
 from mcpio.app.http_host import HttpHost
+from mcpio.app.runtime import Runtime, Spawned
 from mcpio.app.server import Server
 from mcpio.engine.server import ServerConnection
 from mcpio.http.checks import Rejection
@@ -38,44 +54,13 @@ from mcpio.http.model import (
     ResponseItem,
     whole_request,
 )
-from mcpio.trio._descriptors import RECEIVE_SIZE
-from mcpio.trio._event_loop import BROKEN
-from mcpio.trio._http.parsers import (
-    BadRequest,
-    FindPrincipal,
-    HttpTimeouts,
-    ParsedHead,
-    Parser,
-    ParserEvent,
-    ParserMark,
-    ParserName,
-    ResponseWriter,
-    begin_lookup,
-    end_lookup,
-    new_parser,
-    plain_text,
-)
-from mcpio.trio._net import (
-    ServingContext,
-    SocketPeer,
-    address_of,
-    given_listeners,
-    listen_tcp,
-    listen_unix,
-    new_acceptor,
-    serve_listeners,
-    unix_path_of,
-    until_signalled,
-)
-from mcpio.trio._runtime import Signal
-from mcpio.trio._transport import quickened
 
 if TYPE_CHECKING:
+    from mcpio._drivers.http2 import Http2Connection
+    from mcpio._drivers.websocket_handler import WebSocketConfig, WebSocketHandler
     from mcpio.app.session import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.auth.resource_server import ResourceServer
-    from mcpio.trio._http.http2 import Http2Connection
-    from mcpio.trio._websocket import WebSocketConfig, WebSocketHandler
     from mcpio.websocket.frames import WebSocketOptions
     from mcpio.websocket.opening import AcceptedHandshake
 
@@ -102,9 +87,10 @@ class HttpConnection:
 
     def __init__(
         self,
-        stream: trio.abc.Stream,
+        stream: ByteStream,
         host: HttpHost,
         parser: Parser,
+        loop: EventLoop,
         *,
         peer: SocketPeer,
         timeouts: HttpTimeouts,
@@ -116,7 +102,8 @@ class HttpConnection:
         With ``websockets`` a client may upgrade to WebSocket.
         """
         self.peer = peer
-        self._stream = quickened(stream)
+        self._stream = stream
+        self._loop = loop
         self._host = host
         self._parser = parser
         self._responses = ResponseWriter()
@@ -128,7 +115,7 @@ class HttpConnection:
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._life = Lifecycle(timeouts, host.clock())
         # Holds the reader, with the deadline of the state that it waits in.
-        self._scope = trio.CancelScope()
+        self._scope = loop.scope()
         self._armed = self._scope.deadline
         self._requests = 0
         self._is_retired = False
@@ -140,14 +127,16 @@ class HttpConnection:
         # Output that the socket did not take, which the writing task begins with.
         self._unsent = b""
         self._is_writing = False
+        self._tasks: Runtime
+        self._writer: Spawned | None = None
         # A response is written where it is produced, once; what follows is left to the task, so that everything a
         # handler sends in one turn of the loop goes out in one write.
         self._may_write_now = True
         # Input after the request under way, beyond what the parser holds: at most one more read.
         self._ahead = b""
-        self._ahead_scope: trio.CancelScope | None = None
+        self._ahead_scope: CancelScope | None = None
         # Set when a response is out, or all output is: the reader may wait for either.
-        self._progress = Signal()
+        self._progress = loop.signal()
 
     # From the connection handler, in the loop's own thread
 
@@ -190,14 +179,14 @@ class HttpConnection:
         if data:
             self._parser.feed(data)
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with self._loop.group() as self._tasks:
                 try:
                     with self._scope:
                         try:
                             await self._serve()
                         except BadRequest as error:
                             self._act(Input.RECV_INVALID, error.status, str(error))
-                        except BROKEN:
+                        except self._loop.broken:
                             self._step(Input.RECV_LOSS)
                     state = self._life.state
                     # All who cancel the scope take a step to the end before, so this was its deadline.
@@ -209,12 +198,14 @@ class HttpConnection:
                     if self._life.state is State.DRAINING:
                         await self._linger()
                 finally:
-                    # Handlers that go on may produce output before the nursery is left, which takes no more tasks.
+                    # Handlers that go on may produce output before the group is left, which takes no more tasks.
                     self._lose()
-                self._nursery.cancel_scope.cancel()
+                    if self._writer is not None:
+                        self._writer.cancel()
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER), contextlib.suppress(*BROKEN):
-                await self._stream.aclose()
+            with contextlib.suppress(*self._loop.broken):
+                async with self._loop.last_moment(LINGER):
+                    await self._stream.aclose()
 
     async def _serve(self) -> None:
         life, parser = self._life, self._parser
@@ -231,7 +222,7 @@ class HttpConnection:
                     self._take(event)
                 if life.state is State.IDLE and event is ParserMark.END and self._has_more:
                     # A client that pipelines without end must not keep the loop from the others.
-                    await trio.lowlevel.checkpoint()
+                    await self._loop.checkpoint()
                 continue
             elif self._exchange is not None:
                 self._continue()
@@ -257,12 +248,7 @@ class HttpConnection:
     @property
     def _has_arrived(self) -> bool:
         """Whether the system has input, or its end, that the reader has not been given."""
-        connected = getattr(getattr(self._stream, "transport_stream", self._stream), "socket", None)
-        if connected is None or connected.fileno() < 0 or not hasattr(select, "poll"):
-            return False
-        poll = select.poll()
-        poll.register(connected.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return self._loop.is_readable(self._stream)
 
     async def _read_ahead(self) -> None:
         """Wait for the end of the response; behind pipelined input too, the end of input is noticed.
@@ -274,7 +260,7 @@ class HttpConnection:
         if not room:
             await self._progress.wait()
             return
-        with trio.CancelScope() as self._ahead_scope:  # cancelled when the response is out
+        with self._loop.scope() as self._ahead_scope:  # cancelled when the response is out
             data = bytes(await self._stream.receive_some(room))
             self._ahead += data
             if not data:
@@ -389,9 +375,8 @@ class HttpConnection:
         """End the output, and read for a while: closing over unread bytes could take the answer from the client."""
         while self._is_writing:
             await self._progress.wait()
-        with trio.move_on_after(LINGER), contextlib.suppress(*BROKEN):
-            if isinstance(self._stream, trio.abc.HalfCloseableStream):
-                await self._stream.send_eof()
+        with self._loop.scope(LINGER), contextlib.suppress(*self._loop.broken):
+            await end_output(self._stream)
             while await self._stream.receive_some(RECEIVE_SIZE):
                 pass
 
@@ -434,7 +419,7 @@ class HttpConnection:
         """Start the task that writes the rest that the socket did not accept, and then further output."""
         self._is_writing = True
         self._unsent += unsent
-        self._nursery.start_soon(self._write_rest)
+        self._writer = self._tasks.spawn(self._write_rest())
 
     async def _write_rest(self) -> None:
         try:
@@ -447,7 +432,9 @@ class HttpConnection:
                     await self._send(data)
                 elif self._exchange is None or data is None:
                     break
-        except BROKEN:
+        except Exception as error:
+            if not isinstance(error, self._loop.broken):
+                report("a connection failed", error)
             self.abort()
         finally:
             self._is_writing, self._may_write_now = False, True
@@ -506,7 +493,7 @@ class HttpConnection:
 
     async def _send(self, data: bytes) -> None:
         """Write, for as long as the client may take to read."""
-        with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
+        with self._loop.scope(self._timeouts.to_read(len(data))) as scope:
             await self._stream.send_all(data)
         if scope.cancelled_caught:
             self.abort()
@@ -537,140 +524,146 @@ class HttpListening:
     """The sessions. To end them gracefully, cancel ``serve_http``."""
 
 
+class HttpServingOptions(TypedDict, total=False):
+    """The keyword arguments that ``serve_http`` and ``serve_websocket`` share."""
+
+    principal: FindPrincipal | None
+    """A function or coroutine function that takes a request's head and the ``SocketPeer``, and returns the principal,
+    to which the session is bound, or ``Denied``. The default is ``SocketPeer.identity`` where ``ssl_context`` asks for
+    a certificate and the client has sent one, and otherwise ``None``."""
+    auth: ResourceServer | None
+    """Takes the place of ``principal``: admits requests by their tokens, and its metadata is served; handlers find the
+    grant of their request in ``ctx.grant``. A WebSocket ends with 1008 when the token of its handshake expires."""
+    timeouts: HttpTimeouts | None
+    """How long a client may take. For a WebSocket, ``head`` limits the time for the handshake."""
+    max_connections: int
+    """How many connections there may be at once: 768 by default, and at most three quarters of the files that the
+    process may open, which is logged. Further clients wait to be accepted, unless a connection between two requests can
+    be closed for them."""
+    max_per_address: int | None
+    """How many of them one address may have; a further one is closed. ``None``, the default, sets no limit."""
+    head_bytes: int
+    """About how long the head of a request may be; 65536 by default. Bodies are bounded by ``Limits.message_bytes``."""
+    parser: ParserName
+    """``"h11"``, ``"httptools"``, or ``"auto"``, the default, for httptools where that extra is installed and h11
+    otherwise."""
+    tap: TapSource | None
+    """Hears of each session. See ``mcpio.observe.Tap``."""
+    handle_signals: bool
+    """Whether SIGINT and SIGTERM start the end, and then end the process: see ``terminate_on_signals``. Leave it out
+    where other code of the process handles signals."""
+    grace: float
+    """Seconds that running requests have at the end to be answered, 0.5 by default."""
+
+
+class ServeHttpOptions(HttpServingOptions, total=False):
+    """The keyword arguments of ``serve_http``."""
+
+    options: HttpOptions | None
+    """Choices of HTTP. Without a policy in them, the bound address decides who is served: on loopback, programs on this
+    machine, and no pages of other origins."""
+    http2: bool
+    """Whether clients may speak HTTP/2 beside HTTP/1.1, which needs the extra of that name: over TLS by ALPN, for which
+    ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS by beginning with it."""
+    websocket: WebSocketOptions | None
+    """Serves WebSocket at the endpoint too, under the same policy, ``principal`` and limits: a GET that asks for it
+    becomes a session, at the same URL with ``ws`` or ``wss``. At the end those sessions are answered and closed with
+    1001. See ``serve_websocket``."""
+    store: SessionStore | None
+    """Makes sessions outlive the process, as ``mcpio.stores.SqliteStore`` does: a client continues with the next one,
+    even in the middle of a stream."""
+    unanswered: UnansweredPolicy
+    """With a ``store``, whether requests whose handlers died fail, as by default, or run again."""
+    access_log: bool
+    """Whether the log ``mcpio.access`` gets a line for each request when its response has ended: method, path, status,
+    time, bytes of the body, and the client's address. Requests of which no head could be read, and those that become a
+    WebSocket, have none."""
+    drain: float
+    """For a server behind a balancer: seconds that the open connections serve on, at most, before the graceful end.
+    Each ends with the answer to its next request, which says so. 0 by default."""
+
+
 async def serve_http(
     server: Server,
-    port: int = 8000,
-    *,
-    host: str = "127.0.0.1",
-    unix: str | os.PathLike[str] | None = None,
-    unix_mode: int = 0o600,
-    listeners: Sequence[trio.abc.Listener[Any]] | None = None,
-    options: HttpOptions | None = None,
-    ssl_context: ssl.SSLContext | None = None,
-    principal: FindPrincipal | None = None,
-    auth: ResourceServer | None = None,
-    timeouts: HttpTimeouts | None = None,
-    max_connections: int = MAX_CONNECTIONS,
-    max_per_address: int | None = None,
-    head_bytes: int = 65536,
-    parser: ParserName = "auto",
-    http2: bool = False,
-    websocket: WebSocketOptions | None = None,
-    tap: TapSource | None = None,
-    store: SessionStore | None = None,
-    unanswered: UnansweredPolicy = "fail",
-    access_log: bool = False,
-    handle_signals: bool = False,
-    grace: float = 0.5,
-    drain: float = 0.0,
-    task_status: trio.TaskStatus[HttpListening] = trio.TASK_STATUS_IGNORED,
+    place: Place,
+    where: Host,
+    ssl_context: ssl.SSLContext | None,
+    given: ServeHttpOptions,
+    started: Callable[[HttpListening], None],
 ) -> None:
-    """Serve any number of clients over HTTP until cancelled, then end gracefully for at most ``grace`` seconds.
+    """Serve clients over HTTP until cancelled. See ``mcpio.trio.serve_http``."""
+    check_options(given, ServeHttpOptions.__annotations__)
+    config = checked_config(
+        server,
+        given,
+        http2=_http2_for(ssl_context) if given.get("http2", False) else None,
+        store=given.get("store"),
+        unanswered=given.get("unanswered", "fail"),
+        websocket=_websocket_config(given.get("websocket")),
+        access_log=given.get("access_log", False),
+    )
+    http = chosen("options", given.get("options"), HttpOptions)
+    drain = given.get("drain", 0.0)
+    await run_http(server, place, where, ssl_context, config, http, "http", given, started, drain)
 
-    Gracefully means: no new connection is accepted, running requests are answered or cut off when the grace is over,
-    and streams end with their last chunk. With ``drain``, for a server behind a balancer, the open connections serve on
-    for at most so many seconds before that: each ends with the answer to its next request, which says so. With
-    ``handle_signals``, SIGINT and SIGTERM start that, and then end the process: see ``terminate_on_signals``. Leave it
-    out where other code of the process handles signals. With ``nursery.start`` it returns an HttpListening.
 
-    Without a policy in ``options``, the bound address decides who is served: on loopback, programs on this machine, and
-    no pages of other origins. ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``; there
-    ``unix_mode`` decides, as ``mode`` does for ``serve_unix``, and no pages are served. ``listeners`` replace all of
-    these. They are closed at the end; if all of them are closed earlier, the server ends. With ``ssl_context`` it is
-    HTTPS.
-
-    A session is bound to the principal of its requests. ``principal`` is a function or coroutine function that takes a
-    request's head and the ``SocketPeer`` and returns it; it may return ``Denied``. The default is
-    ``SocketPeer.identity``, where ``ssl_context`` requests a certificate and the client sent one, and otherwise
-    ``None``. ``auth`` takes its place: a ``mcpio.auth.ResourceServer`` admits requests by their tokens, and its
-    metadata is served; handlers find the grant of their request in ``ctx.grant``.
-
-    Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
-    them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with
-    more than ``max_per_address`` connections from one address is rejected. Request heads longer than about
-    ``head_bytes`` are rejected, bodies by ``Limits.message_bytes``. ``parser`` is ``"h11"``, ``"httptools"``, or
-    ``"auto"`` for httptools where that extra is installed and h11 otherwise. ``tap`` is attached to each session: see
-    ``mcpio.observe.Tap``.
-
-    With ``http2``, which needs the extra of that name, clients may speak HTTP/2 beside HTTP/1.1: over TLS by ALPN, for
-    which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS by beginning with it.
-
-    With ``websocket`` the endpoint serves WebSocket too, under the same policy, ``principal`` and limits: a GET that
-    asks for it becomes a session, at the same URL with ``ws`` or ``wss``. At the end those sessions are answered and
-    closed with 1001. See ``serve_websocket``.
-
-    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client continues with the
-    next one, even in the middle of a stream. ``unanswered`` decides whether requests whose handlers died fail or run
-    again.
-
-    With ``access_log`` the log ``mcpio.access`` gets a line for each request when its response has ended: method, path,
-    status, time, bytes of the body, and the client's address. Requests of which no head could be read, and those that
-    become a WebSocket, have none.
-
-    Tasks of tools outlive the sessions that began them, and end with the server. An exception of the server's lifespan
-    propagates unwrapped.
-
-    Raises:
-        OSError: If the address cannot be bound.
-        ValueError: For an unknown parser, for options that a store excludes, for ``auth`` beside ``principal``, and for
-            a server with scopes that has neither.
-        ImportError: If the parser, or the extra for HTTP/2, is not installed.
-
-    """
+def checked_config(server: Server, given: HttpServingOptions, **more: Any) -> HttpConnectionConfig:
+    """Return the config of the connections. Raises TypeError or ValueError for what cannot be served."""
+    parser, head_bytes = given.get("parser", "auto"), given.get("head_bytes", 65536)
+    principal, auth = given.get("principal"), given.get("auth")
     new_parser(parser, head_bytes)  # fails here rather than at the first client
     checked_auth(auth, principal)
     check_authorization(server, is_authorized=principal is not None or auth is not None)
-    http = chosen("options", options, HttpOptions)
-    config = HttpConnectionConfig(
-        timeouts=chosen("timeouts", timeouts, HttpTimeouts),
+    return HttpConnectionConfig(
+        timeouts=chosen("timeouts", given.get("timeouts"), HttpTimeouts),
         head_bytes=head_bytes,
         parser=parser,
-        http2=_http2_for(ssl_context) if http2 else None,
         find_principal=principal,
         auth=auth,
-        tap=tap,
-        store=store,
-        unanswered=unanswered,
-        websocket=_websocket_config(websocket),
-        access_log=access_log,
+        tap=given.get("tap"),
+        **more,
     )
-    acceptor = new_acceptor(
-        max_connections=max_connections,
-        max_per_address=max_per_address,
-        ssl_context=ssl_context,
-        handshake_timeout=config.timeouts.head,
-        https_compatible=True,
-        owns_listeners=listeners is None,
-    )
-    scheme = "http" if ssl_context is None else "https"
-    with until_signalled(handle_signals, grace, drain):
-        async with bound_to(host, port, unix, unix_mode, listeners) as bound:
-            name = None if listeners is not None else host
-            await run_http(server, bound, name, http, config, acceptor, scheme, grace, task_status.started, drain)
 
 
 async def run_http(
     server: Server,
-    bound: Sequence[trio.abc.Listener[Any]],
-    name: str | None,
-    options: HttpOptions,
+    place: Place,
+    where: Host,
+    ssl_context: ssl.SSLContext | None,
     config: HttpConnectionConfig,
-    acceptor: Acceptor,
+    options: HttpOptions,
     scheme: str,
-    grace: float,
+    given: HttpServingOptions,
     started: Callable[[HttpListening], None],
     drain: float = 0.0,
 ) -> None:
-    """Serve on bound listeners until cancelled; ``name`` is the host that was asked for. See ``serve_http``."""
-    address = _address(bound[0], name)
-    http = _with_policy(options, address)
-    url = _url(scheme, address, http.path)
+    """Serve until cancelled; ``scheme`` is that of URLs without TLS. See ``serve_http``."""
+    loop, grace = where.loop, given.get("grace", 0.5)
+    acceptor = Acceptor(
+        loop,
+        max_connections=given.get("max_connections", MAX_CONNECTIONS),
+        max_per_address=given.get("max_per_address"),
+        ssl_context=ssl_context,
+        handshake_timeout=config.timeouts.head,
+        https_compatible=True,
+        owns_listeners=place.listeners is None,
+    )
+    with until_signalled(loop, given.get("handle_signals", False), grace, drain):
+        preload(*where.late)  # before clients can connect, who would wait for it
+        async with place.bound() as bound:
+            address = address_of(bound[0], loop)
+            if isinstance(address, tuple) and place.listeners is None and place.host:
+                address = place.host, address[1]
+            http = _with_policy(options, address)
+            url = _url(scheme if ssl_context is None else f"{scheme}s", address, http.path)
 
-    def listening(handler: HttpConnectionHandler) -> None:
-        started(HttpListening(url, address[1] if isinstance(address, tuple) else None, handler.host))
+            def listening(handler: HttpConnectionHandler) -> None:
+                started(HttpListening(url, address[1] if isinstance(address, tuple) else None, handler.host))
 
-    new_handler = partial(HttpConnectionHandler, http=http, config=config)
-    await serve_listeners(server, new_handler, acceptor, bound, grace=grace, drain=drain, started=listening)
+            new_handler = partial(HttpConnectionHandler, http=http, config=config)
+            await serve_listeners(
+                server, new_handler, acceptor, bound, where, grace=grace, drain=drain, started=listening
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -698,19 +691,20 @@ class HttpConnectionHandler:
 
     def __init__(self, context: ServingContext, http: HttpOptions, config: HttpConnectionConfig) -> None:
         self._config = config
-        self._timekeeper = context.timekeeper
+        self._deadlines = deadlines = context.deadlines
+        self._loop = context.loop
         self._connections: ActiveSet[AnyConnection] = ActiveSet(context.loop)
         self._is_closing = False
         self._is_retiring = False
         new_host = HttpHost
         if config.access_log:
-            from mcpio.trio._http.access_log import LoggedHost as new_host  # noqa: N813 - only who asks pays for it
+            from mcpio._drivers.access_log import LoggedHost as new_host  # noqa: N813 - only who asks pays for it
         self.host = host = new_host(
             context.server,
             context.runtime,
-            clock=trio.lowlevel.current_clock().current_time,  # trio.current_time looks the clock up at each call
+            clock=context.loop.now,
             on_ready=_wake,
-            on_deadline=lambda deadline: context.timekeeper.arm(host, deadline),
+            on_deadline=lambda deadline: deadlines.arm(host, deadline),
             report=report,
             options=http,
             state=context.state,
@@ -722,15 +716,14 @@ class HttpConnectionHandler:
         self._find_principal = config.find_principal
         if config.auth is not None:
             from mcpio._drivers.guarding import RequestGuard  # only protected servers pay for them
-            from mcpio.trio._event_loop import TrioEventLoop
 
-            guard = RequestGuard(config.auth, TrioEventLoop)
+            guard = RequestGuard(config.auth, lambda: context.loop)
             self._find_principal = lambda head, peer: guard.admit(
                 head.method, head.target, head.headers, certificate=peer.fingerprint
             )
         self._websockets: WebSocketHandler | None = None
         if config.websocket is not None:
-            from mcpio.trio._websocket import WebSocketHandler  # only servers with WebSocket pay for it
+            from mcpio._drivers.websocket_handler import WebSocketHandler  # only servers with WebSocket pay for it
 
             self._websockets = WebSocketHandler(
                 context,
@@ -740,19 +733,19 @@ class HttpConnectionHandler:
                 ends_with_token=config.auth is not None and not config.auth.outlive_token,
             )
 
-    async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
+    async def receive(self, stream: ByteStream, peer: SocketPeer) -> None:
         """Serve one connection until it ends, in the version that its client speaks, and close its stream."""
         try:
             connection, data = await self._recognise(stream, peer)
-        except trio.TooSlowError:
-            await trio.aclose_forcefully(stream)  # no version is known in which it could be told
+        except TimeoutError:
+            await self._loop.abort(stream)  # no version is known in which it could be told
             return
         except BaseException:
-            await trio.aclose_forcefully(stream)
+            await self._loop.abort(stream)
             raise
         if self._is_closing:
             # It closed while the first bytes were waited for, when the connection was in no list to be closed from.
-            await trio.aclose_forcefully(stream)
+            await self._loop.abort(stream)
             return
         self._connections.enter(connection)
         if self._is_retiring:
@@ -762,36 +755,38 @@ class HttpConnectionHandler:
         finally:
             self._connections.leave(connection)
 
-    async def _recognise(self, stream: trio.abc.Stream, peer: SocketPeer) -> tuple[AnyConnection, bytes]:
+    async def _recognise(self, stream: ByteStream, peer: SocketPeer) -> tuple[AnyConnection, bytes]:
         """Return a connection for the version that a client speaks, and the bytes read to find out."""
         config, data = self._config, b""
         if config.http2 is not None:
-            is_http2, data = await config.http2.recognise(stream, config.timeouts.head)
+            is_http2, data = await config.http2.recognise(stream, config.timeouts.head, self._loop)
             if is_http2:
                 return self._new_http2(config.http2, stream, peer), data
         return self._new_http1(stream, peer), data
 
-    def _new_http1(self, stream: trio.abc.Stream, peer: SocketPeer) -> HttpConnection:
+    def _new_http1(self, stream: ByteStream, peer: SocketPeer) -> HttpConnection:
         config = self._config
         return HttpConnection(
             stream,
             self.host,
             new_parser(config.parser, config.head_bytes),
+            self._loop,
             peer=peer,
             timeouts=config.timeouts,
             find_principal=self._find_principal,
             websockets=self._websockets,
         )
 
-    def _new_http2(self, new: type[Http2Connection], stream: trio.abc.Stream, peer: SocketPeer) -> Http2Connection:
+    def _new_http2(self, new: type[Http2Connection], stream: ByteStream, peer: SocketPeer) -> Http2Connection:
         config = self._config
         return new(
             stream,
             self.host,
+            self._loop,
             head_bytes=config.head_bytes,
             peer=peer,
             timeouts=config.timeouts,
-            timekeeper=self._timekeeper,
+            deadlines=self._deadlines,
             find_principal=self._find_principal,
         )
 
@@ -825,10 +820,11 @@ class HttpConnectionHandler:
         await self._connections.wait_empty()
         self.host.close(0)
         self.host.handle_timeout()
+        self._deadlines.arm(self.host, None)
 
     def _attach_tap(self, connection: ServerConnection) -> None:
         try:
-            attach_tap(connection, self._config.tap, trio.current_time())
+            attach_tap(connection, self._config.tap, self._loop.now())
         except Exception as error:
             report("a tap cannot be attached to a session", error)
 
@@ -847,7 +843,7 @@ def _wake(exchange: Hashable) -> None:
 def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketConfig | None:
     if websocket is None:
         return None
-    from mcpio.trio._websocket import WebSocketConfig  # only servers with WebSocket pay for it
+    from mcpio._drivers.websocket_handler import WebSocketConfig  # only servers with WebSocket pay for it
     from mcpio.websocket.frames import WebSocketOptions
 
     return WebSocketConfig(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)
@@ -856,34 +852,10 @@ def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketConfig | N
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
     """Return the class for HTTP/2 connections, and let TLS offer it. Raises ImportError if h2 is not installed."""
     with extra("http2", "http2=True"):
-        from mcpio.trio._http.http2 import Http2Connection
+        from mcpio._drivers.http2 import Http2Connection
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(["h2", "http/1.1"])
     return Http2Connection
-
-
-@asynccontextmanager
-async def bound_to(
-    host: str,
-    port: int,
-    unix: str | os.PathLike[str] | None,
-    unix_mode: int,
-    listeners: Sequence[trio.abc.Listener[Any]] | None,
-) -> AsyncIterator[Sequence[trio.abc.Listener[Any]]]:
-    """Async context manager that yields the listeners for these arguments of ``serve_http``."""
-    if unix is None:
-        yield await listen_tcp(host, port) if listeners is None else given_listeners(listeners)
-        return
-    if listeners is not None:
-        raise TypeError("give either unix= or listeners=")
-    async with listen_unix(unix, unix_mode) as listener:
-        yield [listener]
-
-
-def _address(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | str | None:
-    """Return host and port of a TCP listener, or the path of a Unix one. ``name`` replaces the host."""
-    found = address_of(listener)
-    return unix_path_of(listener) if found is None else (name or found[0], found[1])
 
 
 def _with_policy(options: HttpOptions, address: tuple[str, int] | str | None) -> HttpOptions:

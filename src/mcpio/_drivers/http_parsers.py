@@ -18,10 +18,10 @@ import h11
 
 from mcpio._checks import is_count, required
 from mcpio._drivers import report
+from mcpio._drivers.socket_server import SocketPeer
 from mcpio.engine.limits import seconds
 from mcpio.http.checks import Rejection, rejection_body
 from mcpio.http.model import Denied, Headers, RequestHead, names_of
-from mcpio.trio._net import SocketPeer
 
 # --------------------------------------------------------------------------------------------------------------- config
 # Settings that the connections of an HTTP server share in every version: timeouts and principals.
@@ -88,7 +88,7 @@ def _failed(error: Exception) -> Denied:
 # -------------------------------------------------------------------------------------------------------------- parsers
 # Parsers of HTTP/1.1 requests, one on h11 and one on httptools, behind one strict check of request heads.
 # A parser belongs to one connection: ``feed`` takes bytes, ``next_event`` returns one event at a time. A parser decides
-# syntax only. ``mcpio.trio._http.parsers`` writes the responses, whichever parser read the request.
+# syntax only. ``mcpio._drivers.http_parsers`` writes the responses, whichever parser read the request.
 
 try:
     import httptools

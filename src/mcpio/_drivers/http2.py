@@ -10,7 +10,6 @@ from typing import Final, cast
 
 import attrs
 import h2.events
-import trio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
@@ -19,15 +18,13 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from mcpio._drivers import report
+from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, Deadlines, EventLoop, end_output
+from mcpio._drivers.http_parsers import LINE_END, FindPrincipal, HttpTimeouts, http_date, plain_text, principal_of
+from mcpio._drivers.socket_server import SocketPeer
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.channel import Timers
 from mcpio.http.lifecycle import LINGER, TIMEOUTS, Action, Input, Lifecycle, State
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
-from mcpio.trio._descriptors import RECEIVE_SIZE
-from mcpio.trio._event_loop import BROKEN
-from mcpio.trio._http.parsers import LINE_END, FindPrincipal, HttpTimeouts, http_date, plain_text, principal_of
-from mcpio.trio._net import SocketPeer
-from mcpio.trio._runtime import Signal, Timekeeper
 
 # --------------------------------------------------------------------------------------------------------------- frames
 # Reads HTTP/2 frames ahead of h2, so that oversized and abusive ones never reach it.
@@ -269,7 +266,8 @@ class Http2Streams:
         self._on_request = on_request
         self._body_bytes = host.server.options.limits.message_bytes
         self._http = _Http2(head_bytes)
-        self._now = trio.current_time()
+        self._clock = host.clock
+        self._now = self._clock()
         self._frames = FrameReader(head_bytes)
         self._budget = FrameBudget(self._now)
         self._streams: dict[int, Stream] = {}
@@ -296,7 +294,7 @@ class Http2Streams:
         if not data:
             self.end = ErrorCodes.NO_ERROR
             return
-        self._now = trio.current_time()
+        self._now = self._clock()
         self._frames.feed(data)
         try:
             while (frame := self._frames.next_frame()) is not None and self._take(frame):
@@ -317,7 +315,7 @@ class Http2Streams:
         """Continue with a request whose principal is known."""
         stream = self._find(head.exchange)
         if stream is not None and not self.is_over:
-            self._now = trio.current_time()
+            self._now = self._clock()
             is_incomplete = stream.is_incomplete
             stream.life.step(Input.RECV_HEAD, self._now)
             if not is_incomplete:
@@ -335,7 +333,7 @@ class Http2Streams:
 
     def handle_timeout(self) -> None:
         """Handle the expired deadlines."""
-        self._now = trio.current_time()
+        self._now = self._clock()
         for number in self._timers.pop_expired(self._now):
             stream = None if self.is_over else self._streams.get(number)
             if number == _CONNECTION:
@@ -354,7 +352,7 @@ class Http2Streams:
 
     def data_to_send(self) -> bytes:
         """Return the next bytes to write; ``b""`` if none are ready. Call it when earlier bytes are written."""
-        self._now = trio.current_time()
+        self._now = self._clock()
         # In turns of one frame, so that no large response holds up the others.
         while self._ready and len(self._out) < PIECE and not self.is_over:
             number = next(iter(self._ready))
@@ -798,25 +796,27 @@ def response_fields(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
 class Http2Connection:
     """Serves the requests of one connection concurrently.
 
-    One task reads and another writes. The timekeeper watches the deadlines, since both tasks may wait for the client.
+    One task reads and another writes. Timers watch the deadlines, since both tasks may wait for the client.
     """
 
     def __init__(
         self,
-        stream: trio.abc.Stream,
+        stream: ByteStream,
         host: HttpHost,
+        loop: EventLoop,
         *,
         head_bytes: int,
         peer: SocketPeer,
         timeouts: HttpTimeouts,
-        timekeeper: Timekeeper,
+        deadlines: Deadlines,
         find_principal: FindPrincipal | None = None,
     ) -> None:
         """Without ``find_principal`` the identity in the client's certificate is the principal."""
         self.peer = peer
         self._stream = stream
         self._timeouts = timeouts
-        self._timekeeper = timekeeper
+        self._deadlines = deadlines
+        self._loop = loop
         self._find_principal = find_principal
         self._streams = Http2Streams(
             host,
@@ -826,30 +826,33 @@ class Http2Connection:
             principal=peer.identity,
             on_request=None if find_principal is None else self._start_lookup,
         )
-        self._scope = trio.CancelScope()
+        self._scope = loop.scope()
         # The writer waits for work, the reader for room.
-        self._work, self._room = Signal(), Signal()
-        self._input_ended = trio.Event()
+        self._work, self._room = loop.signal(), loop.signal()
+        self._input_ended = loop.event()
 
     # From the connection handler
 
     @staticmethod
-    async def recognise(stream: trio.abc.Stream, timeout: float | None) -> tuple[bool, bytes]:
+    async def recognise(stream: ByteStream, timeout: float | None, loop: EventLoop) -> tuple[bool, bytes]:
         """Return whether a client speaks HTTP/2, and the bytes read to find out; ``b""`` if it has disconnected.
 
         TLS has negotiated the version before. Without TLS a client may begin with HTTP/2 (RFC 9113 section 3.3).
-        Raises ``trio.TooSlowError`` if the first bytes take longer than ``timeout``.
+        Raises TimeoutError if the first bytes take longer than ``timeout``.
         """
-        if isinstance(stream, trio.SSLStream):
-            return stream.selected_alpn_protocol() == "h2", b""
+        tls = loop.tls_of(stream)
+        if tls is not None:
+            return tls.selected_alpn_protocol() == "h2", b""
         data = b""
-        with trio.fail_after(inf if timeout is None else timeout), contextlib.suppress(*BROKEN):
-            while len(data) < len(PREFACE) and PREFACE.startswith(data):
-                more = bytes(await stream.receive_some(RECEIVE_SIZE))
-                if not more:
-                    break
-                data += more
-        return data.startswith(PREFACE), data
+        with loop.scope(timeout):
+            with contextlib.suppress(*loop.broken):
+                while len(data) < len(PREFACE) and PREFACE.startswith(data):
+                    more = bytes(await stream.receive_some(RECEIVE_SIZE))
+                    if not more:
+                        break
+                    data += more
+            return data.startswith(PREFACE), data
+        raise TimeoutError
 
     @property
     def is_idle(self) -> bool:
@@ -886,19 +889,19 @@ class Http2Connection:
     async def run(self, data: bytes = b"") -> None:
         """Serve until the connection ends; never raises for the client's input. ``data`` was read earlier."""
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with self._loop.lasting() as self._tasks:
                 with self._scope:
                     if data:
                         self._streams.receive(data)
-                    self._nursery.start_soon(self._read)
+                    self._tasks.spawn(self._read())
                     await self._write()
                     await self._linger()
-                self._nursery.cancel_scope.cancel()
         finally:
-            self._timekeeper.arm(self, None)
+            self._deadlines.arm(self, None)
             self._streams.lose()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER), contextlib.suppress(*BROKEN):
-                await self._stream.aclose()
+            with contextlib.suppress(*self._loop.broken):
+                async with self._loop.last_moment(LINGER):
+                    await self._stream.aclose()
 
     # The tasks
 
@@ -910,7 +913,7 @@ class Http2Connection:
                 self._apply()
                 while self._streams.is_congested:
                     await self._room.wait()
-        except BROKEN:
+        except self._loop.broken:
             pass
         self._streams.receive(b"")
         self._input_ended.set()
@@ -918,13 +921,13 @@ class Http2Connection:
 
     async def _write(self) -> None:
         """Write until no more output can follow. A client that reads too slowly is disconnected."""
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*self._loop.broken):
             while True:
                 data = self._streams.data_to_send()
                 self._arm()
                 self._room.set()  # the output was taken, whether or not the client has read it
                 if data:
-                    with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
+                    with self._loop.scope(self._timeouts.to_read(len(data))) as scope:
                         await self._stream.send_all(data)
                     if scope.cancelled_caught:
                         return
@@ -936,9 +939,8 @@ class Http2Connection:
     async def _linger(self) -> None:
         """Wait for a client at fault to read the reason before the connection closes."""
         if self._streams.end not in (None, ErrorCodes.NO_ERROR):
-            with trio.move_on_after(LINGER), contextlib.suppress(*BROKEN):
-                if isinstance(self._stream, trio.SocketStream):
-                    await self._stream.send_eof()
+            with self._loop.scope(LINGER), contextlib.suppress(*self._loop.broken):
+                await end_output(self._stream)
                 await self._input_ended.wait()
 
     def _apply(self) -> None:
@@ -947,12 +949,12 @@ class Http2Connection:
         self._arm()
 
     def _arm(self) -> None:
-        self._timekeeper.arm(self, self._streams.deadline)
+        self._deadlines.arm(self, self._streams.deadline)
 
     # Principals
 
     def _start_lookup(self, head: RequestHead) -> None:
-        self._nursery.start_soon(self._look_up, head)
+        self._tasks.spawn(self._look_up(head))
 
     async def _look_up(self, head: RequestHead) -> None:
         if self._find_principal is not None:

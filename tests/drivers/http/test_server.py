@@ -1,0 +1,330 @@
+"""``serve_http`` and ``serve_websocket`` over sockets, on each loop: carriers, both eras, and every kind of end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from certificates import serving_as, trusting
+from eachloop import EachLoop, Here, each_loop
+from h2.connection import H2Connection
+from h2.events import ResponseReceived, StreamEnded
+
+from mcpio import ConnectionLost, Context, McpError, Server
+from mcpio.http import HttpClientOptions
+from mcpio.http.model import Denied
+from mcpio.trio import HttpTimeouts
+from mcpio.websocket import WebSocketOptions
+
+__all__ = ["each_loop"]
+
+HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n"
+
+
+class Shop:
+    """A server with a handler that waits, made inside the loop."""
+
+    def __init__(self, here: Here, **options: Any) -> None:
+        self.server = Server("shop", "1", **options)
+        self.waits, self.go_on, self.ended = here.event(), here.event(), here.event()
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        def whose(ctx: Context) -> str:
+            return repr(ctx.peer.principal)
+
+        @self.server.tool
+        async def wait() -> str:
+            self.waits.set()
+            try:
+                await self.go_on.wait()
+            finally:
+                self.ended.set()
+            return "waited"
+
+
+def text_of(result: Any) -> str:
+    found: str = result.content[0].text
+    return found
+
+
+async def raw(here: Here, port: int, data: bytes) -> bytes:
+    """Say something, and read to the end."""
+    stream = await here.loop.open_stream("127.0.0.1", port, None)
+    await stream.send_all(data)
+    heard = b""
+    with contextlib.suppress(*here.loop.broken):
+        while more := bytes(await stream.receive_some()):
+            heard += more
+    await stream.aclose()
+    return heard
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+@pytest.mark.parametrize("kind", ["tcp", "tls", "unix"])
+@pytest.mark.parametrize("carrier", ["http", "websocket"])
+def test_a_call_over_each_carrier_is_answered(
+    each_loop: EachLoop, carrier: str, kind: str, era: str, tmp_path: Path
+) -> None:
+    where: dict[str, Any] = {"unix": tmp_path / "s"} if kind == "unix" else {"port": 0}
+    how: dict[str, Any] = {}
+    if kind == "tls":
+        where["ssl_context"], how["ssl_context"] = serving_as("localhost"), trusting()
+        where["host"] = "localhost"
+
+    async def main(here: Here) -> None:
+        async with here.listening(carrier, Shop(here).server, **where) as (listening, _):
+            open_client = getattr(here.drivers, f"open_{carrier}")
+            async with open_client(listening.url, era=era, **how) as client:
+                assert text_of(await client.call_tool("echo", {"text": "x" * 200_000})) == "x" * 200_000
+
+    each_loop.run(main)
+
+
+def test_one_port_serves_http_and_websocket(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        both = {"port": 0, "websocket": WebSocketOptions()}
+        async with here.listening("http", Shop(here).server, **both) as (listening, _):
+            url = listening.url
+            async with here.open_http(url) as one, here.drivers.open_websocket(f"ws{url[4:]}") as two:
+                assert [text_of(await each.call_tool("echo", {"text": "a"})) for each in (one, two)] == ["a", "a"]
+
+    each_loop.run(main)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_http_2_is_served(each_loop: EachLoop, tls: bool) -> None:
+    context = serving_as("localhost") if tls else None
+
+    async def main(here: Here) -> None:
+        options = {"port": 0, "http2": True, "ssl_context": context}
+        async with here.listening("http", Shop(here).server, **options) as (listening, _):
+            stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+            if tls:
+                offering = trusting()
+                offering.set_alpn_protocols(["h2"])
+                stream = await here.loop.start_tls(stream, offering, "localhost")
+            client = H2Connection()
+            client.initiate_connection()
+            fields = {":method": "GET", ":scheme": "https", ":authority": "localhost", ":path": "/other"}
+            for number in (1, 3):
+                client.send_headers(number, list(fields.items()), end_stream=True)
+            await stream.send_all(client.data_to_send())
+            heard: list[Any] = []
+            while sum(isinstance(event, StreamEnded) for event in heard) < 2:
+                heard += client.receive_data(bytes(await stream.receive_some()))
+            heads = [dict(event.headers) for event in heard if isinstance(event, ResponseReceived)]
+            assert [head[b":status"] for head in heads] == [b"404", b"404"]
+            await here.loop.abort(stream)
+
+    each_loop.run(main)
+
+
+@asynccontextmanager
+async def waiting(here: Here, **options: Any) -> AsyncIterator[tuple[Shop, Any, Any, list[Any]]]:
+    """Serve, with one call that waits; give the shop, the server's address and scope, and how the call ended."""
+    shop, ends = Shop(here), list[Any]()
+    async with here.listening("http", shop.server, port=0, **options) as (listening, scope):
+
+        async def call() -> None:
+            try:
+                async with here.open_http(listening.url) as client:
+                    ends.append(text_of(await client.call_tool("wait")))
+            except McpError as error:
+                ends.append(error)
+
+        async with here.tasks() as tasks:
+            tasks.spawn(call())
+            await shop.waits.wait()
+            yield shop, listening, scope, ends
+
+
+def test_a_cancelled_server_answers_what_runs(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with waiting(here, grace=10) as (shop, _, scope, ends):
+            scope.cancel()
+            for _turn in range(10):
+                await here.checkpoint()
+            shop.go_on.set()
+        assert ends == ["waited"]
+
+    each_loop.run(main)
+
+
+def test_handlers_beyond_the_grace_are_cancelled(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with waiting(here, grace=0.05) as (shop, _, scope, ends):
+            scope.cancel()
+            await shop.ended.wait()
+        assert isinstance(ends[0], McpError)
+
+    each_loop.run(main)
+
+
+def test_a_draining_server_serves_an_open_connection_once_more(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with here.listening("http", Shop(here).server, port=0, drain=10) as (listening, scope):
+            stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            heard = bytes(await stream.receive_some())
+            assert b"404" in heard
+            assert b"connection: close" not in heard.lower()
+            scope.cancel()
+            while not await _refuses(here, listening.port):
+                await here.checkpoint()
+            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            heard = b""
+            while more := bytes(await stream.receive_some()):
+                heard += more
+            assert b"connection: close" in heard.lower()
+            await stream.aclose()
+
+    each_loop.run(main)
+
+
+async def _refuses(here: Here, port: int) -> bool:
+    try:
+        stream = await here.loop.open_stream("127.0.0.1", port, None)
+    except OSError:
+        return True
+    await here.loop.abort(stream)
+    return False
+
+
+@pytest.mark.parametrize("carrier", ["http", "websocket"])
+def test_a_server_cancelled_at_any_step_of_its_start_ends_and_tells(each_loop: EachLoop, carrier: str) -> None:
+    async def main(here: Here) -> None:
+        serve = getattr(here.drivers, f"serve_{carrier}")
+        for steps in range(12):
+            done = here.event()
+            scope, how = here.scope(), {}
+            if not here.is_trio:
+                how["started"] = asyncio.get_running_loop().create_future()
+
+            async def run(scope: Any = scope, how: Any = how, done: Any = done) -> None:
+                try:
+                    with scope:
+                        await serve(Server("s"), port=0, **how)
+                finally:
+                    done.set()
+
+            async with here.tasks() as tasks:
+                tasks.spawn(run())
+                for _ in range(steps):
+                    await here.checkpoint()
+                scope.cancel()
+                await done.wait()
+            assert all(future.done() for future in how.values())
+
+    each_loop.run(main)
+
+
+@pytest.mark.parametrize("principal", [True, False])
+def test_the_principal_of_a_request_is_looked_up(each_loop: EachLoop, principal: bool) -> None:
+    async def main(here: Here) -> None:
+        async def find(head: Any, peer: Any) -> Any:
+            await here.checkpoint()
+            return "ann" if (b"x-name", b"ann") in head.headers else Denied(403, "who?")
+
+        def find_now(head: Any, peer: Any) -> Any:
+            return "ann" if (b"x-name", b"ann") in head.headers else Denied(403, "who?")
+
+        options = {"port": 0, "principal": find if principal else find_now}
+        async with here.listening("http", Shop(here).server, **options) as (listening, _):
+            named = HttpClientOptions(headers={"x-name": "ann"})
+            async with here.open_http(listening.url, http=named) as client:
+                assert text_of(await client.call_tool("whose")) == "'ann'"
+            with pytest.raises(McpError):
+                async with here.open_http(listening.url):
+                    pass
+
+    each_loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (HEAD, b"408"),
+        (HEAD + b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n", b"408"),
+    ],
+)
+def test_a_request_that_is_wrong_or_slow_is_answered_and_ends_its_connection(
+    each_loop: EachLoop, data: bytes, status: bytes
+) -> None:
+    async def main(here: Here) -> None:
+        options = {"port": 0, "timeouts": HttpTimeouts(head=0.05)}
+        async with here.listening("http", Shop(here).server, **options) as (listening, _):
+            assert status in (await raw(here, listening.port, data)).split(b"\r\n")[0]
+
+    each_loop.run(main)
+
+
+def test_an_idle_connection_makes_room_for_another(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with here.listening("http", Shop(here).server, port=0, max_connections=1) as (listening, _):
+            opened = []
+            for _ in range(3):
+                stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+                opened.append(stream)
+                await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                assert b"404" in bytes(await stream.receive_some())
+            for stream in opened:
+                await here.loop.abort(stream)
+
+    each_loop.run(main)
+
+
+def test_a_client_that_reads_nothing_holds_up_no_other(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with here.listening("http", Shop(here).server, port=0) as (listening, _):
+            stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+            request = b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            await stream.send_all(request * 500)
+            async with here.open_http(listening.url) as client:
+                assert text_of(await client.call_tool("echo", {"text": "a"})) == "a"
+            heard = b""
+            while heard.count(b" 404 ") < 500:
+                heard += bytes(await stream.receive_some())
+            await stream.aclose()
+
+    each_loop.run(main)
+
+
+def test_an_address_in_use_is_named(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with here.listening("http", Shop(here).server, port=0) as (listening, _):
+            with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {listening.port}"):
+                await here.drivers.serve_http(Server("s"), port=listening.port)
+
+    each_loop.run(main)
+
+
+def test_a_websocket_that_the_server_ends_ends_its_calls(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        shop, ends = Shop(here), list[BaseException]()
+        async with here.listening("websocket", shop.server, port=0, grace=0) as (listening, scope):
+
+            async def call() -> None:
+                async with here.drivers.open_websocket(listening.url) as client:
+                    try:
+                        await client.call_tool("wait")
+                    except McpError as error:
+                        ends.append(error)
+
+            async with here.tasks() as tasks:
+                tasks.spawn(call())
+                await shop.waits.wait()
+                scope.cancel()
+                await shop.ended.wait()
+        assert isinstance(ends[0], ConnectionLost)
+
+    each_loop.run(main)
