@@ -95,6 +95,8 @@ async def _check(options: argparse.Namespace) -> int:
         raise Failure(Exit.UNREACHABLE, f"cannot connect to {options.target}: {error.strerror or error}") from error
     if not trial.opened:
         raise _not_opened(trial, options)
+    for revision, count in trial.untried.items():
+        console.failure(f"{revision}: {count} checks were left out: the server could not be opened again")
     report = _report(trial, options)
     _write(report, options, console)
     return Exit.PROTOCOL if report.faults("broken") or (options.strict and report.faults("warning")) else Exit.DONE

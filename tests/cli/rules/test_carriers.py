@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from rawtalk import in_virtual_time
 
 from mcpio.cli.rules import carriers
 from mcpio.cli.rules.carriers import HttpCarrier, LineCarrier
-from mcpio.cli.rules.rows import Conversation, Reply, notification, request
+from mcpio.cli.rules.judges import object_result
+from mcpio.cli.rules.rows import Conversation, Reply, Row, notification, request
+from mcpio.cli.rules.trial import Trial, try_rows
 from mcpio.http.client import Location
 from mcpio.revisions import REV_2025_11_25
 
@@ -88,6 +90,40 @@ def test_flooding_server_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     reply = reply_of(floods(head, b"data: {}\n\n" * 50), "http")
     assert reply.status == 200
     assert len(reply.raw) < 1000
+
+
+def test_server_that_opens_once_leaves_rows_untried() -> None:
+    count = 0
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[LineCarrier]:
+        nonlocal count
+        count += 1
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(opens if count == 1 else closes, far)
+            yield LineCarrier(near, timeout=5)
+            nursery.cancel_scope.cancel()
+
+    async def main() -> None:
+        rows = [Row(name, "", "", object_result, (request("ping"),)) for name in "abc"]
+        trials.append(await try_rows(connect, rows, revisions=[REV_2025_11_25]))
+
+    trials: list[Trial] = []
+    in_virtual_time(main)
+    assert trials[0].untried == {REV_2025_11_25: 2}
+
+
+async def opens(stream: Any) -> None:
+    """Answer initialize, and close the connection at ping."""
+    await stream.receive_some()
+    result = b'{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}'
+    await stream.send_all(b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}\n")
+    while (data := bytes(await stream.receive_some())).find(b"ping") < 0 and data:
+        pass
+    await stream.send_all(b'{"jsonrpc":"2.0","id":2,"result":{}}\n')
+    await stream.receive_some()
+    await stream.aclose()
 
 
 def test_late_answer_to_a_notification_is_seen() -> None:

@@ -56,6 +56,8 @@ class Trial:
     """The opening of each revision that the server speaks."""
     refused: dict[Revision, Tried] = attrs.Factory(dict)
     """That of those which it does not speak."""
+    untried: dict[Revision, int] = attrs.Factory(dict)
+    """How many rows could not be tried, because a conversation that had ended could not be opened again."""
     tools: list[dict[str, Any]] = attrs.Factory(list)
     """The tools of the newest revision that was tried."""
 
@@ -120,6 +122,8 @@ class _Run:
         while left or is_first:
             async with self._open(is_first=is_first) as talk:
                 if talk is None:
+                    if left and not is_first:
+                        self._trial.untried[self._revision] = len(left)
                     return
                 if is_first:
                     self._judge_opening(talk)
