@@ -121,7 +121,7 @@ def test_program_that_ends_at_once_has_its_last_words(capfd: pytest.CaptureFixtu
 def test_unchanged_server_fits_its_lock(command: Command, server: Server, tmp_path: Path) -> None:
     file = str(tmp_path / "mcpio.lock")
     ran = command("lock", "-o", file, server=server)
-    assert ran == (Exit.DONE, f"{file}: 4 tools, 1 prompts, 2 resources, 1 resourceTemplates\n", "")
+    assert ran == (Exit.DONE, f"{file}: tools 4, prompts 1, resources 2, resourceTemplates 1\n", "")
     assert command("check", "--locked", file, server=server).status is Exit.DONE
 
 

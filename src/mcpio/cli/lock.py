@@ -51,7 +51,7 @@ async def lock(client: Client, options: argparse.Namespace, console: Console) ->
     if options.json:
         console.result(json.dumps({"file": options.output, **counts}))
     else:
-        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
         console.result(f"{options.output}: {told}")
     return Exit.DONE
 
