@@ -353,12 +353,14 @@ class _PooledConnection:
 
 def _next_event(http: h11.Connection) -> object:
     """Return the next event. Raises ConnectionLost at an early end, RemoteProtocolError for malformed HTTP."""
+    had_begun = http.their_state is h11.SEND_BODY
     try:
         return http.next_event()
     except h11.RemoteProtocolError as error:
         _, has_ended = http.trailing_data
         if has_ended:
-            raise ConnectionLost("the server closed the connection") from error
+            where = " in the middle of its response" if had_begun else ""
+            raise ConnectionLost(f"the server closed the connection{where}") from error
         raise RemoteProtocolError(f"the server's response is malformed HTTP: {error}") from error
 
 

@@ -1145,7 +1145,7 @@ class ClientDriving(SessionDriving):
             self._session._reconnector.forget_subscription(uri)
 
     def restored_subscription(self, uri: str) -> None:
-        """Record that a new session was told of a subscription of the last one."""
+        """Record that the current session was told of a subscription."""
         if self._session._changes is not None:
             self._session._changes.restored(uri)
 

@@ -494,7 +494,7 @@ class SessionChanges:
             self._forget_unneeded(uri)
 
     def restored(self, uri: str) -> None:
-        """Record that a new session was told of a resource."""
+        """Record that the current session was told of a resource."""
         if uri in self._resources:
             self._resources[uri].is_told = True
 

@@ -36,7 +36,7 @@ class _ClientDriving(Protocol):
         """Send a request past the reconnector."""
 
     def restored_subscription(self, uri: str) -> None:
-        """Record that a new session was told of a subscription of the last one."""
+        """Record that the current session was told of a subscription."""
 
 
 class Reconnectable(Protocol):
@@ -129,7 +129,7 @@ class SessionReconnector:
                     raise
                 may_repeat = False
                 continue
-            self._record(request)
+            self._record(request, is_current=losses == self._losses)
             return result
 
     @property
@@ -167,12 +167,15 @@ class SessionReconnector:
                 left = attrs.evolve(limit, total=max(0.0, until - driver.now()))
         return left
 
-    def _record(self, request: Any) -> None:
-        """Remember a successful request that the next session has to repeat."""
+    def _record(self, request: Any, *, is_current: bool) -> None:
+        """Remember a successful request that the next session has to repeat; ``is_current``: this session knows it."""
         method = method_to_send(request, Kind.REQUEST)
         match "" if method is None else method.name:
             case "resources/subscribe":
                 self._subscriptions[request.uri] = request
+                if is_current:
+                    # It may have waited for this session, since the loss of the last one.
+                    self._client.driving.restored_subscription(request.uri)
             case "resources/unsubscribe":
                 self._subscriptions.pop(request.uri, None)
             case "logging/setLevel":

@@ -500,8 +500,11 @@ class ClientExchange:
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
         """Return the error for a response that does not fit the request."""
-        what = reason or f"{media_type(head) or 'nothing'} in answer to {self.purpose.value}"
-        return UnexpectedResponse(head.status, what, self._quote())
+        if reason is None:
+            kind = media_type(head)
+            what = (kind if self.body else f"{kind} without a body") if kind else "nothing"
+            reason = f"{what} in answer to {self.purpose.value}"
+        return UnexpectedResponse(head.status, reason, self._quote())
 
     def lost(self, cause: BaseException | None) -> McpError:
         """Return the error for an exchange that broke off, or for which there was no connection."""
@@ -518,9 +521,11 @@ class ClientExchange:
         message = None if self.head is None else self._message(self.head)
         if isinstance(message, jsonrpc.Malformed):
             error: McpError = InvalidMessage("", f"the answer is malformed: {message.reason}")
+            what = "a malformed message"
         else:
             error = ConnectionLost("the response ended without the answer")
-        error.__cause__ = None if self.head is None else self.unexpected(self.head)
+            what = "a message that is not the answer" if self.body else "an event stream that ended before the answer"
+        error.__cause__ = None if self.head is None else self.unexpected(self.head, what)
         return error
 
     def leads_to(self, head: ResponseHead, origin: Location) -> Location | None:

@@ -43,8 +43,12 @@ def answering(method: str, data: bytes) -> Any:
 FAULTS = [
     (b"", ConnectionLost, "the server closed the connection"),
     (b"HTTP/1.1 200 OK\r\nConte", ConnectionLost, "the server closed the connection"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{", ConnectionLost, "the server closed the connection"),
-    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", ConnectionLost, "the server closed"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{",
+        ConnectionLost,
+        "the server closed the connection in the middle",
+    ),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", ConnectionLost, "in the middle of its response"),
     (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {",
         ConnectionLost,

@@ -146,7 +146,7 @@ def test_json_response_without_a_readable_id_fails_its_request_and_is_quoted(tex
     ("status", "media_type", "data", "said"),
     [
         (200, "text/html", b"<html>", "text/html in answer to a request: '<html>'"),
-        (200, "application/json", b"", "application/json in answer"),
+        (200, "application/json", b"", "application/json without a body in answer"),
         (200, None, b"", "nothing in answer"),
         (202, None, b"", "status 202: nothing in answer"),
         (204, "text/event-stream", b"", "status 204"),
@@ -170,6 +170,25 @@ def test_response_without_an_answer_raises_a_typed_error(
     assert said in str(error)
     assert len(error.text) <= 200
     assert talk.connection.phase is Phase.OPERATING
+
+
+@pytest.mark.parametrize(
+    ("media_type", "data", "what"),
+    [
+        ("text/event-stream", b"", "an event stream that ended before the answer"),
+        ("text/event-stream", b": nothing\n\n", "an event stream that ended before the answer"),
+        ("text/event-stream", b"data: {", "an event stream that ended before the answer"),
+        ("application/json", b'{"jsonrpc": "2.0", "id": 99, "result": {}}', "a message that is not the answer"),
+    ],
+)
+def test_response_that_ends_before_the_answer_says_so(media_type: str, data: bytes, what: str) -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL)
+    talk.answer(talk.requests[-1], 200, media_type, data)
+    error = talk.error(id)
+    assert (type(error), str(error)) == (ConnectionLost, "the response ended without the answer")
+    assert str(error.__cause__).startswith(f"status 200: {what}")
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
