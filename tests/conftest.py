@@ -59,6 +59,7 @@ LONG = (
     "cli/demo/test_demo.py",
     "cli/test_addresses.py",
     "cli/test_answers.py",
+    "cli/test_check.py",
     "cli/test_complete.py",
     "cli/test_install.py",
     "cli/test_login.py",

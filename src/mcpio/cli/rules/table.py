@@ -1,8 +1,8 @@
 """The table of raw messages by rule: what ``mcpio check`` sends, and what it demands.
 
-To try another thing, add a row: a name, the ids of the rules (``docs/stance.md`` and ``docs/stateless.md`` list them),
-what the server has to do, a judge, and the messages. ``tests/cli/rules/`` runs the table over mcpio's own servers, and
-over servers that are wrong on purpose: a row that no wrong server breaks fails there.
+To try another thing, add a row: a name, the ids of the rules (``docs/stance.md`` lists them), what the server has to
+do, a judge, and the messages. ``tests/cli/rules/`` runs the table over mcpio's own servers, and over answers that are
+wrong on purpose: a row that finds no fault with any of them fails there.
 
 No row may have an effect on a server: it lists, pings, discovers, negotiates, and otherwise sends what has to be
 refused. A ``must`` stands only where the specification says MUST, or where its schema or JSON-RPC leaves no choice.
