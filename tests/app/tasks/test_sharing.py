@@ -104,6 +104,21 @@ def test_list_has_the_tasks_of_all_processes_in_the_order_of_creation() -> None:
         assert [task["taskId"] for task in mine.wire.ask("tasks/list")["tasks"]] == ids
 
 
+@pytest.mark.req("TASK-24")
+def test_tasks_of_today_are_listed_in_pages() -> None:
+    mines = Mines()
+    mines.advance(1)
+    today = SharedShelf(mines.shelf)
+    today.clock_offset = 1_795_000_000.0
+    mine = Mine(store=today, **mines.options)
+    mine.server.tasks._page_size = 2  # type: ignore[union-attr]
+    _OPEN.append(mine)
+    ids = [mine.wire.begin() for _ in range(3)]
+    page = mine.wire.ask("tasks/list")
+    rest = mine.wire.ask("tasks/list", cursor=page["nextCursor"])
+    assert [task["taskId"] for task in (*page["tasks"], *rest["tasks"])] == ids
+
+
 @pytest.mark.req("TASK-25", "TASK-26")
 def test_cancel_reaches_the_work_in_the_other_process() -> None:
     mines = Mines()

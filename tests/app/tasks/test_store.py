@@ -19,6 +19,7 @@ from mcpio.engine.tasks import (
     TaskEvent,
     TaskLimits,
     TaskOutcome,
+    TaskReplied,
     TaskStoreFailed,
 )
 from mcpio.errors import NoBackChannel, RequestError
@@ -64,7 +65,12 @@ class Keep:
         self.events: list[TaskEvent] = []
         self.store = store or Disk()
         limits = TaskLimits(running_per_owner=999, default_ttl=None, max_ttl=None, max_ttl_without_owner=None)
-        self.keeping = TaskStorage(self.store, self.events.append, limits=limits, poll_interval=None)
+        self.keeping = TaskStorage(self.store, self._act, limits=limits, poll_interval=None)
+
+    def _act(self, event: TaskEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, TaskReplied) and event.cookie != "made":
+            event.cookie.set(event)
 
     def create(self, **options: Any) -> str:
         machine = self.keeping.machine
@@ -188,6 +194,33 @@ def test_store_that_cannot_be_read_is_read_again(blocking: bool) -> None:
     look = keep.look(place, id)
     place.runtime.run()
     assert look.result.task.status == "failed"
+
+
+def test_cancel_that_cannot_be_stored_is_an_error() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+    id = keep.create()
+    place.runtime.run()
+    keep.store.broken = True
+    cancel = Wait(place.runtime, keep.keeping.cancel(place.runtime, None, id))
+    place.runtime.run()
+    assert isinstance(cancel.error, RequestError)
+    assert cancel.error.message == "The task is cancelled, but that could not be stored yet"
+
+
+def test_expired_task_that_cannot_be_deleted_is_not_there() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+    id, lasting = keep.create(ttl=1000), keep.create()
+    place.runtime.run()
+    keep.store.broken = True
+    place.runtime.advance_to(2)
+    look, listed = keep.look(place, id), Wait(place.runtime, keep.keeping.tasks_of(place.runtime, None))
+    place.runtime.run()
+    assert isinstance(look.error, RequestError)
+    assert look.error.code == -32602
+    assert [task.task_id for _, task in listed.result] == [lasting]
+    assert id in keep.store._rows
 
 
 def test_unfinished_write_is_repeated_at_the_next_host() -> None:

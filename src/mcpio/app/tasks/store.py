@@ -721,6 +721,7 @@ class TaskStorage:
             record.cancel(self._epoch + self.now())
             if await self._read(runtime, partial(self._store.end, id, stored.version, dump_record(record))):
                 change = TaskChanged("status", record.view(), owner, record.operation)
+                self._tell(id)
                 self._act(change)
                 return change.task
 
