@@ -80,7 +80,7 @@ def test_wrong_program_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str
     (tmp_path / "wrong.py").write_text(WRONG)
     reports = [f"--junit={tmp_path / 'junit.xml'}", f"--sarif={tmp_path / 'sarif.json'}"]
     command = [sys.executable, str(tmp_path / "wrong.py")]
-    assert main(["check", "--revision=2025-11-25", "--timeout=2", *reports, "--", *command]) is Exit.PROTOCOL
+    assert main(["check", "--revision=2025-11-25", *reports, "--", *command]) is Exit.PROTOCOL
     out = capfd.readouterr().out
     assert "broken: an unknown method (RPC-16, RPC-15), 2025-11-25" in out
     assert "  demanded Answer a method that the server does not have with -32601." in out
