@@ -501,7 +501,7 @@ def test_cancelled_task_that_expires_while_it_cannot_be_stored_is_answered() -> 
     assert said(keeper.drain()[-1]) == (-32603, "The task is cancelled, but that could not be stored yet")
 
 
-def test_failed_deletion_is_reported() -> None:
+def test_failed_deletion_is_reported_and_repeated() -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.withdraw(id)
@@ -511,6 +511,15 @@ def test_failed_deletion_is_reported() -> None:
     (failed,) = keeper.drain()
     assert isinstance(failed, TaskStoreFailed)
     assert failed.key == id
+    assert keeper.machine.next_effect() is None
+    due = keeper.machine.next_deadline()
+    assert due is not None
+    keeper.machine.handle_timeout(due)
+    again = keeper.machine.next_effect()
+    assert again == StoreDelete(again.token if again else 0, id)
+    keeper.machine.store_done(again.token, None, due)
+    keeper.machine.handle_timeout(due + 1000)
+    assert (keeper.machine.next_effect(), keeper.machine.next_deadline()) == (None, None)
 
 
 def test_unknown_token_is_refused() -> None:

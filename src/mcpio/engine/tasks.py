@@ -678,6 +678,8 @@ class TaskMachine:
         self._timers = Timers()
         # Records whose last state the store did not take.
         self._unstored: dict[str, TaskRecord] = {}
+        # Tasks that it did not delete.
+        self._undeleted: dict[str, None] = {}
 
     # For requestors. A ``RequestError`` is the answer to their request.
 
@@ -907,10 +909,13 @@ class TaskMachine:
         self._renew(now)
 
     def store_again(self) -> None:
-        """Store anew what the store did not take. The machine does so from time to time; call it before an end."""
+        """Repeat what the store failed to do. The machine does so from time to time; call it before an end."""
         unstored, self._unstored = self._unstored, {}
         for record in unstored.values():
             self._put(record, "status", None if record.outcome is None else dump_outcome(record.outcome))
+        undeleted, self._undeleted = self._undeleted, {}
+        for id in undeleted:
+            self._delete(id)
 
     def next_effect(self) -> StoreEffect | None:
         """Return the next effect for the store, or ``None``. Effects on one key must be applied in this order.
@@ -936,6 +941,9 @@ class TaskMachine:
             self._adopt_done(asked, value, now)
         elif isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
+            if isinstance(asked, str):
+                self._undeleted[asked] = None
+                self._try_again(now)
         elif isinstance(asked, _Look):
             self._look_done(asked.id, value, now)
 
