@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mcpio.apps.policy import tools_for_model as tools_for_model
     from mcpio.apps.policy import view_uri_of as view_uri_of
     from mcpio.apps.policy import visibility_of as visibility_of
-    from mcpio.apps.pump import ViewChannel as ViewChannel
-    from mcpio.apps.pump import ViewHandler as ViewHandler
-    from mcpio.apps.pump import pump as pump
+    from mcpio.apps.pumping import ViewChannel as ViewChannel
+    from mcpio.apps.pumping import ViewHandler as ViewHandler
+    from mcpio.apps.pumping import pump as pump
 
     __all__: list[str]
 else:
@@ -45,6 +45,6 @@ else:
                 "ViewInput ViewLogged ViewPhase ViewRequested ViewResized"
             ),
             "policy": ("EXTENSIONS allow_of csp_of html_of tools_for_model view_uri_of visibility_of"),
-            "pump": ("ViewChannel ViewHandler pump"),
+            "pumping": ("ViewChannel ViewHandler pump"),
         },
     )
