@@ -12,7 +12,7 @@ from authkeys import ED25519
 
 from mcpio._drivers import guarding
 from mcpio._drivers.guarding import RequestGuard
-from mcpio.asgi._event_loop import running_event_loop
+from mcpio.asgi._event_loop import running_loop
 from mcpio.auth import (
     EffectFailed,
     Fetch,
@@ -45,9 +45,7 @@ class Site:
         self.answer: Any = KEYS
         self.may_answer = loop.event()
         verify = JwtVerifier(AS, jwks=AS + "/keys")
-        self.guard = RequestGuard(
-            ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
-        )
+        self.guard = RequestGuard(ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_loop)
         monkeypatch.setattr(guarding, "fetch", self._fetch)
 
     async def _fetch(self, effect: Fetch, loop: Any) -> Response:
@@ -183,9 +181,7 @@ async def test_fetch_of_cancelled_requests_is_made_for_a_later_one(site: Site) -
 @on_each_loop
 async def test_fetches_of_cancelled_requests_do_not_refuse_later_tokens(site: Site) -> None:
     verify = Introspection(AS + "/introspect", issuer=AS, client_id="mcp", secret="s3cret")
-    site.guard = RequestGuard(
-        ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
-    )
+    site.guard = RequestGuard(ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_loop)
     now = site.freeze()
     cancels = [site.start(jti=number) for number in range(64)]
     await site.loop.settle()
@@ -243,9 +239,7 @@ async def test_many_failed_fetches_do_not_flood_the_log(site: Site) -> None:
 @on_each_loop
 async def test_metadata_leads_to_the_keys(site: Site) -> None:
     verify = JwtVerifier(AS)
-    site.guard = RequestGuard(
-        ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_event_loop
-    )
+    site.guard = RequestGuard(ResourceServer(resource=MCP, authorization_servers=[AS], verify=verify), running_loop)
     site.answer = Response(200, (), dumps({"issuer": AS, "jwks_uri": AS + "/keys"}))
     site.start()
     await site.loop.settle()

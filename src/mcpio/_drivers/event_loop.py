@@ -145,6 +145,13 @@ class EventLoop(Protocol):
     def cancelled(self) -> type[BaseException]:
         """The exception that a cancelled wait raises."""
 
+    @property
+    def runtime(self) -> Runtime:
+        """The loop as the application layer uses it, without tasks."""
+
+    def is_current(self) -> bool:
+        """Whether it is the loop that runs now. May be asked anywhere."""
+
     def now(self) -> float:
         """Return the loop's time in seconds."""
 

@@ -16,7 +16,7 @@ from mcpio._checks import check_options, checked, chosen, required
 from mcpio._drivers.event_loop import RECEIVE_SIZE, TCP_KEEP_ALIVE, ByteStream, EventLoop
 from mcpio._drivers.login import AuthorizedOpening, LoginOptions, LoginSetup, declare_extension, with_key
 from mcpio._drivers.socket_client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_socket, open_in_time
-from mcpio.app.runtime import Runtime, Spawned
+from mcpio.app.runtime import Spawned
 from mcpio.auth.effects import ApiKey, Headers
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -292,9 +292,7 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
     """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
 
 
-def websocket_connector(
-    url: str, given: dict[str, Any], loop: EventLoop, runtime: Runtime
-) -> SocketConnector[OpenedWebSocket]:
+def websocket_connector(url: str, given: dict[str, Any], loop: EventLoop) -> SocketConnector[OpenedWebSocket]:
     """Return the connector of a server at a URL. It raises as ``connect_websocket`` does.
 
     Takes ``WebSocketConnectOptions`` out of ``given``, but for those of the client.
@@ -330,7 +328,7 @@ def websocket_connector(
         return connector
     if any(name.lower() == "authorization" for name in http.headers):
         raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
-    authorized = _AuthorizedOpener(opener, timeout, AuthorizedOpening(login, loop, runtime))
+    authorized = _AuthorizedOpener(opener, timeout, AuthorizedOpening(login, loop, loop.runtime))
     return SocketConnector(authorized.open, location.place, None, make_adapter, loop)
 
 

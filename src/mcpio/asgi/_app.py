@@ -14,7 +14,7 @@ from mcpio._checks import chosen
 from mcpio._drivers import check_authorization, checked_auth, lifespan_of
 from mcpio._drivers.setup import preload
 from mcpio.app.runtime import checked_grace, is_awaitable
-from mcpio.asgi._event_loop import running_event_loop
+from mcpio.asgi._event_loop import running_loop
 from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send, headers_of
 from mcpio.http.model import HostPolicy, HttpOptions
 
@@ -93,7 +93,7 @@ class AsgiApp:
         if config.auth is not None:
             from mcpio._drivers.guarding import RequestGuard
 
-            self._guard = RequestGuard(config.auth, running_event_loop)
+            self._guard = RequestGuard(config.auth, running_loop)
         self._is_entered = False
         self._asgi_server = self._new_server()
 

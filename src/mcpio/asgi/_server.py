@@ -16,10 +16,10 @@ import attrs
 
 from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.actor import TaskHost, hosted_tasks
-from mcpio._drivers.event_loop import STORE_TIMEOUT
+from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector
-from mcpio.asgi._event_loop import EventLoop, running_loop
+from mcpio.asgi._event_loop import running_loop
 from mcpio.engine.channel import Timers
 from mcpio.http.lifecycle import Action, Input, Lifecycle, State
 from mcpio.http.model import Answer, Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
@@ -559,7 +559,7 @@ class AsgiServer:
     def now(self) -> float:
         """Return the time in seconds. It stands still between two event loops."""
         if self._loop is not None:
-            self._now = self._loop.clock() + self._offset
+            self._now = self._loop.now() + self._offset
         return self._now
 
     def _enter_loop(self) -> None:
@@ -570,7 +570,7 @@ class AsgiServer:
             raise RuntimeError("this application is being served in another event loop")
         self._loop = running_loop()
         # Loops count from different origins: the time of the sessions goes on from where it stood.
-        self._offset = self._now - self._loop.clock()
+        self._offset = self._now - self._loop.now()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], request: AsgiRequest | None = None) -> RequestTask:
         """Run a coroutine in a request, by default the current one.

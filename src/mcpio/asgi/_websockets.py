@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop
 from mcpio._drivers.setup import prepare_server
-from mcpio.asgi._event_loop import running_event_loop, session_carrier
+from mcpio.asgi._event_loop import running_loop, session_carrier
 from mcpio.auth.grant import Grant
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
@@ -81,7 +81,7 @@ class WebSockets:
             await _reject(answer, scope, send)
             return
         await send({"type": "websocket.accept", "subprotocol": answer})
-        loop = running_event_loop()
+        loop = running_loop()
         adapter = AsgiWebSocketAdapter(receive, send, loop, self._options.first_message_timeout)
         principal = head.principal
         if self._ends_with_token and isinstance(principal, Grant) and principal.expires_at is not None:

@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -316,6 +317,18 @@ class AsyncioEventLoop:
         """Create it inside the running loop."""
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
+
+    @cached_property
+    def runtime(self) -> AsyncioRuntime:
+        """A runtime without a group."""
+        return AsyncioRuntime(None)
+
+    def is_current(self) -> bool:
+        """Whether it is the loop that this runs in."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
     def signal(self) -> Signal:
         """Return a flag that waiting lowers again."""

@@ -19,7 +19,6 @@ from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, So
 from mcpio.app.client import Client
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, carry, start_client
 from mcpio.asyncio._event_loop import AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime
 
 if TYPE_CHECKING:
     from mcpio._drivers.http_server import HttpListening, ServeHttpOptions
@@ -272,7 +271,7 @@ def _to_unix(path: str | os.PathLike[str], given: dict[str, Any], loop: EventLoo
 def _to_websocket(url: str, given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
     from mcpio._drivers.websocket import websocket_connector  # only clients over WebSocket pay for it
 
-    return websocket_connector(url, given, loop, AsyncioRuntime(None))
+    return websocket_connector(url, given, loop)
 
 
 async def _start(make: MakeConnector, group: asyncio.TaskGroup | None, options: Mapping[str, Any]) -> Started[Client]:

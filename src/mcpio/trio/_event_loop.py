@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from functools import cached_property
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -35,6 +36,19 @@ class TrioEventLoop:
         """Create it inside of the run."""
         # The clock itself: ``trio.current_time`` looks it up at each call.
         self.now = trio.lowlevel.current_clock().current_time
+        self._token = trio.lowlevel.current_trio_token()
+
+    @cached_property
+    def runtime(self) -> TrioRuntime:
+        """A runtime without a nursery."""
+        return TrioRuntime(None)
+
+    def is_current(self) -> bool:
+        """Whether it is the run that this is in."""
+        try:
+            return trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False
 
     def signal(self) -> Signal:
         """Return a flag that waiting lowers again."""

@@ -17,7 +17,7 @@ from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.trio._drivers import TrioClientContext, carry, start_client
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._runtime import TrioRuntime, check_in_trio
+from mcpio.trio._runtime import check_in_trio
 
 if TYPE_CHECKING:
     from mcpio._drivers.http_server import HttpListening, ServeHttpOptions
@@ -224,7 +224,7 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
     from mcpio._drivers.websocket import websocket_connector  # only clients over WebSocket pay for it
 
     given: dict[str, Any] = dict(options)
-    connector = websocket_connector(url, given, TrioEventLoop(), TrioRuntime(None))
+    connector = websocket_connector(url, given, TrioEventLoop())
     return await connect_by(connector, nursery, given)
 
 
