@@ -17,6 +17,7 @@ from rawsite import RawRequest, ServeSite, Site, Wire
 from trio_thread import TrioThread
 
 from mcpio import Server
+from mcpio._drivers.http_client import HttpActor
 from mcpio.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -44,6 +45,30 @@ def test_conversation_reuses_connections(serve_site: ServeSite) -> None:
     assert site.opened == [("example.com", 8000)]
     assert {request.target for request in site.requests} == {"/mcp?x=1"}
     assert {request.headers["host"] for request in site.requests} == {"example.com:8000"}
+
+
+def test_call_takes_a_turn_to_be_sent_and_one_for_its_answer(
+    serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    turn = HttpActor._turn
+
+    def counted(self: HttpActor) -> None:
+        turns.append(1)
+        turn(self)
+
+    monkeypatch.setattr(HttpActor, "_turn", counted)
+
+    async def play(site: Site) -> None:
+        async with site.open_http(URL, era="handshake", http=HttpClientOptions(listen=False)) as client:
+            await client.call_tool("x")
+            await site.sleep(1)
+            turns.clear()
+            await client.call_tool("x")
+            await site.sleep(1)
+            assert len(turns) <= 2
+
+    serve_site(play)
 
 
 def test_concurrent_calls_use_one_connection_each(serve_site: ServeSite) -> None:
