@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ __all__ = [
     "is_scope",
     "of_kind",
     "required",
+    "takes",
 ]
 
 T = TypeVar("T")
@@ -41,11 +43,28 @@ def required(name: str, value: Any, kind: type[T]) -> T:
     raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
 
 
-def called(name: str, value: Any) -> Any:
-    """Return a function that was given as an argument. Raises TypeError if it cannot be called."""
-    if callable(value):
-        return value
-    raise TypeError(f"{name}= takes a function, not {value!r:.100}")
+def called(name: str, value: Any, parameters: str | None = None) -> Any:
+    """Return a function that was given as an argument.
+
+    Raises TypeError if it is none, or cannot be called with the parameters, such as ``(ctx, request)``.
+    """
+    if not callable(value):
+        of = "" if parameters is None else f" of {parameters}"
+        raise TypeError(f"{name}= takes a function{of}, not {value!r:.100}")
+    if parameters is not None:
+        try:
+            inspect.signature(value).bind(*filter(None, parameters.strip("()").split(", ")))
+        except TypeError as error:
+            text = f"{name}= is called with {parameters}, which {value!r:.100} does not take: {error}"
+            raise TypeError(text) from None
+        except ValueError:
+            pass  # it has no signature, as some functions of C
+    return value
+
+
+def takes(parameters: str, *, optional: bool = False) -> Any:
+    """Return an attrs validator that applies ``called``, if the value is optional only to one that is not ``None``."""
+    return lambda _, field, value: (optional and value is None) or called(field.name, value, parameters)
 
 
 def of_kind(kind: type[Any], *, optional: bool = False) -> Any:

@@ -89,7 +89,7 @@ class Layer:
 
 @pytest.mark.parametrize("function", [two, four, named])
 def test_middleware_of_other_parameters_is_refused(function: Any) -> None:
-    said = r"middleware is called with \(ctx, request, call_next\), which .* does not take"
+    said = r"middleware= is called with \(ctx, request, call_next\), which .* does not take"
     with pytest.raises(TypeError, match=said):
         Server("s", "1.0").middleware(function)
     with pytest.raises(TypeError, match=said):

@@ -246,8 +246,8 @@ class Later:
 
 
 def test_a_callback_is_a_plain_function() -> None:
-    assert checked_callback("on_log", None) is None
-    assert checked_callback("on_log", print) is print
+    assert checked_callback("on_log", None, "(message)") is None
+    assert checked_callback("on_log", print, "(message)") is print
 
 
 def test_invalid_progress_raises_in_the_handler() -> None:

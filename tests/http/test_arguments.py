@@ -14,12 +14,14 @@ from mcpio.engine import ClientConnection, ServerConnection
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError
 from mcpio.http.client import HttpClient, Location
+from mcpio.http.model import RequestHead, ResponseHead
 from mcpio.http.server import HttpServer
 from mcpio.types import Implementation
 from mcpio.websocket.frames import WebSocketOptions
 from mcpio.websocket.machine import WebSocket
 
 INFO = Implementation("x", "1")
+HEAD = RequestHead(1, "GET", "/mcp", ())
 TIMES: list[Any] = [math.nan, math.inf, "0", None, b"1"]
 PROTECTED = ResourceServer(verify=ApiKeys({"0" * 64: "me"}))
 
@@ -161,3 +163,25 @@ def test_input_and_output_of_the_wrong_kind_are_refused_by_name(wrong: Any) -> N
         machine.receive_data(wrong, 0.0)
     with pytest.raises(LocalProtocolError, match=r"^text= takes bytes in UTF-8, not"):
         machine.send_message(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "item", (1, b"x"), {}])
+@pytest.mark.parametrize(("make", "first"), [(http_server, "RequestHead"), (http_client, "ResponseHead")])
+def test_what_is_no_item_is_refused_by_name(make: Any, first: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=rf"receive\(\) takes a {first}, Body, End or Reset, not"):
+        make().receive(wrong, 0.0)
+
+
+@pytest.mark.parametrize(("make", "item"), [(http_server, ResponseHead(1, 200, ())), (http_client, HEAD)])
+def test_heads_of_the_other_role_are_refused(make: Any, item: Any) -> None:
+    with pytest.raises(TypeError, match=r"receive\(\) takes a "):
+        make().receive(item, 0.0)
+
+
+def test_whole_request_of_wrong_parts_is_refused_by_name() -> None:
+    machine: Any = http_server()
+    with pytest.raises(TypeError, match="head= takes RequestHead, not None"):
+        machine.serve(None, b"", 0.0)
+    with pytest.raises(TypeError, match="body= takes bytes, not 'text'"):
+        machine.serve(HEAD, "text", 0.0)
+    assert machine.serve(HEAD, bytearray(b"{}"), 0.0) is not None

@@ -47,3 +47,46 @@ def test_denial_that_no_response_could_have_is_rejected(given: Any, error: type[
     with pytest.raises(error, match=said) as caught:
         Denied(**given)
     assert "secret" not in str(caught.value)
+
+
+HOST = HostPolicy(None, None)
+
+
+@pytest.mark.parametrize(
+    ("item", "given", "said"),
+    [
+        (RequestHead, ([], "GET", "/", ()), r"exchange= takes a value that can be a key, not \[\]"),
+        (RequestHead, (1, b"GET", "/", ()), "method= takes str, not b'GET'"),
+        (RequestHead, (1, "GET", None, ()), "target= takes str, not None"),
+        (RequestHead, (1, "GET", "/", {b"a": b"b"}), "headers= takes a sequence"),
+        (RequestHead, (1, "GET", "/", [("a", "secret")]), "headers= takes a sequence"),
+        (RequestHead, (1, "GET", "/", [b"ab"]), "both bytes"),
+        (RequestHead, (1, "GET", "/", [5]), "both bytes"),
+        (RequestHead, (1, "GET", "/", (), {}), "principal= takes a value that can be a key"),
+        (RequestHead, (1, "GET", "/", (), None, "*"), "policy= takes HostPolicy"),
+        (ResponseHead, ([], 200, ()), "exchange= takes"),
+        (ResponseHead, (1, 200, "ab"), "headers= takes a sequence"),
+        (Body, ([], b""), "exchange= takes"),
+        (Body, (1, "text"), "data= takes bytes, not 'text'"),
+        (End, ([],), "exchange= takes"),
+        (Reset, ([],), "exchange= takes"),
+        (Reset, (1, "gone"), "cause= takes BaseException"),
+    ],
+)
+def test_items_of_wrong_types_are_refused_by_name(item: Any, given: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said) as caught:
+        item(*given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", ["200", 99, 1000, True, 200.0])
+def test_response_head_takes_a_status(status: Any) -> None:
+    with pytest.raises(ValueError, match="status= takes a number from 100 to 999"):
+        ResponseHead(1, status, ())
+
+
+def test_items_take_what_adapters_have() -> None:
+    kinds: list[Any] = [memoryview(b"x"), bytearray(b"x")]
+    assert [Body(1, data).data for data in kinds] == [b"x", b"x"]
+    assert RequestHead((1, "a"), "GET", "/", [(b"a", b"b")], "me", HOST).headers == [(b"a", b"b")]
+    assert Reset(1, OSError()).exchange == 1

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from mcpio._checks import required
+from mcpio._checks import called, required
 from mcpio._printable import printable
 from mcpio.app.file_access import OPENERS
 
@@ -140,13 +140,13 @@ def check_authorization(server: Server, *, is_authorized: bool) -> Server:
     )
 
 
-def checked_auth(auth: ResourceServer | None, principal: object) -> ResourceServer | None:
+def checked_auth(auth: ResourceServer | None, principal: object, parameters: str) -> ResourceServer | None:
     """Return ``auth``. Raises TypeError if it is not a ResourceServer, ValueError if ``principal`` is given too.
 
-    Raises TypeError if ``principal`` is not a function.
+    Raises TypeError if ``principal`` is not a function of ``parameters``.
     """
-    if principal is not None and not callable(principal):
-        raise TypeError(f"principal= takes Callable, not {principal!r:.100}")
+    if principal is not None:
+        called("principal", principal, parameters)
     if auth is None:
         return None
     from mcpio.auth.resource_server import ResourceServer

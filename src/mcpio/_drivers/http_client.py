@@ -420,7 +420,7 @@ class HttpSetup:
         transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
         of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
         of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
-        checked_callback("on_session_lost", transport.get("on_session_lost"))
+        checked_callback("on_session_lost", transport.get("on_session_lost"), "()")
         location = Location.parse(url)
         proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
         if isinstance(of_login.get("auth"), ApiKey):

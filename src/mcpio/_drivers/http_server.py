@@ -612,7 +612,7 @@ def checked_config(server: Server, given: HttpServingOptions, **more: Any) -> Ht
     parser, head_bytes = given.get("parser", "auto"), given.get("head_bytes", 65536)
     principal, auth = given.get("principal"), given.get("auth")
     new_parser(parser, head_bytes)  # fails here rather than at the first client
-    checked_auth(auth, principal)
+    checked_auth(auth, principal, "(head, peer)")
     check_authorization(server, is_authorized=principal is not None or auth is not None)
     return HttpConnectionConfig(
         timeouts=chosen("timeouts", given.get("timeouts"), HttpTimeouts),

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import attrs
 import h11
 
-from mcpio._checks import check_options, chosen
+from mcpio._checks import called, check_options, chosen
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop, Flag
 from mcpio._drivers.fetch import fetch
@@ -692,7 +692,8 @@ class LoginSetup:
         store = given.get("credentials")
         if store is None:
             store = FileCredentials() if isinstance(method, OAuth | Device) else MemoryCredentials()
-        ask_user = given.get("ask_user") or ask_at_terminal
+        ask_user = given.get("ask_user")
+        ask_user = ask_at_terminal if ask_user is None else called("ask_user", ask_user, "(question)")
         return cls(url, method, store, interaction, ask_user, ssl_context, proxy, trust_env)
 
     def authorizer(self, runtime: Runtime, now: float, *, interaction: Literal["allow", "never"]) -> Authorizer:

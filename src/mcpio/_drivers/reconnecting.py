@@ -54,7 +54,7 @@ async def lasting_client(
     if given.get("connection") is not None:
         raise TypeError("a client that connects again makes its connection itself: leave connection= out")
     given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
-    on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
+    on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None), "()")
     restarts = Restarts(policy)
     adapter = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost, loop)
     return adapter, partial(adapter.client, make)

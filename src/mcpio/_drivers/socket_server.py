@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Typ
 
 import attrs
 
-from mcpio._checks import checked, required
+from mcpio._checks import called, checked, required
 from mcpio._drivers import TapSource, report
 from mcpio._drivers.actor import TransportAdapter, close_forcefully
 from mcpio._drivers.event_loop import (
@@ -562,6 +562,8 @@ class StreamHandler:
         )
         self._loop = context.loop
         self._find_principal = options.get("principal")
+        if self._find_principal is not None:
+            called("principal", self._find_principal, "(peer)")
 
     async def receive(self, stream: Any, peer: SocketPeer) -> None:
         """Handle a connection until it ends, and close its stream. Never raises for the client's input."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, Unpa
 
 import attrs
 
+from mcpio._checks import called
 from mcpio._drivers import report
 from mcpio._drivers.actor import TransportAdapter
 from mcpio._drivers.event_loop import EventLoop
@@ -437,6 +438,7 @@ def stderr_mode(sink: StderrSink) -> Stderr:
         case "capture":
             return Stderr.PIPE
         case _ if callable(sink):
+            called("stderr", sink, "(line)")
             return Stderr.PIPE
     raise ValueError(f"stderr is 'inherit', 'discard', 'capture' or a function, not {sink!r}")
 

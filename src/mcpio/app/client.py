@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, Typ
 import attrs
 
 from mcpio import types  # the types of a feature are loaded when the server uses it
-from mcpio._checks import checked, chosen, is_count, required
+from mcpio._checks import called, checked, chosen, is_count, required
 from mcpio.app.context import RequestScope, TaskScope
 from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback
 from mcpio.app.pagination import Items
@@ -143,7 +143,7 @@ def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> H
 def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
     """Return the handler of ``roots/list``. Raises ValueError or TypeError for a list of invalid roots."""
     if callable(roots):
-        current = roots
+        current = called("roots", roots, "()")
         return lambda _, __: when_ready(current(), _roots_result)
     if not isinstance(roots, Collection):
         raise TypeError(f"roots= takes a list, or a function that returns one, not {roots!r:.100}")
@@ -326,11 +326,11 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     Raises TypeError or ValueError for an invalid option, and ImportError if an option needs a package that is not
     installed.
     """
-    for name in ("on_log", "on_notification"):
-        checked_callback(name, options.get(name))
+    checked_callback("on_log", options.get("on_log"), "(message)")
+    checked_callback("on_notification", options.get("on_notification"), "(notification)")
     for name, handler in (("sampling", options.get("sampling")), ("elicitation", options.get("elicitation"))):
-        if handler is not None and not callable(handler):
-            raise TypeError(f"{name}= takes a function of (scope, request), not {handler!r:.100}")
+        if handler is not None:
+            called(name, handler, "(scope, request)")
     roots = options.get("roots")
     if roots is not None:
         roots_handler(roots)
@@ -429,8 +429,8 @@ class Client(Session):
         if driver is _NO_DRIVER or not isinstance(given, ClientConnection):
             raise TypeError(_HOW_TO_GET_ONE)
         super().__init__(connection, driver, RequestScope)
-        self._on_log = checked_callback("on_log", options.get("on_log"))
-        self._on_notification = checked_callback("on_notification", options.get("on_notification"))
+        self._on_log = options.get("on_log")
+        self._on_notification = options.get("on_notification")
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, 
 
 import attrs
 
-from mcpio._checks import is_amount
-from mcpio.app.runtime import check_nothing_waits, check_parameters
+from mcpio._checks import called, is_amount
+from mcpio.app.runtime import check_nothing_waits
 from mcpio.auth.grant import Grant, format_scopes
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default
@@ -282,7 +282,7 @@ def checked_scopes(scopes: Any) -> frozenset[str] | Callable[[Any], Iterable[str
     Raises ValueError for a malformed scope, and TypeError for anything else.
     """
     if callable(scopes):
-        check_parameters(scopes, "scopes=", "(request)", 1)
+        called("scopes", scopes, "(request)")
         function: Callable[[Any], Iterable[str]] = scopes
         return function
     found: tuple[Any, ...] = (scopes,)

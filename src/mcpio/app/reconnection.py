@@ -86,7 +86,7 @@ class SessionReconnector:
     def __init__(self, client: Reconnectable, on_lost: Callable[[], None] | None) -> None:
         """``on_lost`` is called for each lost session, before the next one begins."""
         self._client = client
-        self._on_lost = checked_callback("on_session_lost", on_lost)
+        self._on_lost = checked_callback("on_session_lost", on_lost, "()")
         self._state = _State.OPEN
         self._opened = BroadcastEvent(client.driver.runtime)
         # Why no session could be opened any more; None while there is one, and where the client itself was closed.

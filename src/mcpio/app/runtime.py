@@ -11,6 +11,7 @@ from functools import partial
 from types import GeneratorType, coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from mcpio._checks import called
 from mcpio.engine.limits import seconds
 from mcpio.errors import LocalProtocolError
 
@@ -374,21 +375,13 @@ async def settled(value: T | Awaitable[T]) -> T:
     return found
 
 
-def checked_callback(name: str, callback: Any) -> Any:
-    """Return a callback, or ``None``. Raises TypeError if it is async."""
-    if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
-        return callback
-    raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
-
-
-def check_parameters(function: Any, what: str, parameters: str, count: int) -> None:
-    """Raise TypeError for a function that cannot be called with that many arguments, which ``parameters`` names."""
-    try:
-        inspect.signature(function).bind(*[None] * count)
-    except TypeError as error:
-        raise TypeError(f"{what} is called with {parameters}, which {function!r:.100} does not take: {error}") from None
-    except ValueError:
-        return  # it has no signature, as some functions of C
+def checked_callback(name: str, callback: Any, parameters: str) -> Any:
+    """Return a callback, or ``None``. Raises TypeError if it is async, or does not take the parameters."""
+    if callback is None:
+        return None
+    if not callable(callback) or inspect.iscoroutinefunction(callback):
+        raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
+    return called(name, callback, parameters)
 
 
 def check_nothing_waits(result: Any) -> None:

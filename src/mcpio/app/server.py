@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, Type
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
-from mcpio._checks import checked, chosen, is_count, required
+from mcpio._checks import called, checked, chosen, is_count, required
 from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_topic
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import CacheHint, Handler, InputRequired, ScopeRules, hidden_in, own_state
@@ -227,7 +227,7 @@ class Server:
         self.instructions = checked("instructions", instructions, str)
         self.lifespan = _checked_lifespan(lifespan)
         self.log_level = None if log_level is None else checked_level(log_level)
-        self.log_filter = checked_callback("log_filter", log_filter)
+        self.log_filter = checked_callback("log_filter", log_filter, "(ctx, message)")
         self.options = chosen("options", options, Options)
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
@@ -896,7 +896,7 @@ def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
 def _checked_lifespan(lifespan: Any) -> Lifespan | None:
     """Return the lifespan. Raises TypeError for a function that shows that it returns no context manager."""
     if lifespan is None or (callable(lifespan) and not any(is_of_kind(kind, lifespan) for kind in _NO_MANAGERS)):
-        found: Lifespan | None = lifespan
+        found: Lifespan | None = None if lifespan is None else called("lifespan", lifespan, "(server)")
         return found
     advice = "put @contextlib.asynccontextmanager above a function that yields once"
     raise TypeError(

@@ -307,7 +307,7 @@ class Session(TaskCalls):
         if timeout.__class__ is not Default:
             timeout = checked_timeout(timeout)
         if on_progress is not None:
-            checked_callback("on_progress", on_progress)
+            checked_callback("on_progress", on_progress, "(progress, total, message)")
         waiter = Waiter(self.driver.runtime.one_shot(), on_progress)
         id: OutgoingId | None = None
         while id is None:

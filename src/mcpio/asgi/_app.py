@@ -70,7 +70,7 @@ def app(
     Raises TypeError if ``server`` is not a Server or ``options`` are not HttpOptions, ValueError for options that a
     store excludes, for ``auth`` beside ``principal``, and for a server with scopes that has neither.
     """
-    if checked_auth(auth, principal) is not None and auth is not None and auth.metadata_url is None:
+    if checked_auth(auth, principal, "(scope)") is not None and auth is not None and auth.metadata_url is None:
         # An application may be mounted where it cannot serve the root of its host.
         auth = attrs.evolve(auth, metadata_url=auth.metadata_url_below)
     check_authorization(server, is_authorized=principal is not None or auth is not None)

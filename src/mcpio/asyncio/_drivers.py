@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
-from mcpio._checks import check_options
+from mcpio._checks import called, check_options
 from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
 from mcpio._drivers.actor import TaskHost, TransportAdapter, hosted_tasks, store_tasks
 from mcpio._drivers.event_loop import Deadlines
@@ -536,9 +536,10 @@ class _Adapter:
     ending = False
 
     def __init__(self, receive: Receive, send: Send, close: Callable[[], Awaitable[object]] | None) -> None:
-        for name, function in (("receive", receive), ("send", send)):
-            if not callable(function):
-                raise TypeError(f"{name} is a coroutine function, not {type(function).__name__}")
+        called("receive", receive, "()")
+        called("send", send, "(text)")
+        if close is not None:
+            called("close", close, "()")
         self._receive = receive
         self._send = send
         self._close = close

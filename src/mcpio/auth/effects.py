@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import attrs
 
+from mcpio._checks import called
 from mcpio.auth.keys import Entropy, Secret, as_secret
 from mcpio.auth.payloads import (
     MAX_DOCUMENT,
@@ -450,6 +451,16 @@ AssertionSource = str | Secret | Callable[[NeedAssertion], object] | None
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
+def check_assertion(owner: object, _: object, value: Any) -> None:
+    """Raise TypeError for a value that is neither a token nor a function that returns one: an attrs validator."""
+    if isinstance(value, str | Secret | None):
+        return
+    if not callable(value):
+        # Without the value, which may be a credential.
+        raise TypeError(f"{type(owner).__name__} takes a token or a function, not a {type(value).__name__}")
+    called("assertion", value, "(need)")
+
+
 @attrs.frozen
 class BearerToken(AuthorizationOptions):
     """A token from elsewhere, such as a vault or another login.
@@ -462,8 +473,9 @@ class BearerToken(AuthorizationOptions):
 
     @assertion.validator
     def _check_assertion(self, _: object, value: object) -> None:
-        if not isinstance(value, str | Secret) and not callable(value):
-            raise TypeError(f"BearerToken takes a token or a function, not a {type(value).__name__}")
+        if value is None:
+            raise TypeError("BearerToken takes a token or a function, not None")
+        check_assertion(self, _, value)
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None

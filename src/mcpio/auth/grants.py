@@ -29,6 +29,7 @@ from mcpio.auth.effects import (
     ShowCode,
     Stored,
     UnlockCredentials,
+    check_assertion,
     from_text,
     to_text,
 )
@@ -897,7 +898,7 @@ class ClientCredentials(AuthorizationOptions):
     """The key of the client."""
     auth_method: str | None = attrs.field(default=None, kw_only=True)
     """The client's authentication method; ``None`` to choose from the metadata (AUTH-24)."""
-    assertion: AssertionSource = attrs.field(default=None, repr=False, kw_only=True)
+    assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False, kw_only=True)
     """Called by drivers for a client assertion, for example a function of a key service."""
 
     def obtain(
@@ -934,7 +935,7 @@ class WorkloadIdentity(AuthorizationOptions):
 
     client_id: str | None = attrs.field(default=None, kw_only=False)
     """The id of the client at the authorization server."""
-    assertion: AssertionSource = attrs.field(default=None, repr=False, kw_only=True)
+    assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False, kw_only=True)
     """The JWT of the platform, or what drivers call for it."""
 
     def obtain(
@@ -981,7 +982,7 @@ class EnterpriseManaged(AuthorizationOptions):
     """The token endpoint of the identity provider."""
     idp_client_id: str
     """The client at the identity provider."""
-    assertion: AssertionSource = attrs.field(default=None, repr=False)
+    assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False)
     """The id token of the person, or what drivers call for it."""
 
     def obtain(

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, final
 
 import attrs
 
-from mcpio._checks import required
+from mcpio._checks import required, takes
 from mcpio._extras import extra
 from mcpio.auth.urls import AuthorizationError
 from mcpio.framing.json import dumps
@@ -131,7 +131,7 @@ class LocalSigner:
     key_id: str | None
     public_jwk: Mapping[str, str]
     """The public key, as RFC 7517 has it."""
-    sign: Callable[[bytes], bytes] = attrs.field(repr=False)
+    sign: Callable[[bytes], bytes] = attrs.field(validator=takes("(data)"), repr=False)
 
 
 def load_signer(pem: str | bytes, *, key_id: str | None = None) -> LocalSigner:

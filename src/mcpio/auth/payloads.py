@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from mcpio._checks import of_kind, required
+from mcpio._checks import of_kind, required, takes
 from mcpio.auth.grant import format_scopes, parse_scopes
 from mcpio.auth.keys import Secret
 from mcpio.auth.urls import AuthorizationError, check_endpoint, check_redirect_uri, origin_of, quoted
@@ -154,9 +154,13 @@ class AuthorizationOptions:
     that are shared by servers that do not trust each other (AUTH-12)."""
     issuer: str | None = attrs.field(default=None, validator=of_kind(str, optional=True))
     """The authorization server to use, in place of the one that the protected resource names."""
-    choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(default=lambda issuers: issuers[0], repr=False)
+    choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(
+        default=lambda issuers: issuers[0], validator=takes("(issuers)"), repr=False
+    )
     """Chooses among several authorization servers (AUTH-13); by default, the first."""
-    on_step_up: Callable[[frozenset[str]], bool] | None = attrs.field(default=None, repr=False)
+    on_step_up: Callable[[frozenset[str]], bool] | None = attrs.field(
+        default=None, validator=takes("(scopes)", optional=True), repr=False
+    )
     """Called with the scopes that a server asks for where a token has too few. Returns whether to ask for a token with
     them; by default that is always so, and with a false answer the call fails (AUTH-35)."""
     metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from mcpio._checks import checked, is_amount, required
+from mcpio._checks import called, checked, is_amount, required
 from mcpio._extras import extra
 from mcpio._printable import printable
 from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
@@ -286,7 +286,7 @@ class JwtVerifier:
         self._leeway = leeway
         self._types = frozenset(each.lower() for each in _names("types", types))
         self._scope_claims = _names("scope_claims", scope_claims)
-        self._tenants = tenants
+        self._tenants = None if tenants is None else called("tenants", tenants, "(issuer)")
         self._only_audience = only_audience
         self._verdicts: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
         self._keys: list[tuple[str | None, Key]] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from mcpio._checks import is_amount, is_count, of_kind
+from mcpio._checks import is_amount, is_count, of_kind, takes
 from mcpio.engine.limits import Limits, Timeout, seconds
 from mcpio.revisions import REVISIONS, Era, Revision
 
@@ -167,7 +167,9 @@ class Options:
     """Dialects to understand besides the official protocol. See ``mcpio.profiles``."""
     emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)
     """The dialect in which to send notifications and contents; ``None`` for the official protocol."""
-    on_tasks_create: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
+    on_tasks_create: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = attrs.field(
+        default=None, validator=takes("(params)", optional=True)
+    )
     """For servers with ``Profile.ERLMCP``: converts the params of ``tasks/create`` into those of an equivalent
     ``tools/call``, or returns ``None`` to refuse it. A plain function that depends only on its argument."""
 

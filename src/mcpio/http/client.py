@@ -784,6 +784,7 @@ class Stage(enum.Enum):
 
 
 _NEVER: Final = float("inf")
+_ITEMS: Final = frozenset([ResponseHead, Body, End, Reset])
 _UNOPENED: Final = (Stage.NEW, Stage.OPENING)
 
 
@@ -918,6 +919,8 @@ class HttpClient:
             exchanges.now = now
         else:
             exchanges.set_time(now)
+        if item.__class__ not in _ITEMS:
+            raise TypeError(f"receive() takes a ResponseHead, Body, End or Reset, not {item!r:.100}")
         call = self._exchanges.get(item.exchange)
         if call is None:
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from mcpio._checks import is_count, of_kind, required
+from mcpio._checks import checked, is_count, of_kind, required
 from mcpio.engine.limits import seconds
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
@@ -188,6 +188,33 @@ def names_of(headers: Headers) -> str:
     return f"<{', '.join(name.decode('latin-1') for name, _ in headers)}>"
 
 
+def _check_key(name: str, value: Hashable) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{name}= takes a value that can be a key, not {value!r:.100}") from None
+
+
+def check_bytes(name: str, value: Any) -> None:
+    """Raise TypeError for an argument that is not bytes of some kind."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{name}= takes bytes, not {value!r:.100}")
+
+
+def _check_headers(headers: Headers) -> None:
+    try:
+        if headers.__class__ in (tuple, list) or isinstance(headers, Sequence):
+            for name, value in headers:
+                if name.__class__ is not bytes or value.__class__ is not bytes:
+                    break
+            else:
+                return
+    except (TypeError, ValueError):
+        pass
+    # Without the values, which may be credentials.
+    raise TypeError("headers= takes a sequence of header fields as (name, value), both bytes")
+
+
 @item
 class RequestHead:
     """The head of a request."""
@@ -206,6 +233,18 @@ class RequestHead:
     """The ``Host`` and ``Origin`` values that are served where this came in; ``None`` for those of the options."""
     may_repeat: bool = False
     """For clients: whether to send it again, on another connection, if it is unknown whether it arrived."""
+
+    def __attrs_post_init__(self) -> None:
+        # Without a call where nothing is wrong: each request makes one.
+        if self.method.__class__ is not str or self.target.__class__ is not str:
+            required("method", self.method, str)
+            required("target", self.target, str)
+        _check_key("exchange", self.exchange)
+        _check_headers(self.headers)
+        if self.principal is not None:
+            _check_key("principal", self.principal)
+        if self.policy is not None:
+            required("policy", self.policy, HostPolicy)
 
 
 def _check_status(_: Any, attribute: Any, value: Any) -> None:
@@ -253,6 +292,12 @@ class ResponseHead:
     headers: Headers
     """The header fields, with ``content-length`` if the length is known."""
 
+    def __attrs_post_init__(self) -> None:
+        _check_key("exchange", self.exchange)
+        if not is_count(self.status, 100) or self.status > 999:
+            raise ValueError(f"status= takes a number from 100 to 999, not {self.status!r:.60}")
+        _check_headers(self.headers)
+
 
 @item
 class Body:
@@ -263,6 +308,11 @@ class Body:
     data: bytes
     """The bytes, any number of them."""
 
+    def __attrs_post_init__(self) -> None:
+        if self.data.__class__ is not bytes:
+            check_bytes("data", self.data)
+        _check_key("exchange", self.exchange)
+
 
 @item
 class End:
@@ -270,6 +320,9 @@ class End:
 
     exchange: Hashable
     """The exchange."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_key("exchange", self.exchange)
 
 
 @item
@@ -280,6 +333,10 @@ class Reset:
     """The exchange."""
     cause: BaseException | None = None
     """The cause, if it is known."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_key("exchange", self.exchange)
+        checked("cause", self.cause, BaseException)
 
 
 class Answer(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from mcpio._checks import called, checked, chosen
+from mcpio._checks import called, checked, chosen, required
 from mcpio.auth.grant import Grant
 from mcpio.engine.channel import Timers
 from mcpio.engine.gates import without_changes
@@ -54,7 +54,9 @@ from mcpio.http.model import (
     ParamHeader,
     RequestHead,
     RequestItem,
+    Reset,
     ResponseItem,
+    check_bytes,
     era_of,
 )
 from mcpio.http.sessions import (
@@ -352,6 +354,8 @@ class HttpServer:
             if begun.session is None:
                 self._settle_alone(begun)
             return
+        if item.__class__ not in _ITEMS:
+            raise TypeError(f"receive() takes a RequestHead, Body, End or Reset, not {item!r:.100}")
         exchange = self._exchanges.get(item.exchange)
         if exchange is None:
             return
@@ -372,6 +376,9 @@ class HttpServer:
             self.streams.now = now  # without a call, for each request
         else:
             self._set_time(now)
+        if head.__class__ is not RequestHead or body.__class__ is not bytes:
+            required("head", head, RequestHead)
+            check_bytes("body", body)
         exchange = self._begin(head, is_direct=is_direct)
         if exchange.response is not _UNDECIDED:
             pass  # rejected by its head
@@ -1329,5 +1336,6 @@ def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerC
 
 
 _NEVER: Final = float("inf")
+_ITEMS: Final = frozenset([Body, End, Reset])
 _KEY: Final = "session_id"
 _NOT_CACHED: Final = (b"cache-control", b"no-store")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mcpio._checks import called
 from mcpio.codec import codec
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import ANY, Connection
@@ -54,7 +55,7 @@ class Recorder(Tap):
     """
 
     def __init__(self, write: Callable[[str], object], *, redactor: Redactor | None = None) -> None:
-        self._write = write
+        self._write = called("write", write, "(line)")
         self._redactor = redactor
         self._lines = LineFramer()
         self._began = 0.0

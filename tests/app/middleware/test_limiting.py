@@ -416,7 +416,7 @@ def test_invalid_limit_raises_on_construction(make: Any, said: str) -> None:
         (lambda odd: RateLimit(1, per=odd), r"^per= takes a function of \(ctx, request\), or several, not 5"),
         (lambda odd: RateLimit(1, per=[odd]), "^per= takes a function"),
         (lambda odd: Cache(1, per=odd), r"^per= takes a function of \(ctx, request\), not 5"),
-        (allow, r"^predicate takes a function of \(ctx, request\), not 5"),
+        (allow, r"^predicate= takes a function of \(ctx, request\), not 5"),
     ],
 )
 def test_options_of_the_wrong_type_are_refused(make: Any, message: str) -> None:

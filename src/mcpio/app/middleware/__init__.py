@@ -24,8 +24,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from mcpio._checks import called
 from mcpio.app.contracts import CallNext, Handler, Middleware
-from mcpio.app.runtime import check_parameters, is_awaitable, is_of_kind
+from mcpio.app.runtime import is_awaitable, is_of_kind
 
 __all__ = ["CallNext", "Middleware", "checked_middleware", "wrapped"]
 
@@ -38,7 +39,7 @@ def checked_middleware(found: Iterable[Any]) -> tuple[Middleware, ...]:
     for layer in layers:
         if not is_of_kind(inspect.iscoroutinefunction, layer):
             raise TypeError(f"middleware is an async function of (ctx, request, call_next), not {layer!r:.100}")
-        check_parameters(layer, "middleware", "(ctx, request, call_next)", 3)
+        called("middleware", layer, "(ctx, request, call_next)")
     return layers
 
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakSet, ref
 
-from mcpio._checks import is_amount, is_count, required
+from mcpio._checks import called, is_amount, is_count, required
 from mcpio.app.caching import carries_input, params_of
 from mcpio.app.reporting import Throttle
-from mcpio.app.runtime import check_parameters, is_awaitable
+from mcpio.app.runtime import is_awaitable
 from mcpio.backoff import Backoff
 from mcpio.codec import codec
 from mcpio.errors import McpError, Refusal, RequestError
@@ -223,9 +223,7 @@ def allow(
     unknown, or has no default message and ``message`` is missing, and TypeError if the predicate cannot be called.
     """
     Refusal(code, message)
-    if not callable(predicate):
-        raise TypeError(f"predicate takes a function of (ctx, request), not {predicate!r:.100}")
-    check_parameters(predicate, "predicate", "(ctx, request)", 2)
+    called("predicate", predicate, "(ctx, request)")
     meant = checked_methods(methods)
 
     async def check(ctx: Any, request: Any, call_next: CallNext) -> Any:
@@ -258,7 +256,7 @@ def _checked_keys(per: Any) -> tuple[LimitKey, ...]:
     if not all(map(callable, found)):
         raise TypeError(f"per= takes a function of (ctx, request), or several, not {per!r:.100}")
     for key in found:
-        check_parameters(key, "per=", "(ctx, request)", 2)
+        called("per", key, "(ctx, request)")
     return found
 
 
@@ -399,8 +397,7 @@ class Cache:
                     "name the tools: tools=[...]" if method == "tools/call" else f"there are {', '.join(CACHEABLE)}"
                 )
                 raise ValueError(f"results of {method!r:.60} are not kept by methods=: {advice}")
-        if not callable(per):
-            raise TypeError(f"per= takes a function of (ctx, request), not {per!r:.100}")
+        called("per", per, "(ctx, request)")
         self._ttl = ttl
         self._per = per
         self._tools = frozenset((tools,) if isinstance(tools, str) else tools)

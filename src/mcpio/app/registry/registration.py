@@ -15,7 +15,7 @@ from mcpio.app.registry.base import RegisteredFunction, result_encoder
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
 from mcpio.app.registry.resources import FunctionResource, FunctionTemplate, UriTemplate
 from mcpio.app.registry.tools import FunctionTool
-from mcpio.app.runtime import check_parameters, checked_callback
+from mcpio.app.runtime import checked_callback
 from mcpio.app.schema.signature import Binder
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, Validator
 from mcpio.errors import InvalidMessage
@@ -245,9 +245,7 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
         if endpoint.scopes is None or callable(endpoint.scopes):
             raise ValueError("hide= needs scopes= that do not depend on the request")
         endpoint.hides = True
-    endpoint.visible = checked_callback("visible", options.get("visible"))
-    if endpoint.visible is not None:
-        check_parameters(endpoint.visible, "visible=", "(ctx)", 1)
+    endpoint.visible = checked_callback("visible", options.get("visible"), "(ctx)")
     return endpoint
 
 

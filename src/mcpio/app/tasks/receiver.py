@@ -336,7 +336,7 @@ class TaskOptions:
     @owner.validator
     @on_change.validator
     def _check_callback(self, attribute: attrs.Attribute[Any], value: Any) -> None:
-        checked_callback(attribute.name, value)
+        checked_callback(attribute.name, value, "(principal)" if attribute.name == "owner" else "(change)")
 
 
 class TaskReceiver:

@@ -464,7 +464,7 @@ class TaskWatch:
         if result_type is None:
             is_client = self.session.connection.role is Role.CLIENT
             result_type = CallToolResult if is_client else GetTaskPayloadResult
-        handle = self._handle_type()(self, id, result_type, checked_callback("on_status", on_status))
+        handle = self._handle_type()(self, id, result_type, checked_callback("on_status", on_status, "(task)"))
         if id:
             self._clear()
             self._handles.setdefault(id, WeakSet()).add(handle)
@@ -537,7 +537,7 @@ async def start_task(
     related_to: IncomingId | None,
 ) -> TaskHandle[Any]:
     """Send a request that asks for a task, and return its handle."""
-    checked_callback("on_status", on_status)
+    checked_callback("on_status", on_status, "(task)")
     method = _method(request)
     # A stateless server decides alone.
     answer, early = await watch.start(request if _is_stateless(watch.session) else _augmented(request, ttl), ask)
