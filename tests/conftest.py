@@ -61,6 +61,7 @@ LONG = (
     "cli/test_answers.py",
     "cli/test_check.py",
     "cli/test_complete.py",
+    "cli/test_hostile_text.py",
     "cli/test_install.py",
     "cli/test_login.py",
     "cli/test_loop.py",

@@ -54,7 +54,7 @@ SERVERS: list[tuple[Callable[..., Any], str]] = [
 @pytest.mark.parametrize(("opened", "name"), CLIENTS)
 def test_client_option_of_the_wrong_type_raises(opened: Callable[..., Any], name: str) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name}= takes \w+, not 'wrong'"):
+        with pytest.raises(TypeError, match=rf"^{name}= takes .+, not 'wrong'"):
             async with opened(**{name: "wrong"}):
                 pass
 
@@ -92,7 +92,7 @@ def test_a_server_with_its_own_options() -> None:
 @pytest.mark.parametrize(("serve", "name"), SERVERS)
 def test_server_argument_of_the_wrong_type_raises(serve: Callable[..., Any], name: str) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name}= takes \w+, not 'wrong'"):
+        with pytest.raises(TypeError, match=rf"^{name}= takes .+, not 'wrong'"):
             await serve(**{name: "wrong"})
 
     trio.run(main)

@@ -73,8 +73,9 @@ class LoggedHost(HttpHost):
         connection: Any = exchange[0]  # type: ignore[index]  # connections name their exchanges by pairs
         address = connection.peer.address
         client = address[0] if isinstance(address, tuple) else address or "-"
+        method = ascii(entry.head.method)[1:-1]
         # Without the query, which may hold secrets.
         path = ascii(entry.head.target.partition("?")[0])[1:-1]
         took = (self.now() - entry.began) * 1000
         status = "-" if entry.status is None else entry.status
-        _LOG.info("%s %s %s %.0f ms %d bytes %s", entry.head.method, path, status, took, entry.size, client)
+        _LOG.info("%s %s %s %.0f ms %d bytes %s", method, path, status, took, entry.size, client)

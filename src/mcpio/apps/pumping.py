@@ -65,7 +65,8 @@ async def pump(
 
     Raises what the call of the tool raises, at the end of the view, which is told that there is no result.
     """
-    return await _Pump(view, client, channel, arguments, result, answer, checked_callback("on_event", on_event)).run()
+    on_event = checked_callback("on_event", on_event, "(event)")
+    return await _Pump(view, client, channel, arguments, result, answer, on_event).run()
 
 
 class _Pump:
