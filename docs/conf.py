@@ -52,5 +52,7 @@ html_theme_options = {
 html_title = f"mcpio {release}"
 html_show_copyright = False
 html_static_path = ["_static"]
+html_favicon = "_static/mark.svg"
+html_logo = "_static/mark.svg"
 html_css_files = ["mcpio.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_a_benchmark_gives_its_figures_and_a_verdict(command: str) -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / program, *options], stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("verdict: ")
+
+
+def test_record_keeps_every_round_with_the_versions(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    argv = [sys.executable, str(BENCHMARKS / "record.py"), "--short", "--only", "in_memory", "--file", str(file)]
+    assert subprocess.run(argv, stdout=subprocess.DEVNULL).returncode == 0
+    records = json.loads(file.read_text())
+    assert records["about"]["versions"].keys() >= {"mcpio", "mcp", "fastmcp"}
+    assert records["runs"].keys() == {"in_memory.py"}
+    assert len(records["runs"]["in_memory.py"]["figures"]["mcpio"]["64/s"]) == 1
 
 
 def test_the_comparison_of_json_libraries_runs() -> None:
