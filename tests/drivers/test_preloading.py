@@ -63,12 +63,7 @@ AT_THE_START = {
 def late_imports() -> Iterator[str]:
     """Give the modules that functions import which may run while a server serves."""
     below = ["_drivers", "app", "engine", "errors.py", "framing", "http", "types", "websocket"]
-    drivers = [
-        "trio/_transport.py",
-        "_drivers/http_parsers.py",
-        "_drivers/http_server.py",
-    ]
-    found = [SOURCE / name for name in (*below, *drivers)]
+    found = [SOURCE / name for name in (*below, "trio/_event_loop.py")]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:
         name = path.relative_to(SOURCE).as_posix()
         if name in OTHER_MODULES:

@@ -175,6 +175,7 @@ _LATE: Final = (
     "mcpio.app.subscriptions",
     "mcpio.app.tasks.receiver",
     "mcpio.app.tasks.requester",
+    "mcpio.app.views",
     "mcpio.codec",
     "mcpio.engine.dialect",
     "mcpio.engine.snapshot",
