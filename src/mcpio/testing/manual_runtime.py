@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mcpio.app.runtime import StallDetector
+if TYPE_CHECKING:
+    from mcpio.app.runtime import StallDetector
 
 __all__ = ["ManualCancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
 
@@ -33,6 +34,8 @@ class ManualRuntime:
     """The judge of long steps. Nothing but time that a test lets pass makes one."""
 
     def __init__(self) -> None:
+        from mcpio.app.runtime import StallDetector  # tests of an engine alone load no application layer
+
         self.now = 0.0
         self.stalls = StallDetector(lambda: 0.0)
         self._drawn = 0
