@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
+from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio.engine.limits import Limits
-from mcpio.trio import serve_http
 
 ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
@@ -16,13 +15,12 @@ CONNECTION = 128 * 1024
 
 def test_maximum_memory_with_the_defaults_is_documented() -> None:
     limits = Limits()
-    connections = inspect.signature(serve_http).parameters["max_connections"].default
-    parts = (limits.total_bytes, limits.peer_bytes, connections * CONNECTION)
+    parts = (limits.total_bytes, limits.peer_bytes, MAX_CONNECTIONS * CONNECTION)
     total, peer, buffers = (size // MIB for size in parts)
     said = " ".join((ROOT / "docs/limits.md").read_text().split())
     assert (
         f"at most {sum(parts) // MIB:,} MiB for its clients: {total:,} MiB of "
-        f"`total_bytes`, {peer} MiB of `peer_bytes`, and {buffers} MiB for {connections} connections"
+        f"`total_bytes`, {peer} MiB of `peer_bytes`, and {buffers} MiB for {MAX_CONNECTIONS} connections"
     ) in said
 
 
