@@ -77,6 +77,7 @@ LONG = (
     "drivers/test_cancellation.py",
     "drivers/test_graceful_restart.py",
     "drivers/test_preloading.py",
+    "drivers/test_proxied_processes.py",
     "drivers/test_servers.py",
     "drivers/test_silent_listeners.py",
     "engine/test_any_cut.py",
