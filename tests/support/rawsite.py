@@ -77,7 +77,14 @@ Handler = Callable[[RawRequest, Wire], Awaitable[None]]
 class RawSite:
     """Answers requests as ``handler`` says; what it leaves to ``answer`` is answered as by a plain server of MCP."""
 
-    def __init__(self, nursery: trio.Nursery, handler: Handler | None = None, *, session: str | None = None) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        handler: Handler | None = None,
+        *,
+        session: str | None = None,
+        loop: EventLoop | None = None,
+    ) -> None:
         self.requests: list[RawRequest] = []
         self.opened: list[tuple[str, int]] = []
         self.wires: list[Wire] = []
@@ -86,7 +93,7 @@ class RawSite:
         self.dial: Callable[[str, int], Awaitable[Any]] = self.open
         """What connects clients to it, where it is installed."""
         self._nursery = nursery
-        self._loop: EventLoop = TrioEventLoop()
+        self._loop = loop or TrioEventLoop()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> RawSite:
         """Be what every connection leads to."""
@@ -162,8 +169,8 @@ class Site(RawSite, Here):
 
     def __init__(self, here: Here, session: str | None) -> None:
         vars(self).update(vars(here))
-        super().__init__(self, session=session)  # type: ignore[arg-type]  # it starts tasks as a nursery does
-        self._loop = here.loop
+        # It starts tasks as a nursery does.
+        super().__init__(self, session=session, loop=here.loop)  # type: ignore[arg-type]  # starts tasks as a nursery
 
     def start_soon(self, call: Callable[..., Any], *args: Any) -> None:
         self.runtime.spawn(call(*args))

@@ -111,7 +111,7 @@ def test_tasks_of_today_are_listed_in_pages() -> None:
     today = SharedShelf(mines.shelf)
     today.clock_offset = 1_795_000_000.0
     mine = Mine(store=today, **mines.options)
-    mine.server.tasks._page_size = 2  # type: ignore[union-attr]
+    mine.server.tasks._page_size = 2  # type: ignore[union-attr]  # the server has tasks
     _OPEN.append(mine)
     ids = [mine.wire.begin() for _ in range(3)]
     page = mine.wire.ask("tasks/list")
