@@ -28,9 +28,9 @@ class Layer(NamedTuple):
 LAYERS: Final = (
     Layer("tools", ("cli", "testing", "testing.transport_kit"), "the command mcpio", waits=True),
     Layer("drivers", ("trio", "asyncio", "asgi", "stores"), "clients, and serving", waits=True),
-    Layer("extras", ("files", "skill_cache", "telemetry", "seals"), "", waits=True),
+    Layer("extras", ("files", "skill_cache", "view_pages", "telemetry", "seals"), "", waits=True),
     Layer("application", ("app",), "tools as functions"),
-    Layer("machines", ("http", "websocket", "auth", "observe"), "your own HTTP server"),
+    Layer("machines", ("http", "websocket", "auth", "observe", "apps"), "your own HTTP server"),
     Layer("engine", ("engine",), "your own event loop"),
     Layer("vocabulary", ("codec", "methods", "types", "events", "errors"), "messages as values"),
     Layer("policies", ("revisions", "profiles", "restarts", "backoff", "refusals"), ""),

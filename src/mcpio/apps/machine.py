@@ -165,10 +165,12 @@ class ViewLogged:
 
 @attrs.frozen
 class ViewResized:
-    """The view asks for another size, in pixels of 0 to 16,384; ``None`` for what stays as it is."""
+    """The view asks for another size, in pixels of 0 to 16,384."""
 
     width: float | None
+    """``None`` if it stays as it is."""
     height: float | None
+    """``None`` if it stays as it is."""
 
 
 @attrs.frozen
