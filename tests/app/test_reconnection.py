@@ -261,6 +261,19 @@ def test_session_lost_between_the_subscriptions_of_a_listening_leaves_none_out()
         assert wire.begin(listening.__anext__()) == [ResourceUpdatedNotification(uri)]
 
 
+def test_subscription_whose_session_is_lost_with_its_answer_is_restored() -> None:
+    wire = Wire()
+
+    async def answered_and_lost(_: Any, **options: Any) -> str:
+        wire.lose()
+        return "answered"
+
+    assert wire.begin(wire.renewal.send(answered_and_lost, SubscribeRequest("r://1"))) == ["answered"]
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert [params["uri"] for method, params in wire.asked if method == "resources/subscribe"] == ["r://1"]
+
+
 def test_calls_without_a_session_wait_for_the_next() -> None:
     wire = Wire()
     wire.lose()

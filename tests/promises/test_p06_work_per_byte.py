@@ -15,19 +15,28 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import pytest
 from work import peak_memory, steps_of
+from wsproto.frame_protocol import Opcode
 
+from mcpio._drivers.event_loop import RECEIVE_SIZE
+from mcpio._drivers.http_parsers import ParserMark, new_parser
 from mcpio.codec import BoundedOddities, codec
 from mcpio.engine.limits import Limits
+from mcpio.engine.table import Role
 from mcpio.errors import InvalidMessage
 from mcpio.framing import jsonrpc
+from mcpio.framing.sse import SseParser
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import OneOrMore, Payload, is_union, members, without_null
+from mcpio.websocket import WebSocket, WebSocketOptions
+from mcpio.websocket.frames import frame
 
 SIZE = Limits().message_bytes // 1000
 ITEMS = Limits().message_items // 1000
 VALUES = Limits().message_values // 1000
 MOST_STEPS = 20_000
+READ = RECEIVE_SIZE // 64
+MOST_STEPS_OF_A_READ = 30_000_000 // 64
 REVISIONS = (REV_2025_11_25, REV_2026_07_28)
 SCALARS: dict[Any, Any] = {str: "a", int: 1, float: 0.5, bool: True, Any: {}}
 
@@ -180,3 +189,63 @@ def test_no_message_takes_more_memory_than_eight_times_the_longest(part: Any, ki
     texts = [encoded(whole), encoded(whole[: most // 4] if kind is list else dict([*whole.items()][: most // 4]))]
     for text in texts:
         assert peak_memory(partial(jsonrpc.parse, text, most)) < 8 * SIZE * 100
+
+
+HEAD = b"POST /mcp HTTP/1.1\r\nhost: a\r\n"
+TINY = {
+    "message": (b"", frame(Opcode.TEXT, b"", None)),
+    "ping": (b"", frame(Opcode.PING, b"", None)),
+    "pong": (b"", frame(Opcode.PONG, b"", None)),
+    "fragment": (bytes([Opcode.TEXT, 0]), bytes([Opcode.CONTINUATION, 0])),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_read_full_of_the_shortest_frames_takes_bounded_work(name: str) -> None:
+    first, each = TINY[name]
+    socket = WebSocket(Role.CLIENT, WebSocketOptions(), max_bytes=SIZE, now=0.0, entropy=bytes)
+    heard = 0
+
+    def play() -> None:
+        nonlocal heard
+        socket.receive_data(first + each * (READ // len(each)), 0.0)
+        while socket.next_event() is not None:
+            heard += 1
+        socket.data_to_send(0.0)
+
+    assert steps_of(play) < MOST_STEPS_OF_A_READ
+    assert heard >= READ // len(each)
+
+
+@pytest.mark.parametrize("parser", ["h11", "httptools"])
+@pytest.mark.parametrize(
+    ("first", "each", "last"),
+    [
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\na\r\n", b"0\r\n\r\n"),
+        (HEAD, b"a:\r\n", b"\r\n"),
+        (b"", b"GET / HTTP/1.1\r\nhost:\r\n\r\n", b""),
+    ],
+    ids=["chunks", "header fields", "requests"],
+)
+def test_read_full_of_the_shortest_parts_of_requests_takes_bounded_work(
+    first: bytes, each: bytes, last: bytes, parser: Any
+) -> None:
+    parts = new_parser(parser, RECEIVE_SIZE)
+    ends = 0
+
+    def play() -> None:
+        nonlocal ends
+        parts.feed(first + each * (READ // len(each)) + last)
+        while (event := parts.next_event()) is not None:
+            if event is ParserMark.END:
+                ends += 1
+                parts.next_cycle()
+
+    assert steps_of(play) < MOST_STEPS_OF_A_READ
+    assert ends == (1 if first else READ // len(each))
+
+
+@pytest.mark.parametrize("line", [b"\n", b":\n", b"data\n", b"data\n\n", b"id\n", b"retry:1\n"])
+def test_read_full_of_the_shortest_lines_of_a_stream_takes_bounded_work(line: bytes) -> None:
+    parser = SseParser()
+    assert steps_of(lambda: parser.receive(line * (READ // len(line)))) < MOST_STEPS_OF_A_READ

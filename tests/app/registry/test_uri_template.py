@@ -196,6 +196,7 @@ def test_variables_are_listed_in_order() -> None:
         ("a{?q,lang}", "a?lang=en&q=x%26y", {"q": "x&y", "lang": "en"}),
         ("a{?q,lang}", "a?q=x&other=1", None),
         ("a{?q,lang}", "a?q=x&q=y", None),
+        ("a{?q,lang}", "a?q=%FF&lang=en", None),
         ("a{?q*}", "a?q=x&q=y", {"q": ["x", "y"]}),
         ("a{?q}{&lang}", "a?q=1&lang=en", {"q": "1", "lang": "en"}),
         ("a{?q}{&lang}{&more}", "a&lang=en", {"lang": "en"}),
