@@ -63,8 +63,8 @@ class SqliteStore:
     """
 
     blocking = True
-    lease = math.inf
-    clock_offset = 0.0
+    lease: float = math.inf
+    clock_offset: float = 0.0
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the file, or create it with mode 0600; ``":memory:"`` keeps everything in memory.

@@ -390,8 +390,8 @@ class MemoryTaskStore:
     """Keeps tasks while the process lives. ``TaskLimits`` bounds their number and size."""
 
     blocking = False
-    lease = math.inf
-    clock_offset = 0.0
+    lease: float = math.inf
+    clock_offset: float = 0.0
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
