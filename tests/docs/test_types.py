@@ -18,13 +18,19 @@ SHORT = ["no-untyped-def", "no-untyped-call", "untyped-decorator", "var-annotate
 def programs(page: Path) -> list[str]:
     """Return the blocks of Python on a page that are programs.
 
-    Sessions with an interpreter are not, nor are parts of the files in docs/examples, which are checked as files.
+    Sessions with an interpreter are not, nor are parts of the files in docs/examples, which are checked as files. A
+    block that continues the one before it is checked with it.
     """
-    found = re.findall(_BLOCK, page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [block for is_part, block in found if not is_part and not block.startswith(">>>")]
+    found: list[str] = []
+    for mark, block in re.findall(_BLOCK, page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        if mark.startswith("<!-- continues"):
+            found[-1] += block
+        elif not mark and not block.startswith(">>>"):
+            found.append(block)
+    return found
 
 
-_BLOCK = r"(^<!-- not run: examples/[^\n]*\n)?^```python\n(.*?)^```"
+_BLOCK = r"(^<!-- (?:not run: examples/|continues)[^\n]*\n)?^```python\n(.*?)^```"
 
 
 def test_programs_on_the_pages_pass_a_strict_type_check(tmp_path: Path) -> None:
