@@ -126,7 +126,7 @@ PLOTS: Final = {
 
 
 class Records:
-    """What was measured, as ``record.py`` keeps it."""
+    """The figures of one run, in the form in which ``record.py`` stores them."""
 
     def __init__(self, records: dict[str, Any]) -> None:
         self.about = records["about"]

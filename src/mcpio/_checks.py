@@ -46,7 +46,7 @@ def required(name: str, value: Any, kind: type[T]) -> T:
 def called(name: str, value: Any, parameters: str | None = None) -> Any:
     """Return a function that was given as an argument.
 
-    Raises TypeError if it is none, or cannot be called with the parameters, such as ``(ctx, request)``.
+    Raises TypeError if it is no function, or cannot be called with the parameters, such as ``(ctx, request)``.
     """
     if not callable(value):
         of = "" if parameters is None else f" of {parameters}"

@@ -230,7 +230,7 @@ class EventLoop(Protocol):
         """Return the listener of a socket that listens, without blocking."""
 
     def given_listeners(self, listeners: Sequence[Any]) -> Sequence[Any]:
-        """Return the caller's listeners. Raises TypeError for what is none."""
+        """Return the caller's listeners. Raises TypeError for anything else than a listener."""
 
     async def accept(self, listener: Any) -> Any:
         """Wait for a connection. Raises ListenerClosed, and OSError if the system cannot accept it."""
