@@ -27,7 +27,7 @@ def test_help_lists_every_command_and_status(words: list[str], capsys: pytest.Ca
     assert {*map(int, Exit), 130, 143} <= told
 
 
-@pytest.mark.parametrize("module", ["mcpio.cli.command_line", "argparse", "mcpio.cli.list"])
+@pytest.mark.parametrize("module", ["mcpio.cli.command_line", "argparse", "mcpio.cli.use"])
 def test_interrupt_during_an_import_ends_quietly(module: str) -> None:
     code = f"""
 import sys

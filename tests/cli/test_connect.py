@@ -11,6 +11,7 @@ import trio
 from mcpio import Client, ConnectFailed, Server
 from mcpio.cli import connect, main
 from mcpio.cli.exit_status import Exit
+from mcpio.cli.use import USES, Use
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command, Speaking
@@ -80,6 +81,6 @@ def test_unexpected_exception_propagates(command: Command, server: Server, monke
         await trio.lowlevel.checkpoint()
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mcpio.cli.list.show", work)
+    monkeypatch.setitem(USES, "list", Use(work))
     with pytest.raises(ZeroDivisionError):
         command("list", server=server)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import ListToolsRequest, ListToolsResult, RequestError, Server, Tool
-from mcpio.cli import lists
+from mcpio.cli import use
 from mcpio.cli.exit_status import Exit
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_endless_list_abandoned(
     endless: Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lists, name, bound)
+    monkeypatch.setattr(use, name, bound)
     ran = command(*words, server=endless)
     assert ran == (Exit.PROTOCOL, "", f"mcpio: tools/list: the list is too long: mcpio reads at most {most} of it\n")
 

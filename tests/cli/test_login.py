@@ -15,8 +15,8 @@ from authsite import AuthSite, get, run
 
 from mcpio.auth import Credentials, Reach, Registration, Response, Secret, to_text
 from mcpio.cli import main
-from mcpio.cli.auth import _asked
 from mcpio.cli.exit_status import Exit
+from mcpio.cli.logins import _asked
 from mcpio.cli.output import Console
 from mcpio.stores import FileCredentials
 

@@ -6,16 +6,14 @@ import logging
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import trio
 
 from mcpio._drivers import report
 from mcpio.cli import main
-from mcpio.trio import open_http, open_stdio
+from mcpio.trio import open_stdio
 
 SOURCE = """
 import asyncio
@@ -60,102 +58,61 @@ def test_handlers_run_on_the_loop_that_was_asked_for_and_the_log_tells_of_the_ot
     trio.run(play)
 
 
-@pytest.mark.parametrize(
-    "web_server", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("uvicorn", "hypercorn")]
-)
-def test_http_is_served_by_the_web_server_that_is_installed(path: str, tmp_path: Path, web_server: str) -> None:
-    hidden = {"uvicorn": "hypercorn", "hypercorn": "uvicorn"}[web_server]
-    hide = (
-        "import importlib.util as util, sys\n"
-        "find = util.find_spec\n"
-        f"util.find_spec = lambda name, *rest: None if name == {hidden!r} else find(name, *rest)\n"
-        "from mcpio.cli import main\n"
-        "sys.exit(main())\n"
-    )
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    options = [
-        "serve",
-        path,
-        "--loop",
-        "asyncio",
-        "--http",
-        str(port),
-        "--health",
-        "/health",
-        "--store",
-        str(tmp_path / "s"),
-    ]
-    child = subprocess.Popen([sys.executable, "-c", hide, *options], stderr=subprocess.DEVNULL)
+TRANSPORTS = [
+    ["--http", "0", "--health", "/health", "--access-log"],
+    ["--http", "0", "--websocket", "--store"],
+    ["--websocket", "0"],
+    ["--tcp", "0"],
+    ["--unix"],
+]
+
+
+@pytest.mark.parametrize("options", TRANSPORTS, ids=" ".join)
+def test_every_transport_is_served_on_asyncio(path: str, tmp_path: Path, options: list[str]) -> None:
+    needs_path = options[-1] in {"--store", "--unix"}
+    words = command(path, "--loop", "asyncio", *options, *([str(tmp_path / "s")] if needs_path else []))
+    child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
     try:
-        for _ in range(200):
-            try:
-                urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-
-        async def play() -> None:
-            async with open_http(f"http://127.0.0.1:{port}/mcp") as client:
-                assert (await client.call_tool("on_asyncio")).text == "asyncio"
-
-        trio.run(play)
+        said = child.stderr.readline().rstrip("\n")
+        assert said.startswith("mcpio: serving 'both' at "), said
+        for address in said.removeprefix("mcpio: serving 'both' at ").split(" and "):
+            done = subprocess.run(
+                [sys.executable, "-m", "mcpio", "call", address, "on_asyncio"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.stdout, done.returncode) == ("asyncio\n", 0), done.stderr
     finally:
         child.terminate()
-        child.wait(20)
+        rest = child.communicate(timeout=20)[1]
+    assert child.returncode == 143
+    assert ("POST /mcp 200" in rest) == ("--access-log" in options), rest
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--websocket", "0"], "serves no WebSocket"),
-        (["--http", "0", "--access-log"], "the web server has a log of its own"),
-        (["--tcp", "0"], "serves no TCP"),
-        (["--unix", "s"], "serves no Unix socket"),
-        (["--reload"], "--reload runs on Trio"),
-    ],
-)
-def test_option_that_needs_trio_is_refused(
-    path: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_reload_on_asyncio_is_refused(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", path, "--loop", "asyncio", "--reload"]) == 2
+    assert "--reload runs on Trio" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+@pytest.mark.parametrize("transport", ["--http", "--websocket", "--tcp"])
+def test_taken_port_is_reported_as_not_listening(
+    path: str, loop: str, transport: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", path, "--loop", "asyncio", *options]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_http_without_a_web_server_names_the_package_to_install(
-    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("mcpio.cli.serve_on_asyncio.find_spec", lambda _: None)
-    assert main(["serve", path, "--loop", "asyncio", "--http", "0"]) == 2
-    assert "pip install uvicorn, or hypercorn" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "web_server", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("uvicorn", "hypercorn")]
-)
-def test_taken_port_is_reported_as_not_listening(path: str, web_server: str) -> None:
-    # In another process: hypercorn does not close the socket.
-    code = (
-        "import sys\n"
-        "from mcpio.cli import main, serve_on_asyncio\n"
-        f"serve_on_asyncio._web_server = lambda: {web_server!r}\n"
-        "sys.exit(main())\n"
-    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        words = ["serve", path, "--loop", "asyncio", "--http", str(port)]
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 8
-    verb = "serve" if web_server == "uvicorn" else "listen"
-    assert f"mcpio: cannot {verb} at 127.0.0.1 port {port}: " in done.stderr
-    assert "address already in use" in done.stderr.lower()
+        assert main(["serve", path, "--loop", loop, transport, str(port)]) == 8
+    said = capsys.readouterr().err
+    assert said.startswith(f"mcpio: cannot listen at 127.0.0.1 port {port}: ")
+    assert "address already in use" in said.lower()
 
 
-@pytest.mark.needs("uvicorn")
-def test_failing_lifespan_is_reported_as_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_failing_lifespan_is_reported_as_that(tmp_path: Path, loop: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "workshop.py"
     path.write_text(
         "from contextlib import asynccontextmanager\n"
@@ -166,12 +123,10 @@ def test_failing_lifespan_is_reported_as_that(tmp_path: Path) -> None:
         "    yield\n"
         "server = Server('workshop', lifespan=lifespan)\n"
     )
-    words = command(str(path), "--loop", "asyncio", "--http", "0")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 8
-    assert "mcpio: cannot serve at 127.0.0.1 port 0: see the log of uvicorn" in done.stderr
-    assert "the lifespan of 'workshop' failed:" in done.stderr
-    assert "full" in done.stderr
+    assert main(["serve", str(path), "--loop", loop, "--http", "0"]) == 8
+    said = capsys.readouterr().err
+    assert said.startswith("mcpio: the lifespan of 'workshop' failed:\n")
+    assert said.endswith("OSError: [Errno 28] full\n")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("another"), ValueError("no running event loop"), None])

@@ -11,7 +11,7 @@ import pytest
 from mcpio.cli import main
 from mcpio.cli.demo.view import View
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.recording import recorder
+from mcpio.cli.output import recorder
 from mcpio.cli.replay import show
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.saving import Saver
+from mcpio.cli.use import Saver
 from mcpio.types import (
     AudioContent,
     BlobResourceContents,

@@ -189,7 +189,7 @@ def test_output_of_the_module_goes_to_standard_error(
     async def serve(server: object, **_: object) -> None:
         served.append(server)
 
-    monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)
+    monkeypatch.setattr("mcpio.trio.serve_stdio", serve)
     assert main(["serve", "workshop", "--stdio"]) is Exit.DONE
     assert len(served) == 1
     assert capfd.readouterr() == ("", "imported\n")
@@ -201,7 +201,7 @@ def test_terminal_input_prints_a_hint(
     async def serve(server: object, **_: object) -> None:
         return
 
-    monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)
+    monkeypatch.setattr("mcpio.trio.serve_stdio", serve)
     monkeypatch.setattr(type(sys.stdin), "isatty", lambda _: True)
     assert main(["serve", "workshop"]) is Exit.DONE
     assert "mcpio: serving 'first' on standard input, which is a terminal\n" in capfd.readouterr().err

@@ -26,7 +26,7 @@ from mcpio.app.pagination import MOST_PAGES
 from mcpio.app.registry import prompts as completion
 from mcpio.app.registry import resources as uri_template
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
-from mcpio.cli import lists as cli_lists
+from mcpio.cli import use as cli_use
 from mcpio.engine.channel import QUOTE
 from mcpio.errors import ErrorCode
 from mcpio.trio import default_environment, start_process
@@ -127,7 +127,7 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ),
         (
             "| one list that `mcpio list`, `call`, `read` or `prompt` collects | 100,000 items, and 32 MiB of JSON |",
-            (cli_lists.MAX_ITEMS, cli_lists.MAX_BYTES) == (100_000, 32 << 20),
+            (cli_use.MAX_ITEMS, cli_use.MAX_BYTES) == (100_000, 32 << 20),
         ),
         ("| tools of one server that a client looks up by name | 10,000 |", client_tools.MOST_TOOLS == 10_000),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),

@@ -1,6 +1,6 @@
 """The command ``mcpio``: serve a server, and use any server from a shell.
 
-``mcpio --help`` lists the commands and the exit statuses. Each command is a module of this package, imported when it is
+``mcpio --help`` lists the commands and the exit statuses. The module of a command is imported when it is
 used.
 """
 

@@ -35,6 +35,13 @@ COMMANDS = {
     "complete": "print completion for a shell",
 }
 
+SHARED = {
+    **dict.fromkeys(("list", "call", "read", "prompt"), "use"),
+    **dict.fromkeys(("login", "logout", "auth"), "logins"),
+    "config": "install",
+}
+"""The modules of commands that share one; every other command has a module of its name."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return the exit status.
@@ -84,20 +91,30 @@ def _run(words: list[str]) -> int:
         return Exit.USAGE
     if command not in COMMANDS:
         return _fail(Failure(Exit.USAGE, f"no command {command!r}.{did_you_mean(command, COMMANDS)}"))
-    module = import_module(f"{__package__}.{command}")
-    options = _parse(command, module, words[1:])
+    options = _parse(command, words[1:])
     try:
-        status: int = module.run(options)
+        status: int = module_of(command).run(options)
     except Failure as failure:
         return _fail(failure, as_json=getattr(options, "json", False))
     return status
 
 
-def _parse(command: str, module: Any, words: list[str]) -> argparse.Namespace:
-    """Return the options of a command. Words after ``--`` belong to the server's command."""
+def module_of(command: str) -> Any:
+    """Import and return the module of a command."""
+    return import_module(f"{__package__}.{SHARED.get(command, command)}")
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command's options."""
     parser = argparse.ArgumentParser(f"mcpio {command}", description=COMMANDS[command], allow_abbrev=False)
     parser.set_defaults(command=command)
-    module.add_arguments(parser)
+    module_of(command).add_arguments(parser)
+    return parser
+
+
+def _parse(command: str, words: list[str]) -> argparse.Namespace:
+    """Return the options of a command. Words after ``--`` belong to the server's command."""
+    parser = parser_of(command)
     if parser.get_default("words") is None and "--" in words:
         split = words.index("--")
         parser.set_defaults(after=words[split + 1 :])

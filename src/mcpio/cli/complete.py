@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import Any, Final
 
 from mcpio.cli import targets
@@ -94,7 +93,7 @@ def _split(line: str) -> list[str]:
 
 def candidates(words: list[str]) -> Iterator[str]:
     """Yield the completions of the last word."""
-    from mcpio.cli.command_line import COMMANDS
+    from mcpio.cli.command_line import COMMANDS, parser_of
 
     if len(words) <= 2:
         yield from (command for command in COMMANDS)
@@ -102,9 +101,7 @@ def candidates(words: list[str]) -> Iterator[str]:
     command = words[1]
     if command not in COMMANDS:
         return
-    module = import_module(f"{__package__}.{command}")
-    parser = argparse.ArgumentParser(add_help=True)
-    module.add_arguments(parser)
+    parser = parser_of(command)
     before, option = _positionals(parser, words[2:-1])
     if option is not None:
         yield from option.choices or ([host.name for host in HOSTS] if option.dest == "host" else [])

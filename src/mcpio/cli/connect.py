@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import mcpio
 from mcpio.app.client import Client
 from mcpio.app.servers_config import ServerEntry
-from mcpio.cli import answers, recording, targets
+from mcpio.cli import answers, targets
 from mcpio.cli.exit_status import Exit, Failure, failure_of
-from mcpio.cli.output import Console
+from mcpio.cli.output import Console, add_record_option, recorder
 from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
@@ -84,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inherit-env", action="store_true", help="pass the whole environment to the server")
     answers.add_options(parser)
-    recording.add_option(parser)
+    add_record_option(parser)
     parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="the server's working directory")
 
 
@@ -156,7 +156,7 @@ def run(work: Work, options: argparse.Namespace) -> int:
 
 async def _run(work: Work, options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet)
-    with recording.recorder(options.record) as tap:
+    with recorder(options.record) as tap:
         try:
             async with _client_context(options, console, tap) as client:
                 return await work(client, options, console)
@@ -224,10 +224,10 @@ def _client_context(
 
 def _stored_login(url: str, options: argparse.Namespace) -> OAuth | None:
     """Return the authorization by stored credentials, unless a header field is given in their place."""
-    from mcpio.cli import stored
+    from mcpio.cli.logins import login_for
 
     has_own = any(name.lower() == "authorization" for name, _ in options.header)
-    return None if has_own and options.auth is None else stored.login_for(url, options.auth)
+    return None if has_own and options.auth is None else login_for(url, options.auth)
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:

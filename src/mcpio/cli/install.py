@@ -1,4 +1,4 @@
-"""``mcpio install``: have a host use a server, or no longer."""
+"""``mcpio config`` and ``install``: the entry of a server in a host's configuration, printed, written or removed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public by its documentation in the source
 from typing import IO, Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 
 from mcpio.app.servers_config import ServerEntry, ServersConfig, load_json
 from mcpio.cli import targets as hosts
-from mcpio.cli.config import add_entry_options, named_entry
+from mcpio.cli.connect import environment_variable
 from mcpio.cli.exit_status import Exit, Failure, did_you_mean, failure_of
 from mcpio.cli.output import Console, is_terminal
 from mcpio.cli.targets import ConfigScope, Host, Place
@@ -170,14 +171,38 @@ NEW = ".mcpio-new"
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for another process that changes the same file."""
 LOCK_PAUSE = 0.05
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names that every host takes."""
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    is_config = parser.get_default("command") == "config"
     names = ", ".join(host.name for host in hosts.HOSTS)
-    parser.add_argument("host", metavar="HOST", help=names)
-    add_entry_options(parser)
+    if not is_config:
+        parser.add_argument("host", metavar="HOST", help=names)
+    parser.epilog = hosts.HELP.replace(" The words of a command may also come last, after --.", "")
+    parser.add_argument("server", metavar="SERVER", nargs="?", help="the server; see below")
+    parser.add_argument("--name", help="the server's name in the host; by default, the name of the file or program")
+    parser.add_argument(
+        "-e",
+        "--env",
+        type=environment_variable,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable for the server's environment; hosts pass few of their own; may be repeated",
+    )
+    if is_config:
+        parser.add_argument(
+            "--for",
+            dest="host",
+            metavar="HOST",
+            default="json",
+            help=f"the host: {names}; or json, the default, which most others read",
+        )
+        return
     parser.add_argument(
         "--scope", choices=["user", "project"], help="for all your work, the default, or for this directory only"
     )
@@ -190,6 +215,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     console = Console()
+    if options.command == "config":
+        return _config(options, console)
     host, place = hosts.host_named(options.host), Place.here()
     scope: ConfigScope = options.scope or "user"
     path = host.file(scope, place)
@@ -198,12 +225,12 @@ def run(options: argparse.Namespace) -> int:
     if scope == "project":
         _check_unlinked(path, place.project)
     if options.uninstall:
-        name = options.name or (named_entry(options)[0] if options.server else "")
+        name = options.name or (_named_entry(options)[0] if options.server else "")
         if not name:
             raise Failure(Exit.USAGE, "--uninstall needs the server, or its --name")
         change = _removal(host, scope, path, name)
     else:
-        name, entry = named_entry(options)
+        name, entry = _named_entry(options)
         change = _addition(host, scope, path, name, entry)
         _warn(console, scope, path, entry)
         if entry.url is None and not options.no_trial:
@@ -219,6 +246,72 @@ def run(options: argparse.Namespace) -> int:
     change.make(was_asked=not options.yes)
     console.note(f"done: {host.after}" if host.after else "done")
     return Exit.DONE
+
+
+def _config(options: argparse.Namespace, console: Console) -> int:
+    host = None if options.host == "json" else hosts.host_named(options.host)
+    name, entry = _named_entry(options)
+    console.exact(hosts.snippet(host, name, entry))
+    if host is not None:
+        place = Place.here()
+        scopes: tuple[ConfigScope, ...] = ("user", "project")
+        files = [file for scope in scopes if (file := host.file(scope, place))]
+        console.note(f"for {' or '.join(files)}")
+    return Exit.DONE
+
+
+def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
+    """Return the name and the entry for the server on the command line, with absolute paths throughout.
+
+    A host does not have the shell's PATH, nor its working directory. Raises Failure if there is no such server.
+    """
+    if options.server is None:
+        raise Failure(Exit.USAGE, f"no server given; see mcpio {options.command} --help")
+    target = hosts.resolve(options.server)
+    entry = target.entry
+    program = "" if entry.url is not None else _program(entry)
+    name = options.name or target.name or _name_for(target)
+    if not NAME.fullmatch(name):
+        raise Failure(
+            Exit.USAGE,
+            f"{name!r} is not a name that every host takes: give --name, of at most 64 letters, digits, - and _",
+        )
+    if entry.url is not None:
+        if options.env:
+            raise Failure(Exit.USAGE, f"--env is for servers that are started, not for {entry.url}")
+        return name, attrs.evolve(entry, disabled=False)
+    words = [_absolute(word) for word in entry.command[1:]]
+    env = {**entry.env, **dict(options.env)}
+    return name, attrs.evolve(entry, command=(program, *words), env=env, disabled=False)
+
+
+def _program(entry: ServerEntry) -> str:
+    """Return the path of the program. Raises Failure if it is not found."""
+    name = entry.command[0] if entry.command else ""
+    found = shutil.which(name) if name else None
+    if found is None:
+        raise Failure(Exit.NO_PROGRAM, f"there is no program {name!r}{hosts.where_else(name) if name else ''}")
+    return os.path.abspath(found)
+
+
+def _name_for(target: hosts.Target) -> str:
+    """Return a name for a server that no configuration names: of its file, its program, or its address."""
+    entry = target.entry
+    if entry.url is not None:
+        text = urlsplit(entry.url).hostname or "server"
+    else:
+        # The command of a Python file ends in the file.
+        word = entry.command[-1].rpartition(".py")[0] if target.inherit_env else entry.command[0]
+        text = os.path.splitext(os.path.basename(word))[0]
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text)[:64].strip("-")
+
+
+def _absolute(word: str) -> str:
+    """Return an argument of a command; one that names a file here, in full."""
+    path, colon, name = word.rpartition(":")
+    if colon and path.endswith(".py") and os.path.isfile(path):
+        return f"{os.path.abspath(path)}:{name}"
+    return os.path.abspath(word) if os.path.isfile(word) else word
 
 
 # What may be done

@@ -6,15 +6,15 @@ import argparse
 import hashlib
 import json  # indented, for people
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from typing import Any, Final
 
 from mcpio.app.client import Client
 from mcpio.cli import connect
 from mcpio.cli.exit_status import Exit, Failure
-from mcpio.cli.lists import prompt_pages, resource_pages, template_pages, tool_pages
 from mcpio.cli.output import Console, codec_of
+from mcpio.cli.use import all_pages
 from mcpio.framing.json import dumps_sorted
 
 __all__ = ["add_arguments", "definitions", "differences", "lock", "read", "run", "write"]
@@ -58,12 +58,7 @@ async def lock(client: Client, options: argparse.Namespace, console: Console) ->
 
 async def definitions(client: Client) -> dict[str, Any]:
     """Return everything that the server defines: instructions, tools, prompts, resources, and their digests."""
-    pages: dict[str, Iterable[Any]] = {
-        "tools": await tool_pages(client),
-        "prompts": await prompt_pages(client),
-        "resources": await resource_pages(client),
-        "resourceTemplates": await template_pages(client),
-    }
+    pages = await all_pages(client)
     codec = codec_of(client)
     found: dict[str, Any] = {"format": FORMAT, "server": {"name": client.server.info.name}}
     if client.server.instructions is not None:

@@ -6,16 +6,21 @@ everything else as a description of one line.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from mcpio._printable import printable
 from mcpio.app.client import Client
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.codec import Codec, codec
 from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.observe.tap import Tap
 from mcpio.revisions import LATEST_HANDSHAKE
 from mcpio.types.content import (
     AudioContent,
@@ -27,17 +32,6 @@ from mcpio.types.content import (
     TextResourceContents,
 )
 from mcpio.types.features import CallToolResult, LoggingMessageNotification
-
-__all__ = [
-    "Console",
-    "as_json",
-    "block_text",
-    "codec_of",
-    "contents_text",
-    "is_terminal",
-    "result_texts",
-    "width",
-]
 
 
 class Console:
@@ -194,3 +188,42 @@ def _size(base64: str) -> str:
     """Return the size of base64 data, decoded, for people."""
     size = len(base64) * 3 // 4 - base64[-2:].count("=")
     return f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB"
+
+
+# --------------------------------------------------------------------------------------------------------- ``--record``
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--record``."""
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write the conversation to a file, with likely secrets removed; mcpio replay FILE shows it",
+    )
+
+
+@contextmanager
+def recorder(path: str | None) -> Iterator[Tap | None]:
+    """Yield a tap that writes to a file, or ``None`` without a path. Raises Failure if the file cannot be written."""
+    if path is None:
+        yield None
+        return
+    from mcpio.observe.recording import Recorder
+    from mcpio.observe.tap import Redactor
+
+    try:
+        # Line buffering: after a crash the file holds everything up to it.
+        file = open(path, "w", encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
+    try:
+        yield Recorder(file.write, redactor=Redactor())
+    finally:
+        with suppress(OSError):  # a failed write was reported when it failed; closing fails for the same reason
+            file.close()
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file to write. A link, which a project may contain, is not followed, except to a device."""
+    is_device = os.path.realpath(path).startswith(("/dev/", "/proc/"))
+    return os.open(path, flags if is_device else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -8,22 +8,26 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-import trio
+import attrs
 
+from mcpio import asyncio as on_asyncio
+from mcpio import trio as on_trio
 from mcpio.app.server import Server
-from mcpio.cli import listen, recording
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.load_server import load
-from mcpio.cli.output import is_terminal
-from mcpio.cli.targets import parse_address, parse_place
+from mcpio.cli.output import add_record_option, is_terminal, recorder
+from mcpio.cli.targets import TCP, UNIX, Address, parse_address, parse_place
 from mcpio.errors import ConnectFailed
-from mcpio.trio import serve_stdio
 
-__all__ = ["add_arguments", "run"]
+if TYPE_CHECKING:
+    from mcpio.trio import HttpListening, SocketListening, WebSocketListening
+
+LOOPS: Final = {"trio": on_trio, "asyncio": on_asyncio}
+"""The calls of each loop. They are lazy: what a command does not use is not imported."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--loop",
-        choices=("trio", "asyncio"),
+        choices=tuple(LOOPS),
         default="trio",
-        help="the event loop of the handlers (default: trio); asyncio serves standard input and output, and HTTP by "
-        "uvicorn or hypercorn, whichever is installed",
+        help="the event loop of the handlers (default: trio)",
     )
     parser.add_argument(
         "--outlive-parent",
@@ -68,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --http: log a line for each request, to standard error: method, path, status, time, bytes, client",
     )
-    recording.add_option(parser)
+    add_record_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
         "--stdio", action="store_true", help="on standard input and output, for one client; this is the default"
@@ -125,37 +128,9 @@ def run(options: argparse.Namespace) -> int:
     if server.lifespan is not None:
         server.lifespan = partial(_reported, server.lifespan)
     try:
-        return _serve(server, options)
+        _serve(server, options)
     except ConnectFailed as error:
         raise Failure(Exit.NOT_LOADED, f"--reload: {error}") from error
-
-
-def _serve(server: Server, options: argparse.Namespace) -> int:
-    if options.loop == "asyncio":
-        from mcpio.cli import serve_on_asyncio
-
-        with recording.recorder(options.record) as tap:
-            serve_on_asyncio.serve(server, options, tap)
-        return Exit.DONE
-    path, websocket = options.path or "/mcp", options.websocket is not None
-    if options.http is not None:
-        how = {"path": path, "health": options.health, "store": options.store, "websocket": websocket}
-        how["access_log"] = options.access_log
-        listen.listen_http(server, options.http, **how)
-        return Exit.DONE
-    if websocket:
-        listen.listen_websocket(server, options.websocket, path=path)
-        return Exit.DONE
-    if options.tcp is not None:
-        listen.listen_tcp(server, options.tcp)
-        return Exit.DONE
-    if options.unix is not None:
-        listen.listen_unix(server, options.unix)
-        return Exit.DONE
-    if is_terminal(sys.stdin):
-        print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
-    with recording.recorder(options.record) as tap:
-        trio.run(partial(serve_stdio, server, tap=tap, end_with_parent=not options.outlive_parent))
     return Exit.DONE
 
 
@@ -219,10 +194,8 @@ def _check(options: argparse.Namespace) -> None:
     if options.unix == "":
         raise Failure(Exit.USAGE, "--unix needs a path")
     _check_websocket(options)
-    if options.loop == "asyncio":
-        from mcpio.cli import serve_on_asyncio
-
-        serve_on_asyncio.check(options)
+    if options.loop == "asyncio" and options.reload:
+        raise Failure(Exit.USAGE, "--reload runs on Trio, and its child too: leave --loop out")
     for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
             raise Failure(Exit.USAGE, f"--record writes one conversation: it is not for --{name}")
@@ -238,3 +211,113 @@ def _check_websocket(options: argparse.Namespace) -> None:
         raise Failure(Exit.USAGE, "--websocket needs an address: write --websocket PORT, or --http PORT --websocket")
     if where is not True and options.http is not None:
         raise Failure(Exit.USAGE, "--http and --websocket share one address: write --http PORT --websocket")
+
+
+# ---------------------------------------------------------------------------------------------------------- the serving
+
+
+def _serve(server: Server, options: argparse.Namespace) -> None:
+    """Serve until the client or a signal ends it. Raises Failure if that cannot begin."""
+    loop: Any = LOOPS[options.loop]
+    path, websocket = options.path or "/mcp", options.websocket is not None
+    listen = partial(_listen, options.loop, server)
+    if options.http is not None:
+        with _http_options(path, websocket, options) as given:
+            listen(partial(loop.serve_http, **given), options.http, ("http", "ws") if websocket else ("http",))
+    elif websocket:
+        listen(partial(loop.serve_websocket, path=path), options.websocket, ("ws",))
+    elif options.tcp is not None:
+        listen(loop.serve_tcp, options.tcp)
+    elif options.unix is not None:
+        listen(lambda served, *, unix, **given: loop.serve_unix(served, unix, **given), options.unix)
+    else:
+        if is_terminal(sys.stdin):
+            print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
+        with recorder(options.record) as tap:
+            serve = partial(loop.serve_stdio, server, tap=tap, end_with_parent=not options.outlive_parent)
+            _run(options.loop, serve)
+
+
+@contextlib.contextmanager
+def _http_options(path: str, websocket: bool, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the keyword arguments of ``serve_http``. Raises Failure if the file of sessions cannot be opened."""
+    from mcpio.http.model import HttpOptions  # only servers over HTTP pay for these
+
+    given = {"options": HttpOptions(path=path, health=options.health), "access_log": options.access_log}
+    if websocket:
+        from mcpio.websocket.frames import WebSocketOptions
+
+        given["websocket"] = WebSocketOptions()
+    if options.store is None:
+        yield given
+        return
+    import sqlite3
+
+    from mcpio.stores import SqliteStore
+
+    try:
+        store = SqliteStore(options.store)
+    except (sqlite3.Error, ValueError) as error:
+        raise Failure(Exit.NOT_LOADED, f"cannot keep sessions in {options.store}: {error}") from error
+    with store:
+        yield {**given, "store": store}
+
+
+def _listen(loop: str, server: Server, serve: Any, where: Address | str, schemes: Sequence[str] = ()) -> None:
+    """Serve until SIGINT or SIGTERM, and print the address once clients can connect.
+
+    Raises Failure if the address cannot be listened at.
+    """
+    at: dict[str, str | int]
+    if isinstance(where, str):
+        at, named = {"unix": where}, where
+    else:
+        at, named = {"host": where.host, "port": where.port}, f"{where.host} port {where.port}"
+
+    def say(listening: HttpListening | WebSocketListening | SocketListening) -> None:
+        shown = _shown(listening, where, schemes)
+        print(f"mcpio: serving {server.info.name!r} at {shown}", file=sys.stderr, flush=True)
+
+    try:
+        _run(loop, partial(serve, server, **at, handle_signals=True), say)
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be encoded as a host name
+        reason = getattr(error, "strerror", None) or error
+        raise Failure(Exit.NOT_LOADED, f"cannot listen at {named}: {reason}") from error
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+
+
+def _shown(listening: Any, where: Address | str, schemes: Sequence[str]) -> str:
+    """Return the address as a client names it."""
+    if schemes:
+        rest = listening.url.removeprefix("http").removeprefix("ws")
+        return " and ".join(scheme + rest for scheme in schemes)
+    if isinstance(where, str):
+        return f"{UNIX}{where}"
+    return f"{TCP}{f'[{listening.host}]' if ':' in listening.host else listening.host}:{listening.port}"
+
+
+def _run(loop: str, serve: Any, say: Callable[[Any], None] | None = None) -> None:
+    if loop == "trio":
+        import trio
+
+        trio.run(serve if say is None else partial(serve, task_status=_Status(say)))
+        return
+    import asyncio
+
+    async def main() -> None:
+        if say is None:
+            await serve()
+            return
+        started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        started.add_done_callback(lambda done: done.cancelled() or say(done.result()))
+        await serve(started=started)
+
+    asyncio.run(main())
+
+
+@attrs.frozen
+class _Status:
+    """A Trio task status."""
+
+    started: Callable[[Any], None]
