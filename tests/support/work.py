@@ -22,6 +22,8 @@ def steps_of(call: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # Python 3.13 sends no such events before some frame had asked for them when tracing began.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         call()
