@@ -86,7 +86,7 @@ def _completed(line: str, capsys: pytest.CaptureFixture[str], shell: str = "fish
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("mcpio re", ["read", "replay"]),
+        ("mcpio re", ["read", "relay", "replay"]),
         ("mcpio nonsense a", []),
         ("mcpio call --ti", ["--timeout"]),
         ("mcpio call kitchen.py b", ["bake", "boil"]),

@@ -49,6 +49,12 @@ class ClaimedStdio:
         self.input_fd = input_fd
         self.output_fd = output_fd
 
+    def release_input(self) -> None:
+        """Close this process's last copy of its standard input, for good."""
+        if self.input_fd != -1:
+            os.close(self.input_fd)
+            self.input_fd = -1
+
     def release_output(self) -> None:
         """Close this process's last copy of its standard output, for good."""
         if self.output_fd != -1:

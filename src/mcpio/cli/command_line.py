@@ -31,6 +31,7 @@ COMMANDS = {
     "login": "get a token for a server, and store it for the other commands",
     "logout": "forget the token of a server",
     "auth": "show what is stored of logins, or examine a server's authorization",
+    "relay": "stand between a host and its server, and show, record or disturb what passes",
     "replay": "show a recorded conversation",
     "complete": "print completion for a shell",
 }

@@ -211,13 +211,20 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
     from mcpio.observe.recording import Recorder
     from mcpio.observe.tap import Redactor
 
+    with opened(path) as file:
+        yield Recorder(file.write, redactor=Redactor())
+
+
+@contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    """Yield a new file, whose lines are written one by one. Raises Failure if it cannot be written."""
     try:
         # Line buffering: after a crash the file holds everything up to it.
         file = open(path, "w", encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
     try:
-        yield Recorder(file.write, redactor=Redactor())
+        yield file
     finally:
         with suppress(OSError):  # a failed write was reported when it failed; closing fails for the same reason
             file.close()

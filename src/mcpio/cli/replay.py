@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Generator, Hashable, Iterable
+from itertools import chain
 from math import inf
 
 from mcpio.cli.demo.view import View
@@ -12,6 +13,7 @@ from mcpio.cli.exit_status import Exit, Failure
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError
 from mcpio.observe.recording import Replay
+from mcpio.observe.relayed import is_relayed, read_relayed
 from mcpio.observe.tap import Tap, add_tap
 
 __all__ = ["add_arguments", "run", "show"]
@@ -43,6 +45,11 @@ def _lines(path: str) -> Generator[str, None, None]:
 
 def show(lines: Iterable[str], view: View) -> int:
     """Show a recording. Raises Failure if the engine now behaves differently."""
+    lines = iter(lines)
+    first = next(lines, "")
+    lines = chain([first], lines)
+    if is_relayed(first):
+        return _show_relayed(lines, view)
     replay = Replay(lines)
     messages = _Messages(replay.role, view)
     add_tap(replay.connection, messages)
@@ -59,6 +66,24 @@ def show(lines: Iterable[str], view: View) -> int:
 
 
 _SHOWN = 10
+
+
+def _show_relayed(lines: Iterable[str], view: View) -> int:
+    """Show what a relay recorded: it has no engine, and so no phases."""
+    at = 0.0
+    for passage in read_relayed(lines):
+        at = passage.at
+        if passage.http is not None:
+            continue
+        text = passage.text if passage.text is not None else f"({passage.note or f'over {passage.overlong} bytes'})"
+        if passage.from_client:
+            view.sent(text, "")
+            view.reported("in", "")
+        else:
+            view.received(text, "")
+            view.reported("out", "")
+    view.end("recorded by a relay", at)
+    return Exit.DONE
 
 
 class _Messages(Tap):

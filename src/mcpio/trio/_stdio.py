@@ -47,7 +47,16 @@ from mcpio.trio._signals import terminate_on_signals
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
-__all__ = ["ProcessOptions", "StderrSink", "StdioClient", "StdioOptions", "default_environment"]
+__all__ = [
+    "ProcessOptions",
+    "StderrSink",
+    "StdioClient",
+    "StdioOptions",
+    "default_environment",
+    "open_input",
+    "open_output",
+    "start_child",
+]
 
 
 # ------------------------------------------------------------------------------------------------------------- platform
