@@ -229,10 +229,10 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
 
     inner = served._handle
 
-    def fail(event: Any) -> None:
+    def fail(event: Any) -> bool:
         if type(event) is not ConnectionClosed:
             raise RuntimeError("a fault of the library's")
-        inner(event)
+        return inner(event)
 
     served._handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
     assert done(bad.call("fine")).status == 500

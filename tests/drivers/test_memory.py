@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -306,7 +306,7 @@ def test_session_that_fails_ends_the_conversation_and_nothing_else(
         async with here.drivers.memory_client(server, era="handshake") as client:
             (session,) = server.sessions
 
-            def broken(event: object) -> None:
+            def broken(event: object) -> NoReturn:
                 del session._handle  # The one of the class is back.
                 raise ValueError("a fault in the library")
 

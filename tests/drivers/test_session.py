@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -342,6 +342,7 @@ def test_async_handler_that_blocks_between_two_waits_is_reported(
     loops: list[Here] = []
 
     async def block(ctx: Context) -> str:
+        await ctx.sleep(10)  # Until nothing is imported any more for the first call of this kind.
         for seconds in (0.01, 0.06):
             await ctx.sleep(1)
             loops[0].jump(seconds)
@@ -429,7 +430,7 @@ def test_failing_session_affects_no_other(
         busy, _ = busy_server()
         async with conversation(here, busy) as other, raw_client(here, busy) as (raw, session):
 
-            def broken(event: object) -> None:
+            def broken(event: object) -> NoReturn:
                 failures.append(event)
                 if len(failures) == times:
                     del session._handle  # The one of the class is back.

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from eachloop import EachLoop, Here
 from rawsite import RawRequest, ServeSite, Site, Wire, result_of
+from stateless import HELLO, meta
 
 from mcpio import Limits, Options, RequestError, Server
 from mcpio._drivers.actor import EVENTS_PER_TURN
+from mcpio.app import session
 from mcpio.framing import jsonrpc
+from mcpio.framing.json import dumps
 
 GARBAGE = b"x\n" * 20_000
 MOST = 4 * EVENTS_PER_TURN
@@ -130,6 +137,60 @@ def test_message_with_too_many_values_fails_its_call_alone(each_loop: EachLoop, 
             assert called.structured_content == {"result": 30}
 
     each_loop.run(main)
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_answer_leaves_before_a_later_handler_of_the_same_read_may_block(
+    each_loop: EachLoop, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PROBATION", 2)
+    server, peer = Server("s", "1"), socket.socket(socket.AF_UNIX)
+    answers = 0
+    found: list[int] = []
+
+    def look() -> int:
+        """Return how many answers have come."""
+        nonlocal answers
+        with suppress(BlockingIOError):
+            answers += peer.recv(65536).count(b"\n")
+        return answers
+
+    @server.tool
+    def work(slow: bool) -> None:
+        found.append(look())
+        monkeypatch.setattr(session, "SLOW", -1000.0 if slow else 1000.0)
+
+    def message(method: str, **params: Any) -> bytes:
+        return dumps({"jsonrpc": "2.0", "id": next(ids), "method": method, "params": params}) + b"\n"
+
+    async def main(here: Here) -> None:
+        async def send(*slow: bool) -> list[int]:
+            """Call the tool so many times by one write; return how many answers each run of it found."""
+            found.clear()
+            before = look()
+            calls = (message("tools/call", name="work", arguments={"slow": each}, **envelope) for each in slow)
+            peer.sendall(b"".join(calls))
+            await here_are(before + len(slow))
+            return [count - before for count in found]
+
+        async def here_are(count: int) -> None:
+            while look() < count:
+                await here.checkpoint()
+
+        async with here.listening("unix", server, path=tmp_path / "s"):
+            peer.connect(str(tmp_path / "s"))
+            peer.setblocking(False)
+            if era == "handshake":
+                peer.sendall(message("initialize", **HELLO))
+                await here_are(1)
+            assert await send(False, False, False, False, False) == [0, 1, 2, 2, 2]
+            assert await send(True, False, False, False, False) == [0, 1, 2, 3, 3]
+            assert await send(False, False) == [0, 0]
+
+    ids = count()
+    envelope = {"_meta": meta()} if era == "stateless" else {}
+    each_loop.run(main)
+    peer.close()
 
 
 def _length(numbers: list[int]) -> int:

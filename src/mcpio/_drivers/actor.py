@@ -355,7 +355,9 @@ async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
 
 
 def handle_events(session: SessionDriving, connection: Connection, now: Callable[[], float]) -> bool:
-    """Handle events of a session; return whether some may be left, since a turn handles only so many.
+    """Handle events of a session until its output should leave; return whether some may be left.
+
+    A turn handles only so many.
 
     The engine itself gives out no request above its high-water mark. An exception costs the session, and nothing else.
     """
@@ -367,7 +369,8 @@ def handle_events(session: SessionDriving, connection: Connection, now: Callable
                 return False
             if count == 1:
                 began = now()  # Most turns have one event, and do not ask for the time at all.
-            session.handle(event)
+            if session.handle(event):
+                break
         except BaseException as error:
             report("a session failed", failure_of(error))
             # The rest of its events say how its requests ended, and that it is over.

@@ -664,12 +664,13 @@ class StdioClient(Client):
         found.__cause__ = error.__cause__
         return found
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: Event) -> bool:
         if event.__class__ is NoiseReceived and self._noise[0] is not self.child:
             self._noise = (self.child, event.text)
-        super()._handle(event)
+        should_leave = super()._handle(event)
         if event.__class__ is ConnectionClosed:
             self._end_known.set()
+        return should_leave
 
     async def end_process(self) -> None:
         """End the child, after the connection was closed."""
