@@ -198,7 +198,7 @@ def test_steps_over_the_limit_are_reported_and_nothing_else_changes() -> None:
         finally:
             seen.append("closed")
 
-    steps = in_steps(work(), lambda: next(times), StallDetector(float), lambda took: seen.append(round(took, 2)))
+    steps = in_steps(work(), StallDetector(float, lambda: next(times)), lambda took: seen.append(round(took, 2)))
     assert isinstance(steps, Generator)
     failure = KeyError("a")
     assert steps.send(None) == "first"
@@ -229,14 +229,14 @@ def held(processor: Processor, stalls: StallDetector, *steps: Callable[[], objec
             await Pause()
 
     seen: list[float] = []
-    running = in_steps(work(), lambda: processor.now, stalls, lambda took: seen.append(round(took, 2)))
+    running = in_steps(work(), stalls, lambda took: seen.append(round(took, 2)))
     list(running)
     return seen
 
 
 def test_step_that_was_given_no_processor_is_not_reported() -> None:
     processor = Processor()
-    stalls = StallDetector(processor.look)
+    stalls = StallDetector(processor.look, lambda: processor.now)
 
     def wait(seconds: float, queued: float) -> None:
         processor.now += seconds
@@ -249,7 +249,7 @@ def test_step_that_was_given_no_processor_is_not_reported() -> None:
 
 def test_step_that_imports_modules_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     processor = Processor()
-    stalls = StallDetector(processor.look)
+    stalls = StallDetector(processor.look, lambda: processor.now)
 
     def import_one() -> None:
         monkeypatch.setitem(sys.modules, "test_awaitables_imports_this", types.ModuleType("any"))
@@ -260,7 +260,7 @@ def test_step_that_imports_modules_is_not_reported(monkeypatch: pytest.MonkeyPat
 
 def test_quick_steps_ask_the_system_once_a_second() -> None:
     processor = Processor()
-    stalls = StallDetector(processor.look)
+    stalls = StallDetector(processor.look, lambda: processor.now)
 
     def work() -> None:
         processor.now += 0.01
@@ -276,7 +276,7 @@ def test_every_kind_of_awaitable_is_awaited_in_steps() -> None:
         return sent
 
     async def main(awaitable: Any) -> Any:
-        return await in_steps(awaitable, lambda: 0.0, StallDetector(float), lambda _: None)
+        return await in_steps(awaitable, StallDetector(float, lambda: 0.0), lambda _: None)
 
     for awaitable, result in ((plain(), "sent"), (Pause(), None)):
         running = main(awaitable)

@@ -43,6 +43,7 @@ class Link:
         if revision is not None:
             options["options"] = Options(revisions=(revision,))
         self.runtime = ManualRuntime()
+        self.runtime.stalls.clock = lambda: self.pair.now
         self.reports: list[str] = []
         self.errors: list[BaseException | None] = []
         self.pair = pair(client_connection(**options), server.connection(principal=principal), on_event=self._on_event)

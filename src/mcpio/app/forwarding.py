@@ -91,7 +91,7 @@ class ForwardingServer(Server):
             logging={},
             completions={},
         )
-        self._known_capabilities.clear()  # those of the server that was found before
+        self._edition.number += 1  # the capabilities were those of the server that was found before
         self._declared = attrs.evolve(every if self._may_change else found, tasks=None, extensions=found.extensions)
 
     def options_for(self, session: ServerSession) -> ClientOptions:

@@ -125,7 +125,8 @@ class HttpHost:
 
     def receive(self, *items: RequestItem) -> None:
         """Process items of a request (head, body, end), in order."""
-        machine, now = self.machine, self._begin_turn()
+        machine, now = self.machine, self.clock()
+        self._begin_turn(now)
         whole = whole_request(items)
         if whole is not None:
             machine.serve(*whole, now, is_direct=False)
@@ -145,17 +146,18 @@ class HttpHost:
         Otherwise the response comes by ``on_ready`` and ``responses_to_send``. ``now`` is the time, if it is known.
         """
         machine = self.machine
-        exchange = machine.serve(head, body, self._begin_turn(now))
+        if now is None:
+            now = self.clock()
+        self._begin_turn(now)
+        exchange = machine.serve(head, body, now)
         self._drain()
         answer = machine.answer_of(exchange)
         if machine.has_news:
             self._drain()
         return answer
 
-    def _begin_turn(self, now: float | None = None) -> float:
-        """Bring what the machine depends on up to date; return the time."""
-        if now is None:
-            now = self.clock()
+    def _begin_turn(self, now: float) -> None:
+        """Bring what the machine depends on up to date."""
         if (offer := self.server.offer()) is not self._offer:
             self._offer = offer
             if self._engine is not None:
@@ -163,7 +165,6 @@ class HttpHost:
         if self._ends_streams:
             # Again each time: the clock of an event loop may stand still while the machine sleeps.
             self.machine.epoch = self.runtime.wall_clock() - now
-        return now
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
         """Return what to send of a response. See ``HttpServer.responses_to_send``."""

@@ -140,13 +140,16 @@ class StallDetector:
     quick one is never reported.
     """
 
-    __slots__ = ("_modules", "_queued", "_queued_before", "look_after")
+    __slots__ = ("_modules", "_queued", "_queued_before", "clock", "look_after")
 
+    clock: Callable[[], float]
+    """Returns the time of its own clock, in seconds."""
     look_after: float
     """The time of the next look: a step that begins later is preceded by one."""
 
-    def __init__(self, queued: Callable[[], float]) -> None:
+    def __init__(self, queued: Callable[[], float], clock: Callable[[], float]) -> None:
         """``queued`` returns the seconds in which the current thread was ready to run and had no processor."""
+        self.clock = clock
         self._queued = queued
         self._queued_before = 0.0
         self._modules = 0
@@ -327,14 +330,12 @@ async def is_stopping(runtime: Runtime) -> bool:
 
 
 @coroutine
-def in_steps(
-    awaitable: Any, now: Callable[[], float], stalls: StallDetector, report: Callable[[float], object]
-) -> Generator[Any, Any, Any]:
+def in_steps(awaitable: Any, stalls: StallDetector, report: Callable[[float], object]) -> Generator[Any, Any, Any]:
     """Await a value, and report each step, from one wait to the next, that held the event loop for over ``SLOW``."""
     steps: Any = awaitable if awaitable.__class__ is GeneratorType else awaitable.__await__()
     if not hasattr(steps, "send"):
         return (yield from steps)
-    resume, argument = steps.send, None
+    resume, argument, now = steps.send, None, stalls.clock
     while True:
         began = now()
         if began > stalls.look_after:

@@ -18,7 +18,7 @@ from mcpio.app.changes import LISTS, Audience, Changed, LocalChanges, resource_t
 from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import CacheHint, Handler, InputRequired, ScopeRules, hidden_in, own_state
 from mcpio.app.pagination import PAGE_SIZE, KeptPages
-from mcpio.app.registry.base import RegisteredFunction
+from mcpio.app.registry.base import Edition, RegisteredFunction
 from mcpio.app.registry.prompts import Completions, Prompts
 from mcpio.app.registry.registration import (
     PromptOptions,
@@ -239,10 +239,12 @@ class Server:
         if changes is not False:
             self.changes.subscribe(self._spread)
         self._told = 0
-        self.tools = Tools(lambda: self.changes.publish(Changed("tools")), self._in_loop, mask_errors=mask_errors)
-        self.resources = Resources(lambda: self.changes.publish(Changed("resources")), self._in_loop)
-        self.prompts = Prompts(lambda: self.changes.publish(Changed("prompts")), self._in_loop)
-        self.completions = Completions(self.prompts, self.resources)
+        self._edition = edition = Edition()
+        loop = self._in_loop
+        self.tools = Tools(lambda: self.changes.publish(Changed("tools")), loop, edition, mask_errors=mask_errors)
+        self.resources = Resources(lambda: self.changes.publish(Changed("resources")), loop, edition)
+        self.prompts = Prompts(lambda: self.changes.publish(Changed("prompts")), loop, edition)
+        self.completions = Completions(self.prompts, self.resources, edition)
         self.handlers = self._own_handlers()
         self.notification_handlers = {}
         self.scope_rules = None
@@ -268,7 +270,7 @@ class Server:
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         check_declared(self.info, self._declared, ServerCapabilities)
         self._last_declared = self._declared
-        self._offered: tuple[frozenset[str], Options, tuple[ServerCapabilities, Options]] | None = None
+        self._offered: tuple[int, Options, frozenset[str], tuple[ServerCapabilities, Options]] | None = None
         # The capabilities declared last to clients that are told apart, and to others, with what it was made from.
         self._known_capabilities: dict[bool, tuple[int, Options, ServerCapabilities]] = {}
         self._page_size = _checked_page_size(page_size)
@@ -310,7 +312,7 @@ class Server:
         if self._skills is None:
             from mcpio.app.skills import Skills
 
-            self._skills = Skills(self, self._page_size, self._pages.hints)
+            self._skills = Skills(self, self._page_size, self._pages.hints, self._edition)
         return self._skills
 
     # Registration
@@ -550,7 +552,7 @@ class Server:
             settle=partial(self.ledger.settle, "tasks"),
         )
         self.handlers.update(self.tasks.handlers)
-        self._known_capabilities.clear()
+        self._edition.number += 1
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)
 
@@ -695,11 +697,7 @@ class Server:
         return self._capabilities(told_apart=False)
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
-        # Each request of a stateless client asks, so nothing is counted anew until something is added or removed.
-        edition = self.tools.edition + self.resources.edition + self.prompts.edition + self.completions.edition
-        if self._skills is not None:
-            edition += self._skills.edition
-        known = self._known_capabilities.get(told_apart)
+        edition, known = self._edition.number, self._known_capabilities.get(told_apart)
         if known is None or known[0] != edition or known[1] is not self.options:
             made = self._new_capabilities(told_apart=told_apart)
             known = self._known_capabilities[told_apart] = edition, self.options, made
@@ -783,13 +781,12 @@ class Server:
         return attrs.evolve(options, custom_methods=options.custom_methods | custom) if custom else options
 
     def offer(self) -> tuple[ServerCapabilities, Options]:
-        """Return what stateless requests are served by now: the same object until that changes."""
-        capabilities, options, known = self._capabilities(told_apart=False), self.options, self._offered
-        names = self.handlers.keys()
-        if known is None or known[0] != names or known[1] is not options or known[2][0] is not capabilities:
-            made = capabilities, self._options_of_handlers()
-            known = self._offered = frozenset(names), options, made
-        return known[2]
+        """Return what stateless requests are served by now: the same object until something is added or removed."""
+        edition, options, names, known = self._edition.number, self.options, self.handlers.keys(), self._offered
+        if known is None or known[0] != edition or known[1] is not options or known[2] != names:
+            made = self._capabilities(told_apart=False), self._options_of_handlers()
+            known = self._offered = edition, options, frozenset(names), made
+        return known[3]
 
     def stateless_session(self, engine: StatelessEngine, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of all stateless requests of an HTTP server, for its driver."""

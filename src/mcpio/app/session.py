@@ -262,6 +262,7 @@ class Session(TaskCalls):
         self.ended = None
         self._new_scope = new_scope
         self._now = driver.now
+        self._stalls = driver.runtime.stalls
         self._started_at = driver.now()
         self._number = next(_NUMBERS)
         self._thread_pool: ThreadPool | None = None
@@ -565,14 +566,15 @@ class Session(TaskCalls):
         scope = self._new_scope(self, event)
         failure: BaseException | None = None
         result: Any = None
-        began, stalls = self._now(), self.driver.runtime.stalls
+        stalls = self._stalls
+        began = stalls.clock()
         if began > stalls.look_after:
             stalls.look(began)
         try:
             result = self._handler_for(event)(scope, event.request)
         except BaseException as error:
             failure = failure_of(error)
-        held = self._now() - began
+        held = stalls.clock() - began
         if held > SLOW:
             held = stalls.held(held)  # now: the answer may take long too
         if failure is not None:
@@ -595,12 +597,12 @@ class Session(TaskCalls):
     async def _finish(self, event: RequestReceived, scope: Any, result: Any) -> None:
         """Await the result of a handler and send it. Every request gets exactly one answer (P4)."""
         try:
-            report, stalls = partial(self._report_slow, event, SLOW_STEP), self.driver.runtime.stalls
+            report = partial(self._report_slow, event, SLOW_STEP)
             value = result
             if value.__class__ is not InputRequired:
-                value = await in_steps(value, self._now, stalls, report)
+                value = await in_steps(value, self._stalls, report)
             if value.__class__ is InputRequired:
-                value = await in_steps(self._ask_first(event, scope, value), self._now, stalls, report)
+                value = await in_steps(self._ask_first(event, scope, value), self._stalls, report)
             # Plain functions answer without this wait: the engine defers requests while much output waits
             # (``Channel.is_full``). That does not stop tasks that run already, so they wait here.
             while not self.connection.has_room:

@@ -19,7 +19,7 @@ from mcpio.app.context import Context
 from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
 from mcpio.app.file_access import OPENERS
 from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
-from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
+from mcpio.app.registry.base import Edition, Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
 from mcpio.app.registry.registration import ResourceOptions, checked_uri, make_resource
 from mcpio.app.registry.resources import FunctionResource, Resources, not_found
 from mcpio.app.runtime import when_ready
@@ -173,10 +173,8 @@ class Skills:
 
     registry: Registry[_ServedSkill]
     """The skills, by the URI of their ``SKILL.md``."""
-    edition: int
-    """How many were added and removed."""
 
-    def __init__(self, server: SkillServer, page_size: int | None, hints: Mapping[str, Any]) -> None:
+    def __init__(self, server: SkillServer, page_size: int | None, hints: Mapping[str, Any], edition: Edition) -> None:
         self._server = server
         self._page_size = min(page_size or MOST_IN_PAGE, MOST_IN_PAGE)
         self._hints = hints
@@ -186,7 +184,7 @@ class Skills:
         self._outside: dict[SkillFolder, tuple[SkillFault, ...]] = {}
         self._taken: dict[_ServedTree, SkillFault] = {}
         self._read_endpoint = RegisteredFunction(partial(self._read, uri=""), blocking=False, context=Context)
-        self.edition = 0
+        self._edition = edition
 
     @property
     def is_offered(self) -> bool:
@@ -344,7 +342,7 @@ class Skills:
 
     def _begin(self) -> None:
         """Answer the methods of the extension, from the first skill on. Called after each change of the registry."""
-        self.edition += 1
+        self._edition.number += 1
         if self.is_offered and "skills/list" not in self._server.handlers:
             self._server.handlers |= {
                 "skills/list": self.list_skills,

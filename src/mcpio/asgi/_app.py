@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -13,14 +12,13 @@ import attrs
 from mcpio._checks import chosen
 from mcpio._drivers import check_authorization, checked_auth, lifespan_of
 from mcpio._drivers.setup import preload
-from mcpio.app.runtime import checked_grace, is_awaitable
+from mcpio.app.runtime import checked_grace
 from mcpio.asgi._event_loop import running_loop
-from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send, headers_of
-from mcpio.http.model import HostPolicy, HttpOptions
+from mcpio.asgi._server import AsgiConfig, AsgiServer, IdentifyRequest, Receive, Scope, Send, headers_of
+from mcpio.http.model import HttpOptions
 
 if TYPE_CHECKING:
     from mcpio._drivers import TapSource
-    from mcpio._drivers.guarding import RequestGuard
     from mcpio.app.server import Server
     from mcpio.app.session import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
@@ -74,26 +72,22 @@ def app(
         # An application may be mounted where it cannot serve the root of its host.
         auth = attrs.evolve(auth, metadata_url=auth.metadata_url_below)
     check_authorization(server, is_authorized=principal is not None or auth is not None)
+    identify = None if principal is None else _by_scope(principal)
+    if auth is not None:
+        identify = _by_token(auth)
     config = AsgiConfig(
-        chosen("options", options, HttpOptions), tap, store, unanswered, auth, _websocket_options(websocket)
+        chosen("options", options, HttpOptions), tap, store, unanswered, auth, _websocket_options(websocket), identify
     )
     preload()
-    return AsgiApp(server, config, principal)
+    return AsgiApp(server, config)
 
 
 class AsgiApp:
     """An ASGI 3 application, in one event loop at a time. Made by ``app``."""
 
-    def __init__(self, server: Server, config: AsgiConfig, principal: Identify | None) -> None:
+    def __init__(self, server: Server, config: AsgiConfig) -> None:
         self._server = server
         self._config = config
-        self._principal = principal
-        self._has_policy = config.http.policy != HostPolicy(None, None)
-        self._guard: RequestGuard | None = None
-        if config.auth is not None:
-            from mcpio._drivers.guarding import RequestGuard
-
-            self._guard = RequestGuard(config.auth, running_loop)
         self._is_entered = False
         self._asgi_server = self._new_server()
 
@@ -105,7 +99,7 @@ class AsgiApp:
         ValueError for an unknown scope type.
         """
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            await (self._asgi_server or self._entered()).serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._serve_lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -172,60 +166,30 @@ class AsgiApp:
         if scope["type"] != "http":
             await self(scope, receive, send)
         else:
-            await self._serve(scope, receive, send, "/.well-known/oauth-protected-resource")
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, target: str | None = None) -> None:
-        server = self._entered()
-        target = target or self._target(scope)
-        principal = self._admit(scope, scope["method"], target)
-        if is_awaitable(principal):
-            principal = await principal
-        await server.serve(scope, target, principal, self._policy(scope), receive, send)
+            await self._entered().serve(scope, receive, send, "/.well-known/oauth-protected-resource")
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._config.websocket is None:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
             return
-        server = self._entered()
-        target = self._target(scope)
-        principal = self._admit(scope, "GET", target)
-        if is_awaitable(principal):
-            principal = await principal
-        await server.serve_websocket(scope, target, principal, self._policy(scope), receive, send)
+        await self._entered().serve_websocket(scope, receive, send)
 
     def _entered(self) -> AsgiServer:
         if self._asgi_server is None:
             raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
         return self._asgi_server
 
-    def _admit(self, scope: Scope, method: str, target: str) -> Any:
-        """Return the principal of a request, or an awaitable of it; ``None`` without authentication."""
-        if self._guard is not None:
-            return self._guard.admit(method, target, headers_of(scope))
-        return None if self._principal is None else self._principal(scope)
 
-    def _policy(self, scope: Scope) -> HostPolicy | None:
-        """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""
-        address = scope.get("server")
-        if self._has_policy or not address or address[1] is None:
-            return None
-        return _policy_for(address[0], address[1])
-
-    def _target(self, scope: Scope) -> str:
-        """Return the target for the machine, whose endpoint is the path that the application is mounted at."""
-        path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-        # Newer ASGI servers and frameworks include root_path in path; older ones leave it out.
-        if root and (path == root or path.startswith(f"{root}/")):
-            path = path[len(root) :]
-        # The path is decoded: a question mark in it would begin the query.
-        path = path.rstrip("/").replace("?", "%3F") or self._config.http.path
-        query = scope.get("query_string", b"").decode("latin-1")
-        return f"{path}?{query}" if query else path
+def _by_scope(principal: Identify) -> IdentifyRequest:
+    return lambda scope, method, target: principal(scope)
 
 
-# Bounded: some ASGI servers take the address from the client's Host header.
-_policy_for = lru_cache(maxsize=64)(HostPolicy.for_address)
+def _by_token(auth: ResourceServer) -> IdentifyRequest:
+    from mcpio._drivers.guarding import RequestGuard  # only protected servers pay for it
+
+    guard = RequestGuard(auth, running_loop)
+    return lambda scope, method, target: guard.admit(method, target, headers_of(scope))
 
 
 def _websocket_options(websocket: WebSocketOptions | None) -> WebSocketOptions | None:

@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, MutableMapping
 from contextvars import ContextVar
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -18,11 +19,22 @@ from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.actor import TaskHost, hosted_tasks
 from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop
 from mcpio.app.http_host import HttpHost
-from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector
+from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector, is_awaitable
 from mcpio.asgi._event_loop import running_loop
 from mcpio.engine.channel import Timers
 from mcpio.http.lifecycle import Action, Input, Lifecycle, State
-from mcpio.http.model import Answer, Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import (
+    Answer,
+    Body,
+    End,
+    Headers,
+    HostPolicy,
+    RequestHead,
+    RequestItem,
+    Reset,
+    ResponseHead,
+    ResponseItem,
+)
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -31,7 +43,7 @@ if TYPE_CHECKING:
     from mcpio.asgi._websockets import WebSockets
     from mcpio.auth.resource_server import ResourceServer
     from mcpio.engine.server import ServerConnection
-    from mcpio.http.model import HostPolicy, HttpOptions
+    from mcpio.http.model import HttpOptions
     from mcpio.websocket.frames import WebSocketOptions
 
 
@@ -173,6 +185,8 @@ class DeadlineWatch:
         """``now`` returns the time; ``expire`` lets the deadlines of the host expire."""
         self._now = now
         self._expire = expire
+        self.earliest = inf
+        """When ``check`` is due, or earlier."""
         self._watching: dict[AsgiRequest, None] = {}
         self._deadline: float | None = None
         self._timers: Timers[int] = Timers()
@@ -198,13 +212,6 @@ class DeadlineWatch:
             self._sleeper[2].cancel()
             self._sleeper = None
             self._arm()
-
-    def is_due(self, now: float) -> bool:
-        """Whether a deadline has passed."""
-        if self._deadline is not None and self._deadline <= now:
-            return True
-        due = self._timers.next()
-        return due is not None and due <= now
 
     def check(self) -> None:
         """Handle the expired deadlines."""
@@ -235,7 +242,10 @@ class DeadlineWatch:
         self._calls.pop(number, None)
 
     def _arm(self) -> None:
-        deadline = min((when for when in (self._deadline, self._timers.next()) if when is not None), default=None)
+        deadline, scheduled = self._deadline, self._timers.next()
+        if deadline is None or (scheduled is not None and scheduled < deadline):
+            deadline = scheduled
+        self.earliest = inf if deadline is None else deadline
         # A task that sleeps until an earlier time wakes up for nothing, which costs less than to replace it.
         if deadline is None or (self._sleeper is not None and self._sleeper[1] <= deadline):
             return
@@ -279,6 +289,7 @@ _AT_ONCE: Final = 65536
 _UVICORN_TICK: Final = 0.1
 """Seconds between two looks at uvicorn, which looks at its own flags as often."""
 
+IdentifyRequest: TypeAlias = "Callable[[Scope, str, str], Any]"
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -294,6 +305,8 @@ class AsgiConfig:
     unanswered: UnansweredPolicy
     auth: ResourceServer | None = None
     websocket: WebSocketOptions | None = None
+    identify: IdentifyRequest | None = None
+    """Takes the scope of a request, its method and its target, and returns its principal or an awaitable of it."""
 
 
 class AsgiServer:
@@ -330,34 +343,38 @@ class AsgiServer:
             unanswered=config.unanswered,
             protected=config.auth,
         )
+        self._identify = config.identify
+        self._path = config.http.path
+        self._has_policy = config.http.policy != HostPolicy(None, None)
         self._most_at_once = min(_AT_ONCE, server.options.limits.message_bytes)
         self._websockets = None if config.websocket is None else _websockets(server, config, config.websocket, state)
 
     # Requests
 
-    async def serve(
-        self,
-        scope: Scope,
-        target: str,
-        principal: Hashable,
-        policy: HostPolicy | None,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Serve one request; return when everything that it began is done, even if its client has disconnected."""
-        self._enter_loop()
+    async def serve(self, scope: Scope, receive: Receive, send: Send, target: str | None = None) -> None:
+        """Serve one request; return when everything that it began is done, even if its client has disconnected.
+
+        ``target`` takes the place of the path in the scope.
+        """
+        if self._loop is None or not self._loop.is_current():
+            self._enter_loop()
+        method, headers = scope["method"], headers_of(scope)
+        target, policy = target or self._target(scope), self._policy(scope)
+        principal: Any = None
+        if self._identify is not None and is_awaitable(principal := self._identify(scope, method, target)):
+            principal = await principal
         self._last += 1
-        request = self._requests[self._last] = AsgiRequest(self._last, is_head=scope["method"] == "HEAD")
+        head = RequestHead(self._last, method, target, headers, principal, policy)
+        request = self._requests[self._last] = AsgiRequest(self._last, is_head=method == "HEAD")
         token = current_request.set(request)
         try:
-            head = RequestHead(request.exchange, scope["method"], target, headers_of(scope), principal, policy)
             # Together they cost the machine half as much as one after the other.
-            message = await receive() if _comes_at_once(head, self._most_at_once) else None
+            message = await receive() if self._comes_at_once(head.fields) else None
             if message is not None and message["type"] == "http.disconnect":
                 return
             request.queue, self._queue = self._queue, []
             now = self.now()
-            if self._watch.is_due(now):
+            if self._watch.earliest <= now:
                 self._watch.check()  # deadlines that passed while no request was open to watch them
             if message is None:
                 self._host.receive(head)
@@ -389,20 +406,43 @@ class AsgiServer:
             self._requests.pop(request.exchange, None)
             self._queue += request.queue  # those that it took over or began, and never started
 
-    async def serve_websocket(
-        self,
-        scope: Scope,
-        target: str,
-        principal: Hashable,
-        policy: HostPolicy | None,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket until its session has ended."""
         self._enter_loop()
         assert self._websockets is not None
-        head = RequestHead(None, "GET", target, headers_of(scope), principal, policy)
+        target = self._target(scope)
+        principal: Any = None
+        if self._identify is not None and is_awaitable(principal := self._identify(scope, "GET", target)):
+            principal = await principal
+        head = RequestHead(None, "GET", target, headers_of(scope), principal, self._policy(scope))
         await self._websockets.serve(head, scope, receive, send)
+
+    def _target(self, scope: Scope) -> str:
+        """Return the target for the machine, whose endpoint is the path that the application is mounted at."""
+        path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+        # Newer ASGI servers and frameworks include root_path in path; older ones leave it out.
+        if root and (path == root or path.startswith(f"{root}/")):
+            path = path[len(root) :]
+        # The path is decoded: a question mark in it would begin the query.
+        path = path.rstrip("/").replace("?", "%3F") or self._path
+        query = scope.get("query_string", b"").decode("latin-1")
+        return f"{path}?{query}" if query else path
+
+    def _policy(self, scope: Scope) -> HostPolicy | None:
+        """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""
+        address = scope.get("server")
+        if self._has_policy or not address or address[1] is None:
+            return None
+        return _policy_for(address[0], address[1])
+
+    def _comes_at_once(self, fields: Mapping[bytes, bytes]) -> bool:
+        """Whether a short body follows, which the client sends with the head.
+
+        Any other head is looked at first, and may be refused before its body is read.
+        """
+        length = fields.get(b"content-length", b"")
+        is_short = length.isdigit() and len(length) < 10 and int(length) <= self._most_at_once
+        return is_short and b"expect" not in fields
 
     async def _read(self, request: AsgiRequest, receive: Receive) -> None:
         """Read the request until a task wants to run, or until it is answered before its end."""
@@ -657,9 +697,10 @@ class AsgiRuntime:
 
 async def _send_answer(answer: Answer, send: Send, *, is_head: bool) -> None:
     """Send a whole response."""
+    status, fields, body = answer
     try:
-        await send({"type": "http.response.start", "status": answer.status, "headers": [*answer.headers]})
-        await send({"type": "http.response.body", "body": b"" if is_head else answer.body})
+        await send({"type": "http.response.start", "status": status, "headers": [*fields]})
+        await send({"type": "http.response.body", "body": b"" if is_head else body})
     except OSError:
         return  # ASGI servers may say so that the client has disconnected
 
@@ -692,18 +733,8 @@ def _uvicorn() -> Any:
     return owner if uvicorn is not None and isinstance(owner, uvicorn.Server) else None
 
 
-def _comes_at_once(head: RequestHead, most: int) -> bool:
-    """Whether a body of at most ``most`` bytes follows, which the client sends with the head.
-
-    Any other head is looked at first, and may be refused before its body is read.
-    """
-    length = b""
-    for name, value in head.headers:
-        if name == b"content-length":
-            length = value
-        elif name == b"expect":
-            return False
-    return length.isdigit() and len(length) < 10 and int(length) <= most
+# Bounded: some ASGI servers take the address from the client's Host header.
+_policy_for = lru_cache(maxsize=64)(HostPolicy.for_address)
 
 
 def headers_of(scope: Scope) -> Headers:

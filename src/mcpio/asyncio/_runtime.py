@@ -122,8 +122,8 @@ class AsyncioRuntime:
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group, no task can be spawned."""
         self.group = group
-        self.stalls: StallDetector = StallDetector(_drivers.queued_for_a_processor)
         self._loop = asyncio.get_running_loop()
+        self.stalls: StallDetector = StallDetector(_drivers.queued_for_a_processor, self._loop.time)
         self._thread = threading.get_ident()
 
     @property

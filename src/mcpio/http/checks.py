@@ -422,7 +422,7 @@ class Admissions(Generic[E]):
 
     def of(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:
         """Return the outcome for a head, the session and the last event that it names, and its size in bytes."""
-        fields = dict(head.headers)
+        fields = head.fields
         get = fields.get
         length = get(b"content-length")
         if len(fields) != len(head.headers) or isinstance(head.principal, Denied) or not _is_short(length):

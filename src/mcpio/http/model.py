@@ -201,14 +201,15 @@ def check_bytes(name: str, value: Any) -> None:
         raise TypeError(f"{name}= takes bytes, not {value!r:.100}")
 
 
-def _check_headers(headers: Headers) -> None:
+def _checked_fields(headers: Headers) -> dict[bytes, bytes]:
+    """Return header fields by name, the last of each name."""
     try:
         if headers.__class__ in (tuple, list) or isinstance(headers, Sequence):
             for name, value in headers:
                 if name.__class__ is not bytes or value.__class__ is not bytes:
                     break
             else:
-                return
+                return dict(headers)
     except (TypeError, ValueError):
         pass
     # Without the values, which may be credentials.
@@ -233,17 +234,22 @@ class RequestHead:
     """The ``Host`` and ``Origin`` values that are served where this came in; ``None`` for those of the options."""
     may_repeat: bool = False
     """For clients: whether to send it again, on another connection, if it is unknown whether it arrived."""
+    fields: dict[bytes, bytes] = attrs.field(init=False, eq=False, repr=False)
+    """The header fields by name, the last of each name."""
 
     def __attrs_post_init__(self) -> None:
         # Without a call where nothing is wrong: each request makes one.
         if self.method.__class__ is not str or self.target.__class__ is not str:
             required("method", self.method, str)
             required("target", self.target, str)
-        _check_key("exchange", self.exchange)
-        _check_headers(self.headers)
-        if self.principal is not None:
+        try:
+            hash(self.exchange)
+            hash(self.principal)
+        except TypeError:
+            _check_key("exchange", self.exchange)
             _check_key("principal", self.principal)
-        if self.policy is not None:
+        self.fields = _checked_fields(self.headers)  # type: ignore[misc]  # frozen to type checkers
+        if self.policy is not None and self.policy.__class__ is not HostPolicy:
             required("policy", self.policy, HostPolicy)
 
 
@@ -296,7 +302,7 @@ class ResponseHead:
         _check_key("exchange", self.exchange)
         if not is_count(self.status, 100) or self.status > 999:
             raise ValueError(f"status= takes a number from 100 to 999, not {self.status!r:.60}")
-        _check_headers(self.headers)
+        _checked_fields(self.headers)
 
 
 @item

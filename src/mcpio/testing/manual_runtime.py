@@ -37,7 +37,7 @@ class ManualRuntime:
         from mcpio.app.runtime import StallDetector  # tests of an engine alone load no application layer
 
         self.now = 0.0
-        self.stalls = StallDetector(lambda: 0.0)
+        self.stalls = StallDetector(lambda: 0.0, lambda: self.now)
         self._drawn = 0
         self._turns: deque[Callable[[], None]] = deque()
         self._sleepers: list[tuple[float, ManualOneShot]] = []

@@ -151,7 +151,7 @@ class TrioRuntime:
     def __init__(self, nursery: trio.Nursery | None) -> None:
         """Without a nursery, no task can be spawned."""
         self._nursery = nursery
-        self.stalls = StallDetector(_drivers.queued_for_a_processor)
+        self.stalls = StallDetector(_drivers.queued_for_a_processor, trio.lowlevel.current_clock().current_time)
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
         # With Trio's own limiter, 40 abandoned calls would hold up those of all sessions.

@@ -173,6 +173,15 @@ def _at_once(function: Callable[[], Any]) -> Any:
     return function()
 
 
+class Edition:
+    """Counts how often something was added to what a server offers, or removed from it: its registries share one."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
 class Mounted(Protocol):
     """The origin of an entry that belongs to a mounted server."""
 
@@ -206,20 +215,20 @@ class Mirror(Protocol):
 class Registry(Generic[T]):
     """Entries by key. Disabled entries are kept, but neither listed nor found. Any thread may change them."""
 
-    edition: int
-    """How many entries were added and removed."""
     noun: str
     """The noun for an entry in error messages."""
     mirrors: tuple[Mirror, ...]
     """Functions that repeat every change elsewhere."""
 
-    def __init__(self, noun: str, changed: Callable[[], None], in_loop: InLoop = _at_once) -> None:
+    def __init__(
+        self, noun: str, changed: Callable[[], None], in_loop: InLoop = _at_once, edition: Edition | None = None
+    ) -> None:
         """``noun`` names an entry in errors. ``changed`` is called after every change of the list."""
         self.noun = noun
         self._in_loop = in_loop
         self.mirrors = ()
         self._notify_changed = changed
-        self.edition = 0
+        self._edition = edition or Edition()
         self._entries: dict[str, T] = {}
         self._numbers: dict[str, int] = {}
         self._next_number = 0
@@ -241,7 +250,7 @@ class Registry(Generic[T]):
         self._entries[key] = entry
         self._numbers[key] = self._next_number
         self._next_number += 1
-        self.edition += 1
+        self._edition.number += 1
         for mirror in self.mirrors:
             mirror.add(key, entry)
         if entry.enabled:
@@ -254,7 +263,7 @@ class Registry(Generic[T]):
     def _remove(self, key: str) -> None:
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
-        self.edition += 1
+        self._edition.number += 1
         for mirror in self.mirrors:
             mirror.remove(key)
         if entry.enabled:

@@ -9,7 +9,7 @@ import attrs
 
 from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.contracts import HandlerScope, InputRequired
-from mcpio.app.registry.base import InLoop, Mounted, RegisteredFunction, Registry, block_of
+from mcpio.app.registry.base import Edition, InLoop, Mounted, RegisteredFunction, Registry, block_of
 from mcpio.app.registry.resources import FunctionTemplate, Resources
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -59,8 +59,8 @@ class FunctionPrompt:
 class Prompts(Registry[FunctionPrompt]):
     """The prompts of a server, by name."""
 
-    def __init__(self, changed: Callable[[], None], *in_loop: InLoop) -> None:
-        super().__init__("prompt", changed, *in_loop)
+    def __init__(self, changed: Callable[[], None], in_loop: InLoop, edition: Edition) -> None:
+        super().__init__("prompt", changed, in_loop, edition)
 
     def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
         """Serve ``prompts/get``. Unknown prompts and invalid arguments are protocol errors (PROM-05)."""
@@ -144,11 +144,8 @@ def _is_scattered(wanted: str, known: str) -> bool:
 class Completions:
     """The functions that suggest values. Each belongs to a prompt or template, and is removed with it."""
 
-    edition: int
-    """How many were added."""
-
-    def __init__(self, prompts: Prompts, resources: Resources) -> None:
-        self.edition = 0
+    def __init__(self, prompts: Prompts, resources: Resources, edition: Edition) -> None:
+        self._edition = edition
         self._prompts = prompts
         self._resources = resources
 
@@ -163,7 +160,7 @@ class Completions:
         if prompt is None:
             raise ValueError(f"there is no prompt {name!r} to complete: register it first")
         _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
-        self.edition += 1
+        self._edition.number += 1
 
     def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
         """Register the function for a variable of a template. Raises as ``Server.completion`` does."""
@@ -171,7 +168,7 @@ class Completions:
         if entry is None:
             raise ValueError(f"there is no resource template {template!r} to complete: register it first")
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
-        self.edition += 1
+        self._edition.number += 1
 
     def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
         """Serve ``completion/complete``. An argument without a function has no suggestions.

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.contracts import CacheHint, HandlerScope, InputRequired
-from mcpio.app.registry.base import InLoop, Mounted, RegisteredFunction, Registry, json_text
+from mcpio.app.registry.base import Edition, InLoop, Mounted, RegisteredFunction, Registry, json_text
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.revisions import REV_2026_07_28
@@ -539,17 +539,12 @@ class Resources:
     templates: Registry[FunctionTemplate]
     """The templates, by their text."""
 
-    def __init__(self, changed: Callable[[], None], *in_loop: InLoop) -> None:
-        self.static = Registry("resource", changed, *in_loop)
-        self.templates = Registry("resource template", changed, *in_loop)
+    def __init__(self, changed: Callable[[], None], in_loop: InLoop, edition: Edition) -> None:
+        self.static = Registry("resource", changed, in_loop, edition)
+        self.templates = Registry("resource template", changed, in_loop, edition)
 
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)
-
-    @property
-    def edition(self) -> int:
-        """How many resources and templates were added and removed."""
-        return self.static.edition + self.templates.edition
 
     def changed(self) -> None:
         """Notify the clients that the lists have changed: see ``Registry.changed``."""

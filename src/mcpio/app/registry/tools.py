@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpio.app.contracts import HandlerScope, InputRequired
-from mcpio.app.registry.base import InLoop, Mounted, RegisteredFunction, Registry, ResultEncoder, blocks_of
+from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, ResultEncoder, blocks_of
 from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
 from mcpio.app.runtime import is_awaitable
 from mcpio.app.schema.validation import SchemaError
@@ -124,8 +124,9 @@ class FunctionTool:
 class Tools(Registry[FunctionTool]):
     """The tools of a server, by name."""
 
-    def __init__(self, changed: Callable[[], None], *in_loop: InLoop, mask_errors: bool) -> None:
-        super().__init__("tool", changed, *in_loop)
+    def __init__(self, changed: Callable[[], None], *shared: Any, mask_errors: bool) -> None:
+        """Take after ``changed`` what a registry does."""
+        super().__init__("tool", changed, *shared)
         self._mask_errors = mask_errors
 
     @property

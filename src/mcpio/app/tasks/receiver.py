@@ -625,16 +625,16 @@ class TaskReceiver:
             slow = f"the task of {method} held up everything else for {held * 1000:.0f} ms"
             run.report(f"{slow}: {advice}", None, kind=("slow", method))
 
-        now, stalls = run.host.now, run.host.runtime.stalls
-        began = now()
+        stalls = run.host.runtime.stalls
+        began = stalls.clock()
         stalls.look(began)
         try:
             result = work(run)
-            took = now() - began
+            took = stalls.clock() - began
             if took > SLOW and (held := stalls.held(took)) > SLOW:
                 report_slow("make its function async, or register it with blocking=True", held)
             if is_awaitable(result):
-                result = await in_steps(result, now, stalls, partial(report_slow, SLOW_STEP))
+                result = await in_steps(result, stalls, partial(report_slow, SLOW_STEP))
             return TaskOutcome(_said(result, method))
         except BaseException as error:
             if not is_fault(error, run.host.runtime):
