@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import attrs
 import figures
+from http_ladders import draw_http_ladders
 from ladder_svg import draw_ladder
 from layers_svg import draw_layers
 from opening import opening_rows
@@ -66,6 +67,8 @@ def drawings() -> Iterator[tuple[Path, str]]:
     for script in sorted((DOCS / "conversations").glob("*.txt")):
         title = script.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
+    for name, ladder in draw_http_ladders():
+        yield DOCS / "_static" / f"http-{name}.svg", ladder
     yield DOCS / "_static" / "layers.svg", draw_layers()
     yield DOCS / "_static" / "revisions.svg", draw_timeline()
     for name, plot in figures.draw_plots():
