@@ -1,5 +1,6 @@
-"""Conversations over HTTP for the ladders of the docs: the client's and the server's machine talk, and what passes
-between them is recorded.
+"""Conversations over HTTP for the ladders of the docs.
+
+The client's and the server's machine talk in virtual time, and what passes between them is recorded.
 """
 
 from __future__ import annotations
