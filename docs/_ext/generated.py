@@ -27,6 +27,7 @@ import figures
 from http_ladders import draw_http_ladders
 from ladder_svg import draw_ladder
 from layers_svg import draw_layers
+from login_ladder import draw_login
 from opening import opening_rows
 from requirement_tables import rule_rows
 from revision_tables import member_rows, method_rows
@@ -69,6 +70,7 @@ def drawings() -> Iterator[tuple[Path, str]]:
         yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
     for name, ladder in draw_http_ladders():
         yield DOCS / "_static" / f"http-{name}.svg", ladder
+    yield DOCS / "_static" / "login.svg", draw_login()
     yield DOCS / "_static" / "layers.svg", draw_layers()
     yield DOCS / "_static" / "revisions.svg", draw_timeline()
     for name, plot in figures.draw_plots():

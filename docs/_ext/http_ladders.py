@@ -171,11 +171,12 @@ class Talk:
             else:
                 for event in response.events.receive(item.data):
                     self._show_event(event)
-        elif (response := self._responses.pop(item.exchange, None)) is not None:
-            if response.events is None and not response.is_shown:
-                self._show_json(response, b"")
-            elif response.events is not None:
+        elif item.exchange in self._responses:
+            ended = self._responses.pop(item.exchange)
+            if ended.events is not None:
                 self.note("the stream ends")
+            elif not ended.is_shown:
+                self._show_json(ended, b"")
 
     def _show_json(self, response: _Response, data: bytes) -> None:
         response.is_shown = True
@@ -195,7 +196,7 @@ def _label(message: dict[str, Any]) -> str:
     if "method" in message:
         params = message.get("params", {})
         about = f": {params['name']}" if "name" in params else ""
-        return message["method"].removeprefix("notifications/") + about
+        return f"{message['method'].removeprefix('notifications/')}{about}"
     return "result" if "result" in message else f"error {message['error']['code']}"
 
 
