@@ -83,12 +83,22 @@ BOMB = "\n".join(["a: &a [x, x]", *(f"b{n}: &b{n} [*a, *a]" for n in range(20))]
         ("---\nname: a\n---\n", 1, "description is missing"),
         ("---\nname: a\ndescription: ' '\n---\n", 3, "description is not"),
         (f"---\nname: a\ndescription: {'b' * 1025}\n---\n", 3, "description is not"),
+        ("---\nname: a\ndescription: b\ncompatibility: ''\n---\n", 4, "compatibility is not"),
+        ("---\nname: a\ndescription: b\ncompatibility: [c]\n---\n", 4, "compatibility is not"),
+        (f"---\nname: a\ndescription: b\ncompatibility: {'c' * 501}\n---\n", 4, "compatibility is not"),
+        ("---\nname: a\ndescription: b\nmetadata: c\n---\n", 4, "metadata is not"),
+        ("---\nname: a\ndescription: b\nmetadata:\n  c: d\n  version: 1.0\n---\n", 6, "version of metadata"),
     ],
 )
 def test_fault_names_its_line(text: str, line: int, said: str) -> None:
     with pytest.raises(FrontmatterFault, match=said) as caught:
         frontmatter_of(text.encode())
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize("lines", [("compatibility: Linux",), ("metadata:", "  version: '1.0'"), ("metadata: {}",)])
+def test_optional_members_by_the_rules_are_kept(lines: tuple[str, ...]) -> None:
+    assert list(read(*lines)) == ["name", "description", lines[0].partition(":")[0]]
 
 
 def test_frontmatter_that_is_not_utf8_is_a_fault() -> None:

@@ -57,7 +57,7 @@ class ScriptedView:
         self.heard: list[Any] = []
         self._here = here
         hello = {"appInfo": {"name": "view", "version": "1"}, "appCapabilities": {}}
-        self._says = [
+        self._says: list[tuple[int, dict[str, Any] | None]] = [
             (0, {"id": 0, "method": "ui/initialize", "params": hello}),
             (1, {"method": "ui/notifications/initialized"}),
             (3, {"id": 1, "method": "tools/call", "params": {"name": tool, "arguments": {"turns": 2}}}),

@@ -26,6 +26,8 @@ MAX_DEPTH: Final = 32
 """How deep mappings and lists in it may nest."""
 MAX_DESCRIPTION: Final = 1024
 """Characters of the longest description."""
+MAX_COMPATIBILITY: Final = 500
+"""Characters of the longest ``compatibility``."""
 SAFE_INTEGER: Final = 2**53 - 1
 """The largest integer that every reader of JSON keeps exactly."""
 
@@ -49,8 +51,8 @@ def frontmatter_of(data: bytes, directory: str | None = None) -> dict[str, Any]:
 
     Raises FrontmatterFault if there is none, or if it is anything but plain YAML of JSON's values: anchors, aliases,
     tags, repeated and merged keys, and values such as ``.nan`` are faults. A date is the text that it is written as.
-    Also if ``name`` or ``description`` breaks the rules of Agent Skills, or the name is not that of ``directory``.
-    Raises ImportError without PyYAML.
+    Also if ``name``, ``description``, ``compatibility`` or ``metadata`` breaks the rules of Agent Skills, or if the
+    name is not that of ``directory``. Raises ImportError without PyYAML.
     """
     yaml, node = _parse(_between_the_marks(data))
     found: dict[str, Any] = _plain(yaml, node, _scalar)
@@ -67,6 +69,7 @@ def frontmatter_of(data: bytes, directory: str | None = None) -> dict[str, Any]:
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         said = "is missing" if description is None else "is not a text of 1 to 1024 characters"
         raise FrontmatterFault(_line_of(data, "description"), f"description {said}")
+    _check_optional(yaml, node, found)
     return found
 
 
@@ -85,6 +88,21 @@ def differing_members(data: bytes, said: Mapping[str, Any]) -> list[str]:
         or name not in said
         or not (_is_same(found[name], said[name]) or _is_same(older[name], said[name]))
     ]
+
+
+def _check_optional(yaml: Any, node: Any, found: Mapping[str, Any]) -> None:
+    """Check the members that a skill may have. There are hosts that refuse a whole list for one that is wrong."""
+    for key, value in node.value:
+        member = found[key.value]
+        if key.value == "compatibility" and not (isinstance(member, str) and 1 <= len(member) <= MAX_COMPATIBILITY):
+            reason = f"compatibility is not a text of 1 to {MAX_COMPATIBILITY} characters"
+            raise FrontmatterFault(_line(key), reason)
+        if key.value == "metadata":
+            if not isinstance(value, yaml.MappingNode):
+                raise FrontmatterFault(_line(key), "metadata is not a mapping of names to texts")
+            for name, _ in value.value:
+                if not isinstance(member[name.value], str):
+                    raise FrontmatterFault(_line(name), f"{name.value:.60} of metadata is not a text: quote its value")
 
 
 def _is_same(one: Any, other: Any) -> bool:
