@@ -6,8 +6,10 @@ import argparse
 import os
 import shlex
 import signal
+import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -16,13 +18,14 @@ from mcpio.app.servers_config import ServerEntry
 from mcpio.cli import connect, targets
 from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.cli.output import add_record_option, opened
-from mcpio.cli.relaying.chaos import FAULTS, Chaos, parse_chaos
+from mcpio.cli.relaying.chaos import FAULTS, PROGRAMS_ONLY, URLS_ONLY, Chaos, parse_chaos
 from mcpio.cli.relaying.log import open_log
 from mcpio.cli.relaying.pipes import relay_pipes
 from mcpio.cli.relaying.traffic import Traffic
 from mcpio.errors import ConnectFailed
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
+from mcpio.trio import run_until_signalled
 
 __all__ = ["add_arguments", "run"]
 
@@ -33,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", metavar="FILE", help="write the lines to a file (default: standard error)")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show what passes")
     add_record_option(parser)
+    parser.add_argument(
+        "--port", type=int, metavar="PORT", help="for a URL: where to listen on 127.0.0.1 (default: a free port)"
+    )
     parser.add_argument(
         "--chaos",
         type=parse_chaos,
@@ -50,11 +56,12 @@ def run(options: argparse.Namespace) -> int:
     else:
         target = targets.Target(shlex.join(options.after), ServerEntry(command=tuple(options.after)))
     entry = target.entry
-    if entry.url is not None:
-        raise Failure(Exit.USAGE, "not yet")
-    if not entry.command:
+    if entry.url is None and not entry.command:
         raise Failure(Exit.USAGE, "no server: give its command in quotes, or its words after --")
-    status: int = trio.run(partial(_relay, options, target))
+    _check_options(options, entry)
+    if entry.url is not None:
+        return run_until_signalled(partial(_relay_url, options, entry.url), timeout=None)
+    status: int = trio.run(partial(_relay_pipes, options, target))
     if status < 0:
         # End as the server did.
         with suppress(OSError):  # SIGKILL has no handler
@@ -63,18 +70,58 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-async def _relay(options: argparse.Namespace, target: targets.Target) -> int:
-    entry = target.entry
+def _check_options(options: argparse.Namespace, entry: ServerEntry) -> None:
+    """Raise Failure for an option that does not go with the server."""
+    if entry.url is None and options.port is not None:
+        raise Failure(Exit.USAGE, "--port is for servers at a URL; a program is relayed on standard input and output")
+    if entry.headers:
+        raise Failure(Exit.USAGE, "a relay adds no headers: write them into the host's entry, and relay the URL")
+    wrong = PROGRAMS_ONLY if entry.url is not None else URLS_ONLY
+    for fault in options.chaos.faults:
+        if fault.kind in wrong:
+            kind = "servers that are started" if entry.url is not None else "servers at a URL"
+            raise Failure(Exit.USAGE, f"--chaos {fault.text} is for {kind}")
+
+
+async def _relay_pipes(options: argparse.Namespace, target: targets.Target) -> int:
+    entry, failure = target.entry, None
+    async with _open_traffic(options, target.text) as traffic:
+        try:
+            return await relay_pipes(entry.command, traffic, options.chaos, env=dict(entry.env), cwd=entry.cwd)
+        except ConnectFailed as error:
+            failure = failure_of(error)  # raised below: the log's nursery would wrap it
+    raise failure
+
+
+async def _relay_url(options: argparse.Namespace, url: str) -> int:
+    if not url.startswith(("http://", "https://", "http+unix://", "https+unix://")):
+        raise Failure(Exit.USAGE, f"the relay speaks HTTP, and passes on bytes of programs, but not {url}")
+    from mcpio.cli.relaying.endpoint import HttpRelay
+    from mcpio.http.client import Location
+
+    try:
+        location = Location.parse(url)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
     failure = None
+    async with _open_traffic(options, url) as traffic, trio.open_nursery() as nursery:
+        try:
+            port: int = await nursery.start(HttpRelay(location, traffic, options.chaos).serve, options.port or 0)
+        except OSError as error:
+            failure = Failure(Exit.NOT_LOADED, f"cannot listen at port {options.port}: {error.strerror or error}")
+        else:
+            print(f"http://127.0.0.1:{port}{location.target} is {url}", file=sys.stderr)
+            await trio.sleep_forever()
+    raise failure
+
+
+@asynccontextmanager
+async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterator[Traffic]:
+    """Yield what shows and records, as the options say."""
     with ExitStack() as stack:
         recorder = None
         if options.record is not None:
             file = stack.enter_context(opened(options.record))
-            recorder = RelayRecorder(file.write, target.text, time.monotonic(), redactor=Redactor())
+            recorder = RelayRecorder(file.write, target, time.monotonic(), redactor=Redactor())
         async with open_log(options.log) as show:
-            traffic = Traffic(None if options.quiet else show, recorder)
-            try:
-                return await relay_pipes(entry.command, traffic, options.chaos, env=dict(entry.env), cwd=entry.cwd)
-            except ConnectFailed as error:
-                failure = failure_of(error)  # raised below: the log's nursery would wrap it
-    raise failure
+            yield Traffic(None if options.quiet else show, recorder)

@@ -25,6 +25,9 @@ FAULTS: Final = {
 }
 """Each fault, and the value that it takes."""
 
+PROGRAMS_ONLY: Final = ("kill",)
+URLS_ONLY: Final = ("twice", "status")
+
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)%")
 _UNITS: Final = {"ms": 0.001, "s": 1.0}
