@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from state_layouts import LAYOUTS
 from state_svg import Transition, draw
 
 from mcpio.auth import authorizer as authorization_table
@@ -38,12 +39,26 @@ def rows(table_name: str, member: str) -> tuple[list[str], list[Transition]]:
 
 
 def diagram_rows(table_name: str, member: str) -> Iterator[list[str]]:
-    """Yield the rows of the table below a drawing."""
-    for row in rows(table_name, member)[1]:
-        yield [f"`{row.source}`", row.label, f"`{row.goal}`"]
+    """Yield the rows of the table below a drawing: an input, the states in which it leads to a goal, and the goal."""
+    states, transitions = rows(table_name, member)
+    sources: dict[tuple[str, str], list[str]] = {}
+    for row in transitions:
+        sources.setdefault((row.label, "it stays" if row.source == row.goal else f"`{row.goal}`"), []).append(
+            row.source
+        )
+    for (label, goal), where in sources.items():
+        missing = [f"`{state}`" for state in states if state not in where]
+        is_wide = len(missing) < len(where) - 2
+        listed = (
+            "any" + (f" but {', '.join(missing)}" if missing else "")
+            if is_wide
+            else ", ".join(f"`{each}`" for each in where)
+        )
+        yield [label, listed, goal]
 
 
 def drawing(table_name: str, member: str) -> str:
     """Return the drawing."""
     states, transitions = rows(table_name, member)
-    return draw(states, transitions, f"{member.capitalize()}: {' → '.join(states)}") + "\n"
+    title = f"{member.capitalize()}: {' → '.join(states)}"
+    return draw(states, transitions, title, LAYOUTS.get((table_name, member)))

@@ -1,27 +1,30 @@
 """Drawing a table of states and transitions as SVG, with nothing but strings.
 
-Two shapes are enough. Where one state leads to several final ones they stand beside it (a star); otherwise the states
-stand in a column in their order, an arrow leads from each to the next, and what skips a state runs along a line at the
-side that all transitions with the same label and goal share.
+Where one state leads to several final ones, these stand beside it (a star). Otherwise a layout says where each state
+stands and along which line each transition runs; the words come from the table. A transition that several states share
+is one line, or leaves a frame around them. A transition that has no line raises ValueError.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
-from picture import picture
+import attrs
+from picture import picture, text
 
-BOX = 250
-"""Width of a state's box. All lengths are in SVG's user units, which a browser takes for pixels."""
+__all__ = ["Edge", "Layout", "Transition", "draw"]
+
 LINE = 17
-GAP = 58
-LANE = 190
-MARGIN = 12
-_CHARACTERS = {"box": 34, "lane": 25, "arrow": 44}
-"""How many characters of a label fit on a line, by where it stands."""
+"""Height of a line of text. All lengths are in SVG's user units, which a browser takes for pixels."""
+LETTER = 7
+MARGIN = 10
+BOX = 150
+HEIGHT = 34
+STAR_GAP = 190
+
+Point: TypeAlias = tuple[int, int]
 
 
 class Transition(NamedTuple):
@@ -32,152 +35,114 @@ class Transition(NamedTuple):
     goal: str
 
 
-class _Box(NamedTuple):
-    name: str
-    lines: list[str]
-    x: int
-    y: int
-    height: int
+@attrs.frozen
+class Edge:
+    """One arrow: from states that share transitions, to their goal."""
 
-    @property
-    def middle(self) -> int:
-        return self.y + self.height // 2
+    sources: tuple[str, ...]
+    goal: str
+    lines: tuple[tuple[Point, ...], ...]
+    """Lines through these points. The first one ends at the goal, with an arrowhead."""
+    label: Point
+    """Where the first line of its text begins."""
+    letters: int
+    """How many letters of its text fit on a line."""
 
 
-def draw(states: Sequence[str], transitions: Iterable[Transition], title: str) -> str:
-    """Return an ``<svg>`` element. ``states`` are in the order to draw, the first is where everything begins."""
+@attrs.frozen
+class Layout:
+    """Where the states stand, with their left, top and width, and how the arrows run: those of most states first."""
+
+    width: int
+    places: Mapping[str, tuple[int, int, int]]
+    edges: tuple[Edge, ...]
+    frames: tuple[tuple[int, int, int, int], ...] = ()
+    """Left, top, width and height of frames around states that share a transition."""
+
+
+def draw(states: Sequence[str], transitions: Iterable[Transition], title: str, layout: Layout | None = None) -> str:
+    """Return an ``<svg>`` element. Without a layout it is a star around the first of ``states``."""
     rows = list(transitions)
-    stays = {state: [row.label for row in rows if row.source == row.goal == state] for state in states}
-    moves: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.source != row.goal:
-            moves.setdefault((row.source, row.goal), []).append(row.label)
-    if len({source for source, _ in moves}) == 1:
-        body, width, height = _star(states, stays, moves)
-    else:
-        body, width, height = _column(states, stays, moves)
-    return picture(title, width, height, body)
-
-
-def _star(
-    states: Sequence[str], stays: Mapping[str, list[str]], moves: Mapping[tuple[str, str], list[str]]
-) -> tuple[list[str], int, int]:
-    goals = _stack(list(states[1:]), stays, x=MARGIN + BOX + 210, gap=20)
-    height = goals[-1].y + goals[-1].height + MARGIN
-    first = _box(states[0], stays, MARGIN, 0)
-    first = first._replace(y=(height - first.height) // 2)
-    body = [_drawn_box(first)]
-    for goal in goals:
-        body.append(_drawn_box(goal))
-        start = first.x + BOX
-        bend = start + 24
-        body.append(f'<path d="M{start} {first.middle} H{bend} V{goal.middle} H{goal.x}"/>')
-        body.append(_head(goal.x, goal.middle, "right"))
-        body += _text(_wrapped(", ".join(moves[first.name, goal.name]), 25), bend + 10, goal.middle - 6, above=True)
-    return body, goals[0].x + BOX + MARGIN, height
-
-
-def _column(
-    states: Sequence[str], stays: Mapping[str, list[str]], moves: Mapping[tuple[str, str], list[str]]
-) -> tuple[list[str], int, int]:
-    boxes = {box.name: box for box in _stack(states, stays, x=MARGIN, gap=GAP)}
-    body = [_drawn_box(box) for box in boxes.values()]
-    lanes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    steps = set(itertools.pairwise(states))
-    for (source, goal), labels in moves.items():
-        shared = [label for label in labels if _is_shared(label, goal, moves)]
-        if own := [label for label in labels if label not in shared]:
-            if (source, goal) in steps:
-                body += _step(boxes[source], boxes[goal], own)
-            else:
-                lanes.setdefault((goal, tuple(own)), []).append(source)
-        if shared:
-            lanes.setdefault((goal, tuple(shared)), []).append(source)
-    right = MARGIN + BOX
-    for number, ((goal, together), sources) in enumerate(lanes.items()):
-        line = right + 26 + number * LANE
-        body += _lane([boxes[source] for source in sources], boxes[goal], line, 8 * number, ", ".join(together))
-    last = boxes[states[-1]]
-    return body, right + 20 + max(1, len(lanes)) * LANE, last.y + last.height + MARGIN
-
-
-def _is_shared(label: str, goal: str, moves: Mapping[tuple[str, str], list[str]]) -> bool:
-    """Tell whether the same input leads to the same state from elsewhere too."""
-    return sum(label in labels for (_, other), labels in moves.items() if other == goal) > 1
-
-
-def _step(box: _Box, below: _Box, labels: list[str]) -> list[str]:
-    x, end = box.x + 30, box.y + box.height
-    lines = _wrapped(", ".join(labels), _CHARACTERS["arrow"])
-    middle = (end + below.y) // 2 + 4 - (len(lines) - 1) * LINE // 2
-    return [
-        f'<path d="M{x} {end} V{below.y}"/>',
-        _head(x, below.y, "down"),
-        *_text(lines, x + 10, middle),
-    ]
-
-
-def _lane(sources: list[_Box], goal: _Box, line: int, shift: int, label: str) -> list[str]:
-    """Draw one line at the side: out of each source, along ``line``, into the goal ``shift`` below its middle."""
-    edge = goal.x + BOX
-    entry = goal.y + 14 + shift
-    exits = [source.y + source.height - 12 - shift for source in sources]
-    top, bottom = min([*exits, entry]), max([*exits, entry])
-    parts = [f'<path d="M{edge} {y} H{line}"/>' for y in exits]
-    parts += [f'<path d="M{line} {top} V{bottom} M{line} {entry} H{edge}"/>', _head(edge, entry, "left")]
-    lines = _wrapped(label, _CHARACTERS["lane"])
-    return [*parts, *_text(lines, line + 8, (top + bottom) // 2 - (len(lines) - 1) * LINE // 2)]
-
-
-def _stack(states: Sequence[str], stays: Mapping[str, list[str]], *, x: int, gap: int) -> list[_Box]:
-    boxes: list[_Box] = []
-    y = MARGIN
+    layout = layout or _star(states, rows)
+    undrawn = {row for row in rows if row.source != row.goal}
+    body = [f'<rect x="{x}" y="{y}" width="{w}" height="{h}" stroke-dasharray="6 5"/>' for x, y, w, h in layout.frames]
+    bottom = max((y + h for _, y, _, h in layout.frames), default=0)
     for state in states:
-        boxes.append(_box(state, stays, x, y))
-        y += boxes[-1].height + gap
-    return boxes
+        stays = [row.label for row in rows if row.source == row.goal == state]
+        lower, drawn = _box(state, stays, *layout.places[state])
+        bottom = max(bottom, lower)
+        body += drawn
+    for edge in layout.edges:
+        mine = [row for row in rows if row in undrawn and row.source == edge.sources[0] and row.goal == edge.goal]
+        shared = [row.label for row in mine if undrawn >= {row._replace(source=source) for source in edge.sources}]
+        undrawn -= {Transition(source, label, edge.goal) for source in edge.sources for label in shared}
+        body += _arrow(edge, shared)
+    if undrawn:
+        raise ValueError(f"the layout has no line for {sorted(undrawn)}")
+    return picture(title, layout.width, bottom + MARGIN, body)
 
 
-def _box(state: str, stays: Mapping[str, list[str]], x: int, y: int) -> _Box:
-    lines = _wrapped("stays: " + ", ".join(stays[state]), _CHARACTERS["box"]) if stays[state] else []
-    return _Box(state, lines, x, y, 34 + LINE * len(lines) + (6 if lines else 0))
+def _star(states: Sequence[str], rows: Sequence[Transition]) -> Layout:
+    first, goals = states[0], states[1:]
+    step, right = HEIGHT + 20, MARGIN + BOX + STAR_GAP
+    middle = MARGIN + (step * (len(goals) - 1) + HEIGHT) // 2
+    places = {first: (MARGIN, middle - HEIGHT // 2, BOX)}
+    edges = []
+    for number, goal in enumerate(goals):
+        y, start = MARGIN + step * number + HEIGHT // 2, MARGIN + BOX
+        places[goal] = (right, y - HEIGHT // 2, BOX)
+        bend = start + 20
+        line = ((start, middle), (bend, middle), (bend, y), (right, y))
+        edges.append(Edge((first,), goal, (line,), (bend + 8, y - 6), STAR_GAP // LETTER))
+    return Layout(right + BOX + MARGIN, places, tuple(edges))
 
 
-def _drawn_box(box: _Box) -> str:
-    name = f'<text x="{box.x + 14}" y="{box.y + 22}" font-weight="bold" fill="currentColor" stroke="none">'
-    stays = "".join(_text(box.lines, box.x + 14, box.y + 42))
-    return (
-        f'<rect x="{box.x}" y="{box.y}" width="{BOX}" height="{box.height}" rx="7"/>'
-        f"{name}{escape(box.name)}</text>{stays}"
-    )
-
-
-def _head(x: int, y: int, towards: str) -> str:
-    points = {
-        "down": f"M{x - 5} {y - 8} L{x} {y} L{x + 5} {y - 8}",
-        "right": f"M{x - 8} {y - 5} L{x} {y} L{x - 8} {y + 5}",
-        "left": f"M{x + 8} {y - 5} L{x} {y} L{x + 8} {y + 5}",
-    }
-    return f'<path d="{points[towards]}"/>'
-
-
-def _text(lines: list[str], x: int, y: int, *, above: bool = False) -> list[str]:
-    """Draw lines downwards from ``y``; with ``above``, so that the last stands there."""
-    start = y - (len(lines) - 1) * LINE if above else y
-    return [
-        f'<text x="{x}" y="{start + number * LINE}" fill="currentColor" stroke="none">{escape(line)}</text>'
-        for number, line in enumerate(lines)
+def _box(state: str, stays: Sequence[str], x: int, y: int, width: int) -> tuple[int, list[str]]:
+    """Return where a state's box ends, and the box."""
+    lines = _wrapped("stays: " + ", ".join(stays), (width - 20) // LETTER) if stays else []
+    height = HEIGHT + (LINE * len(lines) + 4 if lines else 0)
+    words = [text(line, x + 12, y + 41 + LINE * number) for number, line in enumerate(lines)]
+    return y + height, [
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="7"/>',
+        text(state, x + 12, y + 22, bold=True),
+        *words,
     ]
 
 
-def _wrapped(text: str, characters: int) -> list[str]:
-    """Break a list of labels into lines, at commas where it can."""
+def _arrow(edge: Edge, labels: Sequence[str]) -> list[str]:
+    paths = " ".join("M" + " L".join(f"{x} {y}" for x, y in line) for line in edge.lines)
+    *_, (before, end) = pairwise(edge.lines[0])
+    x, y = edge.label
+    lines = _wrapped(", ".join(labels), edge.letters)
+    return [
+        f'<path d="{paths} {_head(before, end)}"/>',
+        *(text(line, x, y + LINE * number) for number, line in enumerate(lines)),
+    ]
+
+
+def _head(before: Point, end: Point) -> str:
+    (x, y), back = end, 8
+    if before[0] == x:
+        back = -back if before[1] < y else back
+        return f"M{x - 5} {y + back} L{x} {y} L{x + 5} {y + back}"
+    back = -back if before[0] < x else back
+    return f"M{x + back} {y - 5} L{x} {y} L{x + back} {y + 5}"
+
+
+def _wrapped(words: str, letters: int) -> list[str]:
+    """Break a text into lines, at commas where it can."""
     lines: list[str] = []
-    for item in text.split(", "):
-        if lines and len(lines[-1]) + 2 + len(item) <= characters:
-            lines[-1] += ", " + item
-        else:
-            if lines:
-                lines[-1] += ","
-            lines.append(item)
+    for item in words.split(", "):
+        joined = f"{lines[-1]}, {item}" if lines else item
+        if lines and len(joined) <= letters:
+            lines[-1] = joined
+            continue
+        if lines:
+            lines[-1] += ","
+        lines.append("")
+        for word in item.split():
+            if lines[-1] and len(lines[-1]) + 1 + len(word) > letters:
+                lines.append(word)
+            else:
+                lines[-1] = f"{lines[-1]} {word}".strip()
     return lines

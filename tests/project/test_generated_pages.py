@@ -13,6 +13,7 @@ from ladder_svg import draw_ladder
 from layers_svg import LAYERS
 from picture import picture
 from pictures import inlined
+from state_svg import Edge, Layout, Transition, draw
 from tree import settings
 
 from mcpio.testing import parse_script, play, read_script
@@ -28,7 +29,7 @@ def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 
 def test_drawings_are_up_to_date() -> None:
     drawings = dict(generated.drawings())
-    assert len(drawings) == 25
+    assert len(drawings) == 24
     for file, text in drawings.items():
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
@@ -141,3 +142,13 @@ def test_drawing_in_a_built_page_has_the_colours_of_the_page_and_an_alternative(
     assert "<style>" not in shown
     assert 'class="card"' not in shown
     assert "<title>" not in shown
+
+
+def test_transition_without_a_line_in_the_layout_is_refused() -> None:
+    layout = Layout(
+        200, {"A": (10, 10, 100), "B": (10, 90, 100)}, (Edge(("A",), "B", (((50, 44), (50, 90)),), (60, 70), 20),)
+    )
+    drawn = draw(("A", "B"), [Transition("A", "go", "B"), Transition("B", "wait", "B")], "t", layout)
+    assert re.findall(r"<text [^>]*>([^<]*)</text>", drawn) == ["A", "B", "stays: wait", "go"]
+    with pytest.raises(ValueError, match="'back'"):
+        draw(("A", "B"), [Transition("A", "go", "B"), Transition("B", "back", "A")], "t", layout)
