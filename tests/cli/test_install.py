@@ -396,6 +396,7 @@ def test_values_in_a_project_file_warned_of(home: Home, capsys: pytest.CaptureFi
         (["config", "no-such-program-here"], Exit.NO_PROGRAM, "there is no program 'no-such-program-here'; looked in"),
         (["config", "bake", "--name", "a b"], Exit.USAGE, "'a b' is not a name that every host takes"),
         (["config", "https://x/mcp", "-e", "A=1"], Exit.USAGE, "--env is for servers that are started"),
+        (["config", "https://x/mcp", "--relay"], Exit.USAGE, "--relay is for servers that are started, not for https"),
     ],
 )
 def test_wrong_command_line_explained(
@@ -433,6 +434,14 @@ def test_entry_printed_with_absolute_paths(
     paths = [word for word in entry.get("args", []) if "kitchen" in word]
     assert all(path.startswith(f"{home}/project/kitchen.py") for path in paths)
     assert said.err == ""
+
+
+def test_relay_stands_before_the_server(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "cursor", "kitchen.py", "--relay", "--yes"]) == Exit.DONE
+    assert "starts in an empty environment, and answers" in capsys.readouterr().err
+    entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["kitchen"]
+    serve = [sys.executable, "-m", "mcpio", "serve", f"{home}/project/kitchen.py"]
+    assert [entry["command"], *entry["args"]] == [sys.executable, "-m", "mcpio", "relay", "--", *serve]
 
 
 def test_config_names_the_file_it_belongs_to(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,6 +194,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a variable for the server's environment; hosts pass few of their own; may be repeated",
     )
+    parser.add_argument(
+        "--relay", action="store_true", help="have mcpio relay pass on and show what the host and the server say"
+    )
     if is_config:
         parser.add_argument(
             "--for",
@@ -279,10 +282,15 @@ def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
     if entry.url is not None:
         if options.env:
             raise Failure(Exit.USAGE, f"--env is for servers that are started, not for {entry.url}")
+        if options.relay:
+            local = f"http://127.0.0.1:8765{urlsplit(entry.url).path}"
+            advice = f"run mcpio relay {entry.url} --port 8765, and use {local} as its URL"
+            raise Failure(Exit.USAGE, f"--relay is for servers that are started, not for {entry.url}: {advice}")
         return name, attrs.evolve(entry, disabled=False)
     words = [_absolute(word) for word in entry.command[1:]]
     env = {**entry.env, **dict(options.env)}
-    return name, attrs.evolve(entry, command=(program, *words), env=env, disabled=False)
+    relay = (*hosts.MCPIO, "relay", "--") if options.relay else ()
+    return name, attrs.evolve(entry, command=(*relay, program, *words), env=env, disabled=False)
 
 
 def _program(entry: ServerEntry) -> str:

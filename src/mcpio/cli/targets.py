@@ -420,8 +420,11 @@ def serving(reference: str) -> tuple[str, ...]:
     return (*SERVE, reference)
 
 
-SERVE: Final = (sys.executable, "-m", "mcpio", "serve")
-"""The command ``mcpio serve``, by this interpreter."""
+MCPIO: Final = (sys.executable, "-m", "mcpio")
+"""The command ``mcpio``, by this interpreter."""
+
+SERVE: Final = (*MCPIO, "serve")
+"""The command ``mcpio serve``."""
 
 
 def _split(text: str) -> tuple[str, str]:
