@@ -72,7 +72,7 @@ def test_verbose_shows_standard_error_of_the_server(
 
 @pytest.mark.parametrize(("seconds", "limit"), [(5.0, 5.0), (0.0, None)])
 def test_zero_timeout_means_no_timeout(seconds: float, limit: float | None) -> None:
-    options = connect._engine_options(seconds)
+    options = connect.engine_options(seconds)
     assert (options.request_timeout.total, options.initialize_timeout) == (limit, limit)
 
 

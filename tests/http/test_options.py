@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.http.model import Cors, HostPolicy, HttpOptions
+from mcpio.http.model import Cors, HostPolicy, HttpOptions, Page
 
 
 @pytest.mark.req("HTTP-04")
@@ -111,6 +111,19 @@ def test_path_must_be_possible_in_a_url(path: str) -> None:
         HttpOptions(path=path)
     with pytest.raises(ValueError, match="health must be printable ASCII"):
         HttpOptions(health=path)
+
+
+def test_pages_are_checked() -> None:
+    page = Page(b"x")
+    assert page.headers == ((b"content-type", b"text/html; charset=utf-8"),)
+    assert hash(HttpOptions(pages={"/": page}))
+    with pytest.raises(ValueError, match="pages must begin with a slash, not 'x'"):
+        HttpOptions(pages={"x": page})
+    wrong: Any = "<p>"
+    with pytest.raises(TypeError, match=r"pages\['/'\]= takes Page, not '<p>'"):
+        HttpOptions(pages={"/": wrong})
+    with pytest.raises(ValueError, match="Page: the header field b'x:' has characters that are not allowed"):
+        Page(b"", ((b"x:", b""),))
 
 
 def test_path_without_slash_and_unknown_answers_are_refused() -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Root,
     )
 
-__all__ = ["Terminal", "add_options", "client_options"]
+__all__ = ["Terminal", "add_options", "client_options", "root"]
 
 DECLINE: Final = "!"
 """The input that declines a form."""
@@ -88,7 +88,7 @@ def client_options(options: argparse.Namespace, console: Console) -> ClientOptio
     elif how is not None:
         found["sampling"] = from_text(_text_of(how))
     if options.root:
-        found["roots"] = [_root(directory) for directory in options.root]
+        found["roots"] = [root(directory) for directory in options.root]
     return found
 
 
@@ -310,7 +310,8 @@ def _text_of(path: str) -> str:
         raise Failure(Exit.USAGE, f"--sampling: {path!r} is not text in UTF-8") from error
 
 
-def _root(directory: str) -> Root:
+def root(directory: str) -> Root:
+    """Return the root of a directory. Raises Failure if it is none."""
     from mcpio.types.asking import Root
 
     if not os.path.isdir(directory):

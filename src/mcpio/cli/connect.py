@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 from urllib.parse import urlsplit
 
 import mcpio
@@ -22,11 +22,11 @@ from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import McpError, UnexpectedResponse
-from mcpio.observe.tap import Tap
 from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.features import Implementation
 
 if TYPE_CHECKING:
+    from mcpio._drivers.stdio import StderrSink
     from mcpio.auth import OAuth
     from mcpio.trio._drivers import ConnectOptions
 
@@ -35,9 +35,11 @@ __all__ = [
     "add_options",
     "add_words",
     "choose_server",
+    "engine_options",
     "environment_variable",
     "next_word",
     "no_more_words",
+    "open_client",
     "run",
 ]
 
@@ -158,7 +160,10 @@ async def _run(work: Work, options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet)
     with recorder(options.record) as tap:
         try:
-            async with _client_context(options, console, tap) as client:
+            of_client: ConnectOptions = {"on_log": console.log, "tap": tap}
+            of_client.update(answers.client_options(options, console))  # type: ignore[typeddict-item]  # a part of these
+            stderr: StderrSink = console.server_said if options.verbose else "capture"
+            async with open_client(options, stderr=stderr, **of_client) as client:
                 return await work(client, options, console)
         except McpError as error:
             by_url = options.url is not None
@@ -179,17 +184,12 @@ def _names_no_endpoint(url: str, error: McpError) -> bool:
     return cause is not None and cause.status in (404, 405) and urlsplit(url).path in ("", "/")
 
 
-def _client_context(
-    options: argparse.Namespace, console: Console, tap: Tap | None
+def open_client(
+    options: argparse.Namespace, /, *, stderr: StderrSink, **of_client: Unpack[ConnectOptions]
 ) -> AbstractAsyncContextManager[Client]:
     """Return the context manager of a client. HTTP and WebSocket are imported only where they are used."""
-    of_client: ConnectOptions = {
-        "info": Implementation("mcpio", mcpio.__version__),
-        "on_log": console.log,
-        "options": _engine_options(options.timeout),
-        "tap": tap,
-    }
-    of_client.update(answers.client_options(options, console))  # type: ignore[typeddict-item]  # a part of the same options
+    of_client.setdefault("info", Implementation("mcpio", mcpio.__version__))
+    of_client.setdefault("options", engine_options(options.timeout))
     url = options.url
     if url is None:
         return open_stdio(
@@ -197,7 +197,7 @@ def _client_context(
             env=dict(options.env),
             inherit_env=options.inherit_env,
             cwd=options.cwd,
-            stderr=console.server_said if options.verbose else "capture",
+            stderr=stderr,
             close_grace=GRACE,
             terminate_grace=GRACE,
             **of_client,
@@ -252,7 +252,8 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
     return text
 
 
-def _engine_options(seconds: float) -> Options:
+def engine_options(seconds: float) -> Options:
+    """Return the options of a client that waits so long for each answer; 0 waits for ever."""
     limit = seconds or None
     return Options(request_timeout=Timeout(limit), initialize_timeout=limit)
 

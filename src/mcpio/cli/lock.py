@@ -17,7 +17,7 @@ from mcpio.cli.output import Console, codec_of
 from mcpio.cli.use import all_pages
 from mcpio.framing.json import dumps_sorted
 
-__all__ = ["add_arguments", "definitions", "differences", "lock", "read", "run", "write"]
+__all__ = ["add_arguments", "compared", "definitions", "differences", "indented", "lock", "read", "run", "write"]
 
 FILE: Final = "mcpio.lock"
 
@@ -74,12 +74,22 @@ async def definitions(client: Client) -> dict[str, Any]:
 
 def differences(locked: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Yield the name of each definition, old or new, and how it changed; ``None`` if it did not."""
-    yield "the server's instructions", _change(locked.get("server"), found["server"])
+    for name, old, new in compared(locked, found):
+        yield name, _change(old, new)
+
+
+def compared(locked: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each definition, and what it was and is; ``None`` where there is none."""
+    yield "the server's instructions", locked.get("server"), found["server"]
     for kind in _KEYS:
         before, now = _mapping(locked.get(kind)), found[kind]
         for name in sorted({*before, *now}):
-            old, new = before.get(name), now.get(name)
-            yield f"{kind}: {name}", _change(_definition(old), _definition(new))
+            yield f"{kind}: {name}", _definition(before.get(name)), _definition(now.get(name))
+
+
+def indented(value: Any) -> str:
+    """Return a definition as text to compare."""
+    return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True)
 
 
 def _change(old: Any, new: Any) -> str | None:
@@ -94,7 +104,7 @@ def _change(old: Any, new: Any) -> str | None:
 
 
 def _lines(value: Any) -> list[str]:
-    return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+    return indented(value).splitlines()
 
 
 def _definition(entry: Any) -> Any:

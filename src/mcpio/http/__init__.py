@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mcpio.http.model import End as End
     from mcpio.http.model import HostPolicy as HostPolicy
     from mcpio.http.model import HttpOptions as HttpOptions
+    from mcpio.http.model import Page as Page
     from mcpio.http.model import RequestHead as RequestHead
     from mcpio.http.model import RequestItem as RequestItem
     from mcpio.http.model import Reset as Reset
@@ -50,7 +51,8 @@ else:
                 "StoredEvent StoredSession"
             ),
             "model": (
-                "Body Cors Denied End HostPolicy HttpOptions RequestHead RequestItem Reset ResponseHead ResponseItem"
+                "Body Cors Denied End HostPolicy HttpOptions Page RequestHead RequestItem Reset ResponseHead "
+                "ResponseItem"
             ),
             "client": "HttpClient HttpClientOptions ListeningEnded Location MessageRefused SessionLost",
             "calls": "Calls",

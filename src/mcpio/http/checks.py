@@ -349,8 +349,8 @@ LEGACY_CHECKS: Final[tuple[Check, ...]] = tuple(check for check in MCP_CHECKS if
 UPGRADE_CHECKS: Final[tuple[Check, ...]] = (_host, _origin, _method, _principal)
 """The checks of a request for another protocol on the same connection, which checks the rest itself."""
 
-METADATA_CHECKS: Final[tuple[Check, ...]] = (_host, _method)
-"""The checks of metadata that anyone may read."""
+PUBLIC_CHECKS: Final[tuple[Check, ...]] = (_host, _method)
+"""The checks of what anyone may read: metadata, and pages."""
 
 HEALTH_CHECKS: Final[tuple[Check, ...]] = (_method,)
 """The checks of the health endpoint: monitors may use any ``Host``, and learn only that the server runs."""

@@ -58,6 +58,12 @@ def _check_max_age(_: object, attribute: attrs.Attribute[int], value: object) ->
         raise ValueError(f"{attribute.name} must be a whole number of seconds, 0 or more, not {value!r:.60}")
 
 
+def _pages(_: object, attribute: attrs.Attribute[Any], pages: object) -> None:
+    for path, page in required(attribute.name, pages, dict).items():
+        check_path(attribute.name, path)
+        required(f"{attribute.name}[{path!r:.100}]", page, Page)
+
+
 def _two_paths(_: object, attribute: attrs.Attribute[Any], paths: object) -> None:
     if not isinstance(paths, tuple) or len(paths) != 2:
         raise TypeError(f"{attribute.name} must be two paths, as in ('/sse', '/messages'), not {paths!r:.100}")
@@ -146,6 +152,9 @@ class HttpOptions:
     """The permissions of web pages of other origins. ``None``: no permissions, and no preflight."""
     health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_path))
     """A path that answers GET with ``{"status":"ok"}``, for monitoring."""
+    pages: Mapping[str, Page] = attrs.field(factory=dict, validator=_pages, hash=False)
+    """Files that are served to GET beside the endpoint, by path, such as a page that uses it. Anyone may read them:
+    neither ``principal`` nor ``auth`` is asked, only the ``Host`` is checked."""
     legacy: tuple[str, str] | None = attrs.field(default=None, validator=attrs.validators.optional(_two_paths))
     """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
     (FALL-05): the first to listen by GET, the second to POST to."""
@@ -262,14 +271,15 @@ def _check_message(_: Any, attribute: Any, value: Any) -> None:
     required("message", value, str).encode()  # a lone surrogate has no form in JSON
 
 
-def _check_fields(_: Any, attribute: Any, value: Any) -> None:
+def _check_fields(instance: Any, attribute: Any, value: Any) -> None:
+    made = type(instance).__name__
     for field in value:
         name, text = field if isinstance(field, tuple) and len(field) == 2 else (None, None)
         if not isinstance(name, bytes) or not isinstance(text, bytes):
-            raise TypeError("Denied takes header fields as (name, value), both bytes")
+            raise TypeError(f"{made} takes header fields as (name, value), both bytes")
         if _NAME.fullmatch(name) is None or _LINE_END.search(text) is not None:
             # Without the value, which may be a credential.
-            raise ValueError(f"Denied: the header field {name!r:.60} has characters that are not allowed")
+            raise ValueError(f"{made}: the header field {name!r:.60} has characters that are not allowed")
 
 
 @attrs.frozen
@@ -285,6 +295,16 @@ class Denied:
     """The message of the JSON-RPC error in the body."""
     headers: Headers = attrs.field(default=(), validator=_check_fields)
     """More header fields of the response: ``www-authenticate``, for instance."""
+
+
+@attrs.frozen
+class Page:
+    """A file that a server has beside its endpoint. Raises ValueError and TypeError for what no response can have."""
+
+    body: bytes = attrs.field(validator=of_kind(bytes), repr=False)
+    """Its content."""
+    headers: Headers = attrs.field(default=((b"content-type", b"text/html; charset=utf-8"),), validator=_check_fields)
+    """The header fields of the response. Browsers are always told not to guess another type."""
 
 
 @item

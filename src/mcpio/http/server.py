@@ -36,7 +36,7 @@ from mcpio.http.checks import (
     HEALTH_CHECKS,
     LEGACY_CHECKS,
     MCP_CHECKS,
-    METADATA_CHECKS,
+    PUBLIC_CHECKS,
     Admission,
     Admissions,
     Checks,
@@ -51,6 +51,7 @@ from mcpio.http.model import (
     End,
     Headers,
     HttpOptions,
+    Page,
     ParamHeader,
     RequestHead,
     RequestItem,
@@ -320,6 +321,9 @@ class HttpServer:
         if options.health is not None:
             health = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
             found.append((options.health, Endpoint(health, lambda _: None, _health)))
+        files = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), options, 0)
+        for path, page in options.pages.items():
+            found.append((path, Endpoint(files, lambda _: None, partial(_page, page))))
         if options.legacy is not None:
             listen, post = options.legacy
             listening = Checks(LEGACY_CHECKS, ("GET",), options, 0)
@@ -330,7 +334,7 @@ class HttpServer:
             found.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
         if protected is not None and protected.resource is not None:
             # A browser's page fetches the metadata before it can know what the server allows it (AUTH-09).
-            public = Checks(METADATA_CHECKS, ("GET", "HEAD"), attrs.evolve(options, cors=Cors()), 0)
+            public = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), attrs.evolve(options, cors=Cors()), 0)
             tell = partial(_metadata, json.dumps(protected.document()))
             paths = protected.metadata_paths(options.path)
             found += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
@@ -1302,6 +1306,11 @@ def _metadata(document: bytes, exchange: Exchange, _: bytes) -> None:
 def _health(exchange: Exchange, _: bytes) -> None:
     """Answer the health check."""
     exchange.respond(200, (JSON, _NOT_CACHED), b'{"status":"ok"}')
+
+
+def _page(page: Page, exchange: Exchange, _: bytes) -> None:
+    """Answer with a page."""
+    exchange.respond(200, (*page.headers, (b"x-content-type-options", b"nosniff")), page.body)
 
 
 def _id_to_answer(message: jsonrpc.Message) -> int | str | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import LocalProtocolError
-from mcpio.http.model import Body, Cors, End, HttpOptions, RequestHead, Reset
+from mcpio.http.model import Body, Cors, End, HostPolicy, HttpOptions, Page, RequestHead, Reset
 
 JSON = "application/json"
 
@@ -45,6 +45,20 @@ def test_health_path_answers_ok(method: str) -> None:
     assert site.ask("POST", "/health").headers["allow"] == "GET, HEAD"
     site.machine.close(0.0)
     assert site.ask(method, "/health").status == 503
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_page_is_served_to_the_hosts_of_the_policy(method: str) -> None:
+    page = Page(b"hello", ((b"content-type", b"text/plain"), (b"x-a", b"b")))
+    site = Site(HttpOptions(pages={"/": page}, policy=HostPolicy(frozenset({"here"}), None)))
+    response = site.ask(method, "/", host="here")
+    assert (response.status, response.data) == (200, b"hello")
+    assert response.headers["content-type"] == "text/plain"
+    assert (response.headers["x-a"], response.headers["x-content-type-options"]) == ("b", "nosniff")
+    assert site.ask(method, "/", host="elsewhere").status == 403
+    assert site.ask("POST", "/", host="here").headers["allow"] == "GET, HEAD"
+    with pytest.raises(ValueError, match="each path must be given once"):
+        Site(HttpOptions(pages={"/mcp": page}))
 
 
 @pytest.mark.parametrize("target", ["/mcp", "/health", "/sse", "/messages"])

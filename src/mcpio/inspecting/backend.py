@@ -1,0 +1,564 @@
+"""The backend of the inspector's page: an mcpio server whose methods look at a ladder, and at a target."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import attrs
+import trio
+
+import mcpio
+from mcpio.app.asking import check_content
+from mcpio.app.client import Client, ClientOptions
+from mcpio.app.context import Context, RequestScope
+from mcpio.app.runtime import BroadcastEvent, OneShot
+from mcpio.app.server import Server
+from mcpio.apps import EXTENSIONS
+from mcpio.codec import codec
+from mcpio.engine.limits import Limits, Timeout
+from mcpio.errors import ErrorCode, InvalidMessage, McpError, RequestError, RequestTimeout, SamplingRejected
+from mcpio.framing.json import JsonError, dumps
+from mcpio.inspecting.copies import as_conversation, as_test, in_era
+from mcpio.inspecting.ladder import Ladder, LadderTap
+from mcpio.methods import METHODS, Kind
+from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.types.asking import CreateMessageResult, ElicitResult, Root
+from mcpio.types.base import CustomRequest
+from mcpio.types.features import ClientCapabilities, ElicitationCapability
+
+if TYPE_CHECKING:
+    from mcpio.view_pages import ViewPages
+
+__all__ = ["Inspector", "Viewer"]
+
+SHOWN: Final = 1 << 20
+"""Bytes of a result that the page gets; longer texts in it are cut."""
+TEXT_SHOWN: Final = 64 << 10
+"""Characters that are kept of a text in a result that is too long."""
+ITEMS_SHOWN: Final = 1_000
+PACE: Final = 0.015
+"""Seconds in which entries are gathered, before the page gets them."""
+
+Handler: TypeAlias = Callable[[Context, dict[str, Any]], Any]
+Opener: TypeAlias = "Callable[[ClientOptions, LadderTap], AbstractAsyncContextManager[Client]]"
+
+
+class Viewer:
+    """A server for a page that looks at a ladder. ``server`` is what ``serve_page`` serves.
+
+    Its methods: ``inspect/about`` says what is looked at; ``inspect/watch`` waits for entries after a number, or for
+    another state than the one that the page knows; ``inspect/now`` tells what waits; ``inspect/text`` and
+    ``inspect/find`` are about the texts of entries; ``inspect/save`` returns the recording.
+    """
+
+    server: Server
+    """What the page talks to."""
+
+    def __init__(self, ladder: Ladder, about: Mapping[str, Any], *, recording: Callable[[], str] | None = None) -> None:
+        """``about`` has ``target``, what the page is about, and ``mode``: ``inspect`` or ``relay``."""
+        self.ladder = ladder
+        self._about = dict(about)
+        self._recording = recording
+        self._state_number = 1
+        self._changed: BroadcastEvent | None = None
+        ladder.changed = self.wake
+        self.server = Server("mcpio inspect", mcpio.__version__, log_level=None, changes=False)
+        handlers: dict[str, Handler] = {
+            "about": self._tell_about,
+            "watch": self._watch,
+            "now": lambda ctx, params: self.now(),
+            "text": self._text,
+            "find": lambda ctx, params: {"found": list(ladder.find(_said(params, "text")))},
+            "save": self._save,
+            **self._handlers(),
+        }
+        for name, handler in handlers.items():
+            self.server.handlers[f"inspect/{name}"] = _served(handler)
+
+    def _handlers(self) -> dict[str, Handler]:
+        """Return further methods."""
+        return {}
+
+    def wake(self) -> None:
+        """Have the pages look for entries."""
+        if self._changed is not None:
+            self._changed.notify_all()
+
+    def change(self) -> None:
+        """Have the pages get the state."""
+        self._state_number += 1
+        self.wake()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows beside the ladder."""
+        return {}
+
+    def now(self) -> dict[str, Any]:
+        """Return what waits, and what was given up last."""
+        ladder = self.ladder
+        return {
+            "now": ladder.now(),
+            "open": list(ladder.open.values())[:ITEMS_SHOWN],
+            "given_up": list(ladder.given_up),
+            "heard": ladder.heard,
+            "ladder": {"entries": ladder.last - ladder.dropped, "dropped": ladder.dropped, "bytes": ladder.held_bytes},
+        }
+
+    def _tell_about(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        return {**self._about, "version": mcpio.__version__, "saves": self._recording is not None}
+
+    async def _watch(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        after, known = _count(params, "after"), params.get("state")
+        if self._changed is None:
+            self._changed = BroadcastEvent(ctx.session.driver.runtime)
+        while self.ladder.last <= after and known == self._state_number:
+            await self._changed.wait(None)
+            # Messages come in bursts: one answer for what comes within a moment.
+            await ctx.sleep(PACE)
+        found: dict[str, Any] = {"now": self.ladder.now(), "dropped": self.ladder.dropped, "last": self.ladder.last}
+        found["entries"] = self.ladder.after(after)
+        if known != self._state_number:
+            found |= {"state": self.state(), "number": self._state_number}
+        return found
+
+    def _text(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            number = _count(params, "n")
+            return {"text": self.ladder.text(number), "entry": self.ladder.entry(number)}
+        except LookupError as error:
+            raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
+
+    def _save(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        if self._recording is None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "there is no recording")
+        return {"text": self._recording()}
+
+
+@attrs.define(eq=False)
+class Question:
+    """A question of the server that waits for a person."""
+
+    method: str
+    params: dict[str, Any]
+    at: float
+    answer: OneShot
+
+
+class Inspector(Viewer):
+    """A viewer of a target that it is the client of, which the page calls.
+
+    ``run`` keeps a client open, and opens another one when the page asks for that. Further methods: ``inspect/list``
+    returns a page of a list; ``inspect/send`` sends a request, and returns its result or error; ``inspect/answer``
+    answers a question of the server; ``inspect/roots`` sets the roots; ``inspect/copy`` returns a call as text;
+    ``inspect/lens`` shows a request in both eras; ``inspect/drift`` compares definitions with locked ones;
+    ``inspect/view`` opens the view of a tool; ``inspect/restart`` opens the target anew.
+    """
+
+    def __init__(
+        self,
+        open_client: Opener,
+        ladder: Ladder,
+        about: Mapping[str, Any],
+        *,
+        also: Callable[[Any, float], object] = lambda *_: None,
+        words: Callable[[str, Mapping[str, Any]], str] = lambda name, arguments: "",
+        drift: Callable[[Client], Awaitable[list[dict[str, Any]]]] | None = None,
+        views: Callable[[], ViewPages] | None = None,
+        roots: tuple[Root, ...] = (),
+        recording: Callable[[], str] | None = None,
+    ) -> None:
+        """Describe the target.
+
+        Args:
+            open_client: Returns the context manager of a client, for options and a tap.
+            ladder: What the conversation is shown in.
+            about: What the page is told: ``target``, and ``argv`` or ``url``.
+            also: Called with each connection, to add further taps.
+            words: Returns a call of a tool as a command line.
+            drift: Compares what a server defines with what was locked.
+            views: Called once to get the pages of views.
+            roots: What the server is told to work in.
+            recording: Returns the recording.
+
+        """
+        self._open = open_client
+        self._tap = LadderTap(ladder, also=also)
+        self._words, self._drift, self._views, self._roots = words, drift, views, roots
+        self._view_pages: ViewPages | None = None
+        self._client: Client | None = None
+        self._ended: str | None = None
+        self._questions: dict[int, Question] = {}
+        self._lists_changed = 0
+        self._restart = trio.Event()
+        super().__init__(ladder, {"mode": "inspect", **about}, recording=recording)
+
+    def _handlers(self) -> dict[str, Handler]:
+        return {
+            "list": self._list,
+            "send": self._send,
+            "answer": self._answer,
+            "roots": self._set_roots,
+            "copy": self._copy,
+            "lens": self._lens,
+            "drift": self._find_drift,
+            "view": self._view,
+            "restart": self._begin_again,
+        }
+
+    async def run(self) -> None:
+        """Keep a client of the target, until cancelled; the page sees why it ended."""
+        while True:
+            self._restart = trio.Event()
+            self._ended = None
+            try:
+                async with self._open(self._client_options(), self._tap) as client:
+                    self._client = client
+                    self.change()
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._cancel_when_over, client, nursery.cancel_scope)
+                        await self._restart.wait()
+                        nursery.cancel_scope.cancel()
+            except McpError as error:
+                self._ended = _explained(error)
+            except BaseExceptionGroup as group:
+                matched, rest = group.split(McpError)
+                if rest is not None or matched is None:
+                    raise
+                self._ended = _explained(matched.exceptions[0])
+            self._finish()
+            await self._restart.wait()
+
+    async def _cancel_when_over(self, client: Client, scope: trio.CancelScope) -> None:
+        await client.driver.wait_closed()
+        end = client.connection.end
+        self._ended = "the connection ended" if end is None else f"the connection ended: {end.reason.value}"
+        if end is not None and end.cause is not None:
+            self._ended = f"{self._ended}: {end.cause}"
+        scope.cancel()
+
+    def _finish(self) -> None:
+        self._client = None
+        self._ended = self._ended or ("it was closed" if self._restart.is_set() else "the connection ended")
+        self.ladder.forget_open()
+        self._questions.clear()
+        self.ladder.note(self._ended)
+        self.change()
+
+    def _client_options(self) -> ClientOptions:
+        return {
+            "elicitation": self._ask,
+            "sampling": self._ask,
+            "roots": lambda: self._roots,
+            "on_notification": self._hear,
+            "capabilities": ClientCapabilities(
+                elicitation=ElicitationCapability(form={}, url={}), extensions=dict(EXTENSIONS)
+            ),
+        }
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Return the server as it described itself, the questions, and how the connection is."""
+        client = self._client
+        found: dict[str, Any] = {
+            "connected": client is not None,
+            "ended": self._ended,
+            "lists": self._lists_changed,
+            "questions": [
+                {"id": id, "method": each.method, "params": _shortened(each.params), "at": each.at}
+                for id, each in list(self._questions.items())[:ITEMS_SHOWN]
+            ],
+            "roots": [{"uri": root.uri, "name": root.name} for root in self._roots],
+            "locked": self._drift is not None,
+        }
+        if client is not None:
+            peer, revision = client.server, self._revision
+            found |= {
+                "phase": client.connection.phase.value,
+                "revision": revision.name,
+                "era": revision.era.value,
+                "why": _why(client),
+                "server": _shortened(codec(revision).encode(peer.info)),
+                "capabilities": _shortened(codec(revision).encode(peer.capabilities)),
+                "instructions": _shortened(peer.instructions),
+            }
+        return found
+
+    def now(self) -> dict[str, Any]:
+        """Return what waits, and what memory is held, with the limits."""
+        found = super().now()
+        if self._client is not None:
+            connection = self._client.connection
+            limits = connection.options.limits
+            held = connection.held
+            kinds = ("input", "requests", "output", "unwritten", "own", "bodies", "replay", "subscriptions")
+            found |= {
+                "phase": connection.phase.value,
+                "held": {kind: {"bytes": getattr(held, kind), "limit": _limit_of(kind, limits)} for kind in kinds}
+                | {"all": {"bytes": held.total, "limit": limits.peer_bytes}},
+                "counts": {
+                    "our requests": {"count": len(connection.pending.outgoing), "limit": limits.outgoing_requests},
+                    "its requests": {"count": len(connection.pending.incoming), "limit": limits.incoming_requests},
+                },
+                "longest": {
+                    "bytes": max((entry["bytes"] for entry in self.ladder.after(0, self.ladder.last)), default=0),
+                    "limit": limits.message_bytes,
+                },
+                "stats": attrs.asdict(connection.stats),
+            }
+        return found
+
+    @property
+    def _revision(self) -> Revision:
+        revision = None if self._client is None else self._client.connection.revision
+        return revision or LATEST_HANDSHAKE
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no connection: {self._ended or 'it is opening'}")
+        return self._client
+
+    def _hear(self, notification: Any) -> None:
+        if type(notification).__name__.endswith("ListChangedNotification"):
+            self._lists_changed += 1
+            self.change()
+
+    # Questions of the server
+
+    async def _ask(self, scope: RequestScope, request: Any) -> Any:
+        id = max(self._questions, default=0) + 1
+        params = scope.raw.get("params")
+        shot = scope.session.driver.runtime.one_shot()
+        asked = Question(scope.method, dict(params) if isinstance(params, Mapping) else {}, self.ladder.now(), shot)
+        self._questions[id] = asked
+        self.change()
+        try:
+            answer = await shot.wait()
+        finally:
+            self._questions.pop(id, None)
+            self.change()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _answer(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        asked = self._questions.get(_count(params, "id"))
+        if asked is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, "the server does not wait for this answer any more")
+        if "result" not in params:
+            return self._settle(params["id"], SamplingRejected("the user refuses"))
+        kind: type[Any] = CreateMessageResult if asked.method == "sampling/createMessage" else ElicitResult
+        try:
+            result = codec(self._revision).decode(params["result"], kind)
+            if isinstance(result, ElicitResult) and result.action == "accept" and asked.params.get("mode") != "url":
+                method = METHODS["elicitation/create"].params_type
+                form = codec(self._revision).decode(asked.params, method)
+                check_content(form.requested_schema, result.content or {})
+        except InvalidMessage as error:
+            raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
+        return self._settle(params["id"], result)
+
+    def _settle(self, id: int, answer: Any) -> dict[str, Any]:
+        # Out of the list at once: a second answer may come before the first one's waiter runs.
+        self._questions.pop(id).answer.set(answer)
+        return {}
+
+    def _set_roots(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        found = params.get("roots")
+        if not isinstance(found, list) or not all(isinstance(each, dict) and _said(each, "uri") for each in found):
+            raise RequestError(ErrorCode.INVALID_PARAMS, "roots is a list of objects with a uri")
+        self._roots = tuple(Root(each["uri"], each.get("name") or None) for each in found)
+        if self._client is not None:
+            self._client.set_roots(lambda: self._roots)
+        self.change()
+        return {}
+
+    # Requests to the server
+
+    async def _list(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        what = _said(params, "what")
+        if what not in LISTS:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"what is one of {', '.join(LISTS)}")
+        method, member = LISTS[what]
+        cursor = params.get("cursor")
+        answer = await self._sent(method, {} if cursor is None else {"cursor": cursor}, None)
+        items = answer.get("result", {}).get(member)
+        if not isinstance(items, list):
+            return answer
+        next_cursor = answer["result"].get("nextCursor")
+        found = {"items": [_shortened(item, SHOWN // 4) for item in items[:ITEMS_SHOWN]], "more": next_cursor}
+        return found | {"left_out": max(0, len(items) - ITEMS_SHOWN)}
+
+    async def _send(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        seconds = params.get("timeout")
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+            raise RequestError(ErrorCode.INVALID_PARAMS, "timeout is a number of seconds, 0 for no limit")
+        given = params.get("params")
+        timeout = None if seconds is None else Timeout(seconds or None)
+        began = self.ladder.now()
+        answer = await self._sent(_said(params, "method"), given if isinstance(given, dict) else {}, timeout)
+        if "result" in answer:
+            answer["result"] = _shortened(answer["result"])
+        return answer | {"took": self.ladder.now() - began}
+
+    async def _sent(self, method: str, params: dict[str, Any], timeout: Timeout | None) -> dict[str, Any]:
+        client = self._connected()
+        revision = self._revision
+        how: dict[str, Any] = {"on_progress": lambda *_: None, "fresh": True}
+        if timeout is not None:
+            how["timeout"] = timeout
+        try:
+            result = await client.request(_typed(method, params, revision), **how)
+            return {"result": result if isinstance(result, Mapping) else codec(revision).encode(result)}
+        except RequestError as error:
+            return {"error": {"code": error.code, "message": error.message, "data": _shortened(error.data)}}
+        except McpError as error:
+            kind = "timeout" if isinstance(error, RequestTimeout) else type(error).__name__
+            return {"error": {"kind": kind, "message": _explained(error)}}
+
+    async def _view(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        client = self._connected()
+        name, arguments = _said(params, "name"), params.get("arguments")
+        if self._views is None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "this inspector shows no views")
+        if self._view_pages is None:
+            self._view_pages = self._views()
+        pages = self._view_pages
+        opened = trio.Event()
+        address: list[str] = []
+
+        def browse(url: str) -> None:
+            address.append(url)
+            opened.set()
+
+        async def show() -> None:
+            try:
+                await pages.show(client, name, arguments, browse=browse)
+            except (LookupError, McpError) as error:
+                failed.append(str(error))
+                opened.set()
+
+        failed: list[str] = []
+        client.driver.runtime.spawn(show())
+        await opened.wait()
+        if not address:
+            raise RequestError(ErrorCode.INVALID_PARAMS, failed[0])
+        return {"url": address[0]}
+
+    # Calls as text
+
+    def _copy(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        name, arguments = _said(params, "name"), params.get("arguments")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        match params.get("as"):
+            case "command":
+                return {"text": self._words(name, arguments)}
+            case "test":
+                argv, url = self._about.get("argv", ()), self._about.get("url")
+                return {"text": as_test(argv, url, name, arguments)}
+        try:
+            messages = self.ladder.exchange(_count(params, "n"))
+            return {"text": as_conversation(messages, self._revision)}
+        except (LookupError, JsonError) as error:
+            reason = "the ladder has only a part of this call"
+            raise RequestError(ErrorCode.INVALID_PARAMS, reason) from error
+
+    def _lens(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        given = params.get("params")
+        given = given if isinstance(given, dict) else {}
+        return {"eras": [in_era(era, _said(params, "method"), given) for era in ERAS]}
+
+    async def _find_drift(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        if self._drift is None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "nothing is locked: see mcpio lock, and give --locked FILE")
+        return {"changed": [_shortened(each) for each in await self._drift(self._connected())]}
+
+    def _begin_again(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        self._restart.set()
+        return {}
+
+
+ERAS: Final[tuple[Literal["handshake", "stateless"], ...]] = ("handshake", "stateless")
+LISTS: Final = {
+    "tools": ("tools/list", "tools"),
+    "resources": ("resources/list", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates"),
+    "prompts": ("prompts/list", "prompts"),
+    "tasks": ("tasks/list", "tasks"),
+    "skills": ("skills/list", "skills"),
+}
+"""The method of each list, and the member of its result that has the items."""
+
+
+def _served(handler: Handler) -> Callable[[Context, CustomRequest], Any]:
+    return lambda ctx, request: handler(ctx, dict(request.params))
+
+
+def _said(params: Mapping[str, Any], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise RequestError(ErrorCode.INVALID_PARAMS, f"{name} must be a string")
+    return value
+
+
+def _count(params: Mapping[str, Any], name: str) -> int:
+    value = params.get(name, 0)
+    if not isinstance(value, int) or value < 0:
+        raise RequestError(ErrorCode.INVALID_PARAMS, f"{name} must be a whole number")
+    return value
+
+
+def _typed(method: str, params: dict[str, Any], revision: Revision) -> Any:
+    known = METHODS.get(method)
+    if known is None or known.kind is not Kind.REQUEST:
+        return CustomRequest(method, params)
+    try:
+        return codec(revision).decode(params, known.params_type)
+    except InvalidMessage as error:
+        raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
+
+
+def _why(client: Client) -> str:
+    options = client.connection.options
+    offered = ", ".join(revision.name for revision in options.revisions)
+    how = {
+        "auto": "it asked with server/discover, and took the newest revision that both speak",
+        "stateless": "only the stateless era was to be spoken",
+        "handshake": "only revisions with a handshake were to be spoken",
+    }
+    return f"This client speaks {offered}; {how[options.era]}."
+
+
+def _explained(error: BaseException) -> str:
+    parts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(parts) < 4:
+        text = str(cause) or type(cause).__name__
+        if text not in parts:
+            parts.append(text)
+        cause = cause.__cause__
+    return ": ".join(parts)
+
+
+def _limit_of(kind: str, limits: Limits) -> int:
+    named = {"output": limits.queued_bytes, "replay": limits.replay_bytes, "subscriptions": limits.subscription_bytes}
+    return named.get(kind, limits.peer_bytes)
+
+
+def _shortened(value: Any, most: int = SHOWN) -> Any:
+    """Return a value whose JSON the page can take: what is too long has its texts cut, and its lists."""
+    if value is None or len(dumps(value)) <= most:
+        return value
+    return _cut(value, TEXT_SHOWN)
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]}… ({len(value) - most:,} more characters)"
+    if isinstance(value, Mapping):
+        return {key[:200]: _cut(each, most // 2) for key, each in list(value.items())[:ITEMS_SHOWN]}
+    if isinstance(value, list | tuple):
+        return [_cut(each, most // 2) for each in value[:ITEMS_SHOWN]]
+    return value

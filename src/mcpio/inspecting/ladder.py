@@ -1,0 +1,409 @@
+"""The ladder: the messages of a conversation in both directions, as entries that a page shows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Default, Timeout
+from mcpio.engine.stateless_engine import StatelessEngine
+from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.observe.tap import Tap
+
+__all__ = ["Ladder", "LadderTap", "Sender"]
+
+Sender: TypeAlias = Literal["client", "server"]
+"""The side that sent a message."""
+
+Key: TypeAlias = "tuple[str, int | str | float]"
+
+MAX_ENTRIES: Final = 20_000
+MAX_BYTES: Final = 32 << 20
+"""Bytes of text that a ladder keeps."""
+TEXT_BYTES: Final = 256 << 10
+"""Bytes that are kept of one message."""
+HEAD: Final = 200
+"""Characters of the summary in an entry."""
+NAME: Final = 200
+"""Characters that are kept of a name."""
+
+
+class Ladder:
+    """The newest entries of a conversation, within bounds, and the requests that have no answer yet.
+
+    An entry is a mapping that can be sent as JSON:
+
+    ==========  ======================================================================================================
+    ``n``       its number: 1, 2, 3 and so on, without gaps
+    ``at``      seconds on the ladder's clock, from its begin
+    ``from``    ``client`` or ``server``
+    ``kind``    ``request``, ``result``, ``error``, ``notification``, ``batch``, ``malformed``; or, of what is not a
+                message, ``stderr`` (a line that the server wrote) and ``note`` (what the program says, such as an end)
+    ``bytes``   how long the message is
+    ``head``    the begin of its params, result or error, or the line of a note
+    ``method``  of a message; an answer has that of its request
+    ``name``    the tool, prompt, URI or task that the params name
+    ``id``      the id of the request, as it is in the message
+    ``of``      the number of the entry that this one answers, reports progress of, or cancels
+    ``took``    of an answer: seconds since the request
+    ``failed``  true for an error, and for a result that says so (``isError``)
+    ``due``     of a request: when its time is over; ``idle``: seconds without progress after which it is
+    ``phase``   of the observed side, after the message; ``revision`` likewise
+    ``via``     the stream that carried it, over HTTP
+    ``cut``     true if less than the whole text is kept
+    ==========  ======================================================================================================
+
+    Only the first six are always there. The text of an entry is separate: see ``text``.
+    """
+
+    dropped: int
+    """How many entries were dropped to stay within the bounds: numbers 1 to ``dropped``."""
+    open: dict[Key, dict[str, Any]]
+    """The requests that have no answer yet, by the side that waits and the id: ``n``, ``from``, ``method``, ``name``,
+    ``at``, ``heard`` (when it last progressed), ``due``, ``idle``, ``via``."""
+    given_up: deque[dict[str, Any]]
+    """The requests that were cancelled last, by a timeout or a caller: as in ``open``, with the time as ``until``."""
+    heard: dict[str, float]
+    """When each side last sent anything, bytes of an unfinished message included."""
+    changed: Callable[[], object]
+    """Called after each entry."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        text_bytes: int = TEXT_BYTES,
+    ) -> None:
+        """``clock`` returns seconds, for entries that are added without a time."""
+        self.dropped = 0
+        self.open = {}
+        self.given_up = deque(maxlen=20)
+        self.heard = {}
+        self.changed = lambda: None
+        self._clock = clock
+        self._began: float | None = None
+        self._max_entries, self._max_bytes, self._text_bytes = max_entries, max_bytes, text_bytes
+        self._entries: deque[tuple[dict[str, Any], str]] = deque()
+        self._tokens: dict[Key, Key] = {}
+        self._token_of: dict[Key, Key] = {}
+        self.held_bytes = 0
+
+    # What a source calls
+
+    def now(self, at: float | None = None) -> float:
+        """Return a time of the clock, by default the present one, in seconds from the begin."""
+        moment = self._clock() if at is None else at
+        if self._began is None:
+            self._began = moment
+        return moment - self._began
+
+    def message(
+        self,
+        sender: Sender,
+        data: bytes | str,
+        at: float | None = None,
+        *,
+        phase: str | None = None,
+        revision: str | None = None,
+        via: Hashable = None,
+        timeout_of: Callable[[str], Timeout | None] = lambda method: None,
+    ) -> dict[str, Any]:
+        """Add a message, valid or not, and return its entry. ``at`` is on the clock.
+
+        ``timeout_of`` is called for a request with its method, and returns how long its sender waits.
+        """
+        moment = self.now(at)
+        self.heard[sender] = moment
+        text = data if isinstance(data, str) else data.decode(errors="replace")
+        entry = self._new(sender, "malformed", moment, len(data), text)
+        try:
+            value = loads(data)
+        except JsonError as error:
+            entry["head"] = f"{error.reason}: {text[:HEAD]}"
+        else:
+            if isinstance(value, list):
+                entry |= {"kind": "batch", "head": f"{len(value)} messages"}
+                for item in value:
+                    if isinstance(item, dict):
+                        self._describe(dict(entry), sender, item, timeout_of, via)
+            elif isinstance(value, dict):
+                self._describe(entry, sender, value, timeout_of, via)
+        entry |= {key: said for key, said in (("phase", phase), ("revision", revision)) if said is not None}
+        if via is not None:
+            entry["via"] = f"{via}"[:NAME]
+        self._put(entry, text)
+        return entry
+
+    def note(self, text: str, at: float | None = None, *, sender: Sender = "server", kind: str = "note") -> None:
+        """Add a line that is not a message: an end, a failure, or with the kind ``stderr`` what the server printed."""
+        text = text.encode(errors="replace").decode()
+        self._put(self._new(sender, kind, self.now(at), len(text.encode()), text), text)
+
+    def touch(self, sender: Sender, at: float | None = None) -> None:
+        """Record that a side sent bytes, which may be a part of a message."""
+        self.heard[sender] = self.now(at)
+
+    def forget_open(self) -> None:
+        """Forget the requests without an answer, once no answer can come: the connection ended."""
+        for known in (self.open, self._tokens, self._token_of):
+            known.clear()
+
+    # What a page reads
+
+    @property
+    def last(self) -> int:
+        """The number of the newest entry; 0 without one."""
+        return self.dropped + len(self._entries)
+
+    def after(self, number: int, most: int = 500) -> list[dict[str, Any]]:
+        """Return the oldest entries after a number, at most so many."""
+        start = max(0, number - self.dropped)
+        return [self._entries[at][0] for at in range(start, min(len(self._entries), start + most))]
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """Return an entry. Raises LookupError if it was dropped, or is not there yet."""
+        return self._at(number)[0]
+
+    def text(self, number: int) -> str:
+        """Return the text that is kept of an entry. Raises LookupError as ``entry`` does."""
+        return self._at(number)[1]
+
+    def exchange(self, number: int) -> list[tuple[str, str]]:
+        """Return the senders and texts of a request, its answer, and what the server said and asked between them.
+
+        Raises LookupError if the request is not there any more, or is none.
+        """
+        asked: set[Any] = set()
+        found: list[tuple[str, str]] = []
+        for entry, text in self._entries:
+            if entry["n"] < number:
+                continue
+            if entry["n"] == number and entry["kind"] == "request":
+                found.append((entry["from"], text))
+            elif not found:
+                break
+            elif entry.get("of") == number and entry["kind"] in ("result", "error"):
+                return [*found, (entry["from"], text)]
+            elif entry["kind"] == "request" and entry["from"] == "server":
+                asked.add(entry["n"])
+                found.append(("server", text))
+            elif entry.get("of") in asked or entry.get("of") == number:
+                found.append((entry["from"], text))
+        if not found:
+            raise LookupError(f"{number} is not a request of the ladder")
+        return found
+
+    def find(self, wanted: str) -> Iterator[int]:
+        """Yield the numbers of the entries whose text contains some words, in any case."""
+        folded = wanted.casefold()
+        for entry, text in self._entries:
+            if folded in text.casefold():
+                yield entry["n"]
+
+    def _at(self, number: int) -> tuple[dict[str, Any], str]:
+        at = number - self.dropped - 1
+        if not 0 <= at < len(self._entries):
+            raise LookupError(f"there is no entry {number}: the ladder has {self.dropped + 1} to {self.last}")
+        return self._entries[at]
+
+    # Entries
+
+    def _new(self, sender: Sender, kind: str, moment: float, size: int, text: str) -> dict[str, Any]:
+        head = text[:HEAD]
+        return {"n": self.last + 1, "at": moment, "from": sender, "kind": kind, "bytes": size, "head": head}
+
+    def _put(self, entry: dict[str, Any], text: str) -> None:
+        if len(text) > self._text_bytes:
+            text, entry["cut"] = text[: self._text_bytes], True
+        self._entries.append((entry, text))
+        self.held_bytes += len(text)
+        while len(self._entries) > self._max_entries or (self.held_bytes > self._max_bytes and len(self._entries) > 1):
+            _, old = self._entries.popleft()
+            self.held_bytes -= len(old)
+            self.dropped += 1
+        self.changed()
+
+    def _describe(
+        self,
+        entry: dict[str, Any],
+        sender: Sender,
+        value: Mapping[str, Any],
+        timeout_of: Callable[[str], Timeout | None],
+        via: Hashable,
+    ) -> None:
+        """Add what a message says to its entry, and keep the requests that are open."""
+        method, id = value.get("method"), value.get("id")
+        id = _short(id) if isinstance(id, int | str) else None
+        params = value.get("params")
+        if id is not None:
+            entry["id"] = id
+        if isinstance(method, str):
+            entry |= {"kind": "notification" if id is None else "request", "method": _short(method)}
+            entry["head"] = _head(params)
+            if isinstance(params, Mapping):
+                self._describe_params(entry, sender, params)
+            if id is not None:
+                self._begin(entry, (sender, id), params, timeout_of(method), via)
+            return
+        for kind in ("result", "error"):
+            if kind in value:
+                entry |= {"kind": kind, "head": _head(value[kind])}
+                said = value[kind]
+                if kind == "error" or (isinstance(said, Mapping) and said.get("isError") is True):
+                    entry["failed"] = True
+        if id is not None:
+            self._end(entry, ("server" if sender == "client" else "client", id))
+
+    def _describe_params(self, entry: dict[str, Any], sender: Sender, params: Mapping[str, Any]) -> None:
+        for member in ("name", "uri", "taskId", "level", "message", "elicitationId"):
+            if isinstance(params.get(member), str):
+                entry["name"] = _short(params[member])
+                break
+        other = "server" if sender == "client" else "client"
+        token, cancelled = params.get("progressToken"), params.get("requestId")
+        if isinstance(token, int | str) and (waiting := self._tokens.get((other, _short(token)))) in self.open:
+            record = self.open[waiting]
+            record["heard"], entry["of"] = entry["at"], record["n"]
+            said = {each: params[each] for each in ("progress", "total", "message") if each in params}
+            record["progress"] = {each: _short(value) for each, value in said.items() if _is_scalar(value)}
+        if entry["method"] == "notifications/cancelled" and isinstance(cancelled, int | str):
+            self._end(entry, (sender, _short(cancelled)))
+
+    def _begin(self, entry: dict[str, Any], key: Key, params: Any, timeout: Timeout | None, via: Hashable) -> None:
+        if timeout is not None and timeout.total is not None:
+            entry["due"] = entry["at"] + timeout.total
+        if timeout is not None and timeout.idle is not None:
+            entry["idle"] = timeout.idle
+        if len(self.open) >= self._max_entries:
+            self._forget(next(iter(self.open)))
+        known = ("n", "from", "method", "name", "at", "due", "idle", "id")
+        record = self.open[key] = {each: entry[each] for each in known if each in entry} | {"heard": entry["at"]}
+        if via is not None:
+            record["via"] = f"{via}"[:NAME]
+        meta = params.get("_meta") if isinstance(params, Mapping) else None
+        token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+        if isinstance(token, int | str):
+            self._token_of[key] = place = (key[0], _short(token))
+            self._tokens[place] = key
+
+    def _forget(self, key: Key) -> dict[str, Any] | None:
+        self._tokens.pop(self._token_of.pop(key, key), None)
+        return self.open.pop(key, None)
+
+    def _end(self, entry: dict[str, Any], key: Key) -> None:
+        record = self._forget(key)
+        if record is None:
+            return
+        entry["of"] = record["n"]
+        if "id" in entry:
+            entry["took"] = entry["at"] - record["at"]
+            entry |= {each: record[each] for each in ("method", "name") if each in record}
+        else:
+            self.given_up.append({**record, "until": entry["at"]})
+
+
+class LadderTap(Tap):
+    """Feeds a ladder with what passes a connection. One serves any number of connections, one after the other."""
+
+    connection: Connection | StatelessEngine | None
+    """The newest connection."""
+
+    def __init__(
+        self, ladder: Ladder, side: Sender = "client", *, also: Callable[[Any, float], object] = lambda *_: None
+    ) -> None:
+        """``side`` is the side that is observed; ``also`` is called with each connection, to add further taps."""
+        self._also = also
+        self._ladder = ladder
+        self._side: Sender = side
+        self._other: Sender = "server" if side == "client" else "client"
+        self.connection = None
+        self._timeouts: dict[str, deque[Timeout]] = {}
+
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
+        """Begin with a connection."""
+        self.connection = connection
+        self._timeouts.clear()
+        self._ladder.forget_open()
+        self._also(connection, now)
+
+    def received(self, data: bytes | None, now: float) -> None:
+        """Record that bytes came, or the end."""
+        if data is None:
+            self._ladder.note("end of input", now, sender=self._other)
+        else:
+            self._ladder.touch(self._other, now)
+
+    def message_received(self, text: bytes, via: Hashable, now: float) -> None:
+        """Add a message of the other side."""
+        self._add(self._other, text, via, now, lambda method: None)
+
+    def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
+        """Add a message of this side."""
+        self._add(self._side, text, via, now, self._timeout_of)
+
+    def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
+        """Keep the timeout of a request until it is sent."""
+        if verb == "send_request":
+            timeout = arguments["timeout"]
+            if isinstance(timeout, Default):
+                timeout = self.connection.options.request_timeout if self.connection is not None else None
+            limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+            self._timeouts.setdefault(arguments["method"], deque()).append(limit)
+
+    def _timeout_of(self, method: str) -> Timeout | None:
+        # Requests of one method leave in the order of the calls that made them.
+        waiting = self._timeouts.get(method)
+        if waiting:
+            return waiting.popleft()
+        if method == "initialize" and self.connection is not None:
+            return Timeout(self.connection.options.initialize_timeout)
+        return None
+
+    def _add(
+        self,
+        sender: Sender,
+        text: bytes,
+        via: Hashable,
+        now: float,
+        timeout_of: Callable[[str], Timeout | None],
+    ) -> None:
+        connection = self.connection
+        phase = revision = None
+        if isinstance(connection, Connection):
+            phase = connection.phase.value
+            revision = None if connection.revision is None else connection.revision.name
+        self._ladder.message(sender, text, now, phase=phase, revision=revision, via=via, timeout_of=timeout_of)
+
+
+def _short(value: str | float) -> int | str | float:
+    """Return a value of a peer without what would be too long to show."""
+    if isinstance(value, str):
+        return value if len(value) <= NAME else f"{value[:NAME]}…"
+    return value if abs(value) < 1 << 53 else f"{value}"[:NAME]
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float | str)
+
+
+def _head(value: Any) -> str:
+    """Return the begin of a value, as JSON."""
+    if isinstance(value, Mapping):
+        # Only the begin of each member, so that the work does not grow with the message.
+        shown = {key[:NAME]: _begin_of(each) for key, each in list(value.items())[:20] if key != "_meta"}
+        return "" if not shown else dumps(shown).decode()[:HEAD]
+    return "" if value is None else dumps(_begin_of(value)).decode()[:HEAD]
+
+
+def _begin_of(value: Any, depth: int = 3) -> Any:
+    if isinstance(value, str):
+        return value[:HEAD]
+    if isinstance(value, Mapping):
+        return {key[:NAME]: _begin_of(each, depth - 1) for key, each in list(value.items())[:20]} if depth else {}
+    if isinstance(value, list):
+        return [_begin_of(each, depth - 1) for each in value[:20]] if depth else []
+    return value

@@ -1,0 +1,120 @@
+"""The files of the inspector's page, how they are served, and the page that holds a recording."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import trio
+
+from mcpio.app.server import Server
+from mcpio.framing.json import dumps
+from mcpio.http.model import Denied, HttpOptions, Page, RequestHead
+from mcpio.trio import serve_http
+from mcpio.websocket.frames import WebSocketOptions
+
+__all__ = ["page_of", "serve_page"]
+
+HOST: Final = "127.0.0.1"
+ENDPOINT: Final = "/mcp"
+KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+
+MODULES_OF_TRACE: Final = ("dom.js", "ladder.js", "trace.js")
+"""The modules of a page that stands alone; each imports only from those before it."""
+
+POLICY: Final = (
+    "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; connect-src {connect}; "
+    "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+
+async def serve_page(
+    server: Server,
+    port: int,
+    *,
+    token: str | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the page and its backend on the loopback address, until cancelled.
+
+    ``nursery.start`` returns the address to open. Its fragment, which a browser never sends, has the secret without
+    which the backend refuses. Raises OSError if the port is taken.
+    """
+    secret = secrets.token_urlsafe(24) if token is None else token
+    listeners = await trio.open_tcp_listeners(port, host=HOST)
+    bound = listeners[0].socket.getsockname()[1]
+    address = f"http://{HOST}:{bound}/#{secret}"
+
+    def principal(head: RequestHead, peer: Any) -> str | Denied:
+        given = parse_qs(urlsplit(head.target).query).get("token", [""])[0]
+        is_right = hmac.compare_digest(given.encode(), secret.encode())
+        return "inspector" if is_right else Denied(403, "open the address that mcpio inspect printed")
+
+    serve = partial(
+        serve_http,
+        server,
+        listeners=listeners,
+        principal=principal,
+        options=HttpOptions(path=ENDPOINT, pages=_pages(f"ws://{HOST}:{bound}")),
+        websocket=WebSocketOptions(),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve)
+        task_status.started(address)
+
+
+def page_of(described: dict[str, Any]) -> str:
+    """Return a page with a recorded ladder that needs no server: it opens from a file.
+
+    ``described`` has ``title``, ``entries`` and ``texts``.
+    """
+    # Nothing in a script of this type runs, and without "<" nothing can end it.
+    data = dumps(described).decode().replace("<", "\\u003c")
+    script = "\n".join(_joined(_text(name)) for name in MODULES_OF_TRACE)
+    style = _text("style.css")
+    policy = POLICY.format(scripts=_hash(script), styles=_hash(style), connect="'none'")
+    return (
+        _text("trace.html")
+        .replace("{policy}", policy)
+        .replace("{style}", style)
+        .replace("{script}", script)
+        .replace("{data}", data)
+    )
+
+
+def _pages(backend: str) -> dict[str, Page]:
+    policy = POLICY.format(scripts="'self'", styles="'self'", connect=backend) + "; frame-ancestors 'none'"
+    found = {}
+    for name in sorted(each.name for each in files(__package__).joinpath("page").iterdir()):
+        ending = name.rpartition(".")[2]
+        if name in ("trace.html", "trace.js") or ending not in KINDS:
+            continue
+        headers = (
+            (b"content-type", f"{KINDS[ending]}; charset=utf-8".encode()),
+            (b"content-security-policy", policy.encode()),
+            (b"cache-control", b"no-store"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+        )
+        found["/" if name == "index.html" else f"/{name}"] = Page(_text(name).encode(), headers)
+    return found
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _joined(module: str) -> str:
+    """Return a module without its imports and exports, for one script of several."""
+    return re.sub(r"^export (?=\S)", "", re.sub(r"^import [^;]*;\n", "", module, flags=re.M), flags=re.M)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
