@@ -178,6 +178,8 @@ class Edition:
 
     __slots__ = ("number",)
 
+    number: int
+
     def __init__(self) -> None:
         self.number = 0
 
