@@ -24,11 +24,13 @@ from typing import Any, Final
 
 import attrs
 import figures
+from gauge_svg import draw_gauge
 from http_ladders import draw_http_ladders
 from ladder_svg import draw_ladder
 from layers_svg import draw_layers
 from login_ladder import draw_login
 from opening import opening_rows
+from path_of_a_call import draw_path
 from requirement_tables import rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
@@ -71,6 +73,8 @@ def drawings() -> Iterator[tuple[Path, str]]:
         yield DOCS / "_static" / f"conversation-{script.stem}.svg", draw_ladder(read_script(script), title)
     for name, ladder in draw_http_ladders():
         yield DOCS / "_static" / f"http-{name}.svg", ladder
+    yield DOCS / "_static" / "path-of-a-call.svg", draw_path()
+    yield DOCS / "_static" / "limits.svg", draw_gauge()
     yield DOCS / "_static" / "login.svg", draw_login()
     yield DOCS / "_static" / "layers.svg", draw_layers()
     yield DOCS / "_static" / "revisions.svg", draw_timeline()
@@ -121,7 +125,7 @@ def _limits(words: str) -> Iterator[list[str]]:
 
 def _without_rules(said: str) -> str:
     """Return a text without the ids of rules, whose key is another page."""
-    return re.sub(r" \([A-Z]+-\d+(?:, [A-Z]+-\d+)*\)", "", said)
+    return re.sub(r"\s+\([A-Z]+-\d+(?:, [A-Z]+-\d+)*\)", "", said)
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:

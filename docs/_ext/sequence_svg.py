@@ -39,16 +39,16 @@ class Note:
 Row: TypeAlias = Arrow | Note
 
 
-def draw_sequence(sides: Sequence[str], rows: Iterable[Row], title: str) -> str:
+def draw_sequence(sides: Sequence[str], rows: Iterable[Row], title: str, width: int = WIDTH) -> str:
     """Return an ``<svg>`` element with a lifeline for each of ``sides``, whose names may have several lines."""
-    gap = (WIDTH - 2 * MARGIN) // (len(sides) - 1)
+    gap = (width - 2 * MARGIN) // (len(sides) - 1)
     lifelines = {side: MARGIN + gap * number for number, side in enumerate(sides)}
     top = 14 + LINE * max(side.count("\n") + 1 for side in sides)
     body, y = [_head(side, x, top) for side, x in lifelines.items()], top + 10
     hidden: dict[int, list[int]] = {x: [] for x in lifelines.values()}
     for row in rows:
         lines = (row.words,) if isinstance(row, Note) else row.lines
-        ends = [0, WIDTH] if isinstance(row, Note) else sorted([lifelines[row.source], lifelines[row.goal]])
+        ends = [0, width] if isinstance(row, Note) else sorted([lifelines[row.source], lifelines[row.goal]])
         height = LINE * len(lines)
         y += 10 + height if isinstance(row, Note) else 20 + height
         last = y if isinstance(row, Note) else y - 7
@@ -59,7 +59,7 @@ def draw_sequence(sides: Sequence[str], rows: Iterable[Row], title: str) -> str:
                 hidden[x] += [last - height + 2, last + 5]
     height = y + 22
     body += [_dashes(x, start, end) for x, gaps in hidden.items() for start, end in _pieces([top, *gaps, height])]
-    return picture(title, WIDTH, height, body)
+    return picture(title, width, height, body)
 
 
 def _pieces(ends: Sequence[int]) -> Iterable[tuple[int, int]]:

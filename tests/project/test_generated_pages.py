@@ -29,7 +29,7 @@ def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 
 def test_drawings_are_up_to_date() -> None:
     drawings = dict(generated.drawings())
-    assert len(drawings) == 24
+    assert len(drawings) == 26
     for file, text in drawings.items():
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
