@@ -14,6 +14,7 @@ from mcpio._drivers import report
 from mcpio._drivers.event_loop import (
     FINAL_READ_TIMEOUT,
     FINAL_WRITE_TIMEOUT,
+    HANDLER_CANCEL_TIMEOUT,
     STORE_TIMEOUT,
     TRANSPORT_CANCEL_TIMEOUT,
     TRANSPORT_CLOSE_TIMEOUT,
@@ -274,6 +275,7 @@ class Actor(ABC):
         the program.
         """
         async with AsyncExitStack() as steps:  # The last one pushed is taken first.
+            steps.push_async_callback(name_stubborn_handlers, self._loop, self._driving)
             steps.callback(self._over.set)
             if self._end_timer is not None:
                 steps.callback(self._end_timer.cancel)
@@ -345,6 +347,18 @@ class Actor(ABC):
         self.connection.close(now, grace=grace)
         # Not a mark: where the block of ``run`` is cancelled, nothing would see it before the abort.
         self._turn()
+
+
+async def name_stubborn_handlers(loop: EventLoop, *sessions: SessionDriving) -> None:
+    """Give the cancelled handlers of ended sessions a moment, then name those that go on to the operator.
+
+    A handler cannot be forced to end, and the block in which it runs waits for it.
+    """
+    async with loop.last_moment(HANDLER_CANCEL_TIMEOUT):
+        for session in sessions:
+            await session.wait_for_handlers()
+    for session in sessions:
+        session.report_handlers()
 
 
 async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:

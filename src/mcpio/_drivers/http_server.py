@@ -15,6 +15,7 @@ import attrs
 
 from mcpio._checks import check_options, chosen
 from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
+from mcpio._drivers.actor import name_stubborn_handlers
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, CancelScope, EventLoop, end_output
 from mcpio._drivers.http_parsers import (
     BadRequest,
@@ -818,9 +819,11 @@ class HttpConnectionHandler:
     async def wait_empty(self) -> None:
         """Wait until no connection is left, then cut off the handlers that still run: no client could hear of them."""
         await self._connections.wait_empty()
+        sessions = self.host.sessions()
         self.host.close(0)
         self.host.handle_timeout()
         self._deadlines.arm(self.host, None)
+        await name_stubborn_handlers(self._loop, *sessions)
 
     def _attach_tap(self, connection: ServerConnection) -> None:
         try:

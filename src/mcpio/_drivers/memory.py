@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from mcpio._drivers import TapSource, attach_tap, report
-from mcpio._drivers.actor import handle_events
+from mcpio._drivers.actor import handle_events, name_stubborn_handlers
 from mcpio._drivers.event_loop import Deadlines, EventLoop
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import Runtime, checked_grace
@@ -71,6 +71,7 @@ class MemoryPair:
                 if far.connection.phase is Phase.CLOSED:
                     near.connection.receive_data(None, self.loop.now())
                     near.wake()
+            await name_stubborn_handlers(self.loop, near.driving, far.driving)
 
     def drain(self) -> None:
         """Drain the marked ends until both are quiet. An end that feeds its peer marks it; no other end is asked."""

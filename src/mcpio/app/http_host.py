@@ -184,6 +184,11 @@ class HttpHost:
         self.machine.close(self.clock(), grace)
         self._drain()
 
+    def sessions(self) -> tuple[ServerDriving, ...]:
+        """Return the sides for drivers of all sessions, and of the stateless requests together."""
+        stateless = () if self._stateless is None else (self._stateless[0],)
+        return (*(hosted.driving for hosted in self._sessions.values()), *stateless)
+
     def fail_abandoned(self) -> None:
         """Answer requests whose handlers were cut off with an error that says so (P4)."""
         for hosted in tuple(self._sessions.values()):

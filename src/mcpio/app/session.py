@@ -267,6 +267,7 @@ class Session(TaskCalls):
         self._number = next(_NUMBERS)
         self._thread_pool: ThreadPool | None = None
         self._running: dict[IncomingId, tuple[Any, Spawned]] = {}
+        self._all_ended: OneShot | None = None
         self._probation = PROBATION
         # Made when they are first needed: most of many thousand idle sessions never need them.
         self._url_elicitations: UrlElicitations | None = None
@@ -614,6 +615,8 @@ class Session(TaskCalls):
             self._fail(event, scope, error)
         finally:
             del self._running[event.id]
+            if self._all_ended is not None and not self._running:
+                self._all_ended.set(None)
             self.driver.wake()
 
     async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:
@@ -782,6 +785,19 @@ class SessionDriving:
                 with suppress(LocalProtocolError):
                     session.connection.send_error(id, internal_error())
 
+    async def wait_for_handlers(self) -> None:
+        """Wait until no handler runs any more. For the one driver that ends the session."""
+        session = self._session
+        if session._running:
+            session._all_ended = session.driver.runtime.one_shot()
+            await session._all_ended.wait()
+
+    def report_handlers(self) -> None:
+        """Tell the operator which handlers still run although the session has ended, which cancelled them."""
+        session = self._session
+        for scope, _ in session._running.values():
+            session._report_request(scope.driving.event, _STUBBORN, None, kind="stubborn")
+
     def send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
         """Report progress on a request of the peer.
 
@@ -831,6 +847,8 @@ _HANDLED_BY: Final[dict[type, str]] = {
     ConnectionClosed: "_handle_end",
 }
 """The method of ``Session`` for each event that is neither a request nor an outcome. Others need no action."""
+
+_STUBBORN: Final = "the handler of {} does not end when it is cancelled, and keeps what serves it from ending"
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 

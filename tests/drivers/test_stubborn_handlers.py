@@ -1,0 +1,101 @@
+"""Handlers that do not end when they are cancelled: nothing can force them, so the log names them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eachloop import EachLoop, Here
+
+from mcpio import ConnectionLost, Context, RequestError, Server
+from mcpio._drivers import actor
+from mcpio.app import Client
+
+WORDS = "the handler of tools/call 'stubborn' does not end when it is cancelled, and keeps what serves it from ending"
+
+
+@asynccontextmanager
+async def over(kind: str, here: Here, server: Server, era: Any, path: Path) -> AsyncIterator[Client]:
+    """Serve and connect for a block, and end the server at its end."""
+    if kind == "memory":
+        async with here.drivers.memory_client(server, era=era) as client:
+            yield client
+        return
+    where: dict[str, Any] = {"path": path / "s"} if kind == "unix" else {"port": 0}
+    async with here.listening(kind, server, grace=0.01, **where) as (listening, scope):
+        address = path / "s" if kind == "unix" else listening.url
+        async with getattr(here.drivers, f"open_{kind}")(address, era=era) as client:
+            yield client
+            scope.cancel()
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("kind", ["memory", "unix", "http"])
+def test_handler_that_swallows_its_cancellation_is_named(
+    kind: str,
+    era: str,
+    each_loop: EachLoop,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(actor, "HANDLER_CANCEL_TIMEOUT", 0.01)
+    server = Server("s", "1")
+
+    def named() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "does not end" in record.getMessage()]
+
+    async def main(here: Here) -> None:
+        has_begun = here.event()
+
+        @server.tool
+        async def stubborn(ctx: Context) -> None:
+            try:
+                has_begun.set()
+                await here.forever()
+            except BaseException:
+                async with here.loop.last_moment(None):
+                    while not named():
+                        await here.sleep(0.01)
+
+        async with here.tasks() as tasks, over(kind, here, server, era, tmp_path) as client:
+
+            async def call() -> None:
+                with pytest.raises((ConnectionLost, RequestError)):
+                    await client.call_tool("stubborn")
+
+            tasks.spawn(call())
+            await has_begun.wait()
+
+    each_loop.run(main)
+    assert named() == [WORDS]
+
+
+def test_handler_that_ends_soon_after_its_cancellation_is_not_named(
+    each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s", "1")
+
+    async def main(here: Here) -> None:
+        @server.tool
+        async def slow(ctx: Context) -> None:
+            try:
+                await here.forever()
+            finally:
+                async with here.loop.last_moment(None):
+                    await here.sleep(1)
+
+        async with here.tasks() as tasks, here.drivers.memory_client(server) as client:
+
+            async def call() -> None:
+                with pytest.raises((ConnectionLost, RequestError)):
+                    await client.call_tool("slow")
+
+            tasks.spawn(call())
+            await here.settle()
+
+    each_virtual_loop.run(main, virtual=True)
+    assert not caplog.records
