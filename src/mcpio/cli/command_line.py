@@ -25,6 +25,7 @@ COMMANDS = {
     "prompt": "print a prompt of a server, filled in",
     "skills": "list, show and check the skills of a server or a folder",
     "check": "check whether a server keeps the rules of the protocol",
+    "bench": "measure a server, or compare two",
     "lock": "write down what a server defines, to find later changes",
     "config": "print what a host's configuration says of a server",
     "install": "have a host use a server, or no longer",

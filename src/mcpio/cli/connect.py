@@ -37,6 +37,7 @@ __all__ = [
     "choose_server",
     "engine_options",
     "environment_variable",
+    "explained",
     "next_word",
     "no_more_words",
     "open_client",
@@ -166,14 +167,19 @@ async def _run(work: Work, options: argparse.Namespace) -> int:
             async with open_client(options, stderr=stderr, **of_client) as client:
                 return await work(client, options, console)
         except McpError as error:
-            by_url = options.url is not None
-            failure = failure_of(error, by_url=by_url, has_headers=by_url and bool(options.header))
-            if by_url and _names_no_endpoint(options.url, error):
-                hint = f". Most servers answer at /mcp: try {options.url.rstrip('/')}/mcp"
-                raise Failure(failure.status, failure.message + hint) from error
-            if failure.status is Exit.NO_PROGRAM:
-                raise Failure(failure.status, failure.message + targets.where_else(options.server[0])) from error
-            raise failure from error
+            raise explained(error, options) from error
+
+
+def explained(error: McpError, options: argparse.Namespace) -> Failure:
+    """Return the failure for an error of a client of the chosen server, with a hint where one is known."""
+    by_url = options.url is not None
+    failure = failure_of(error, by_url=by_url, has_headers=by_url and bool(options.header))
+    if by_url and _names_no_endpoint(options.url, error):
+        hint = f". Most servers answer at /mcp: try {options.url.rstrip('/')}/mcp"
+        return Failure(failure.status, failure.message + hint)
+    if failure.status is Exit.NO_PROGRAM:
+        return Failure(failure.status, failure.message + targets.where_else(options.server[0]))
+    return failure
 
 
 def _names_no_endpoint(url: str, error: McpError) -> bool:

@@ -88,7 +88,7 @@ async def show(client: Client, options: argparse.Namespace, console: Console) ->
 
 async def call(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Call the tool ``options.name`` with the arguments ``options.given``."""
-    tool: Tool = await _find(client, "tool", options.name)
+    tool: Tool = await find(client, "tool", options.name)
     prepared = prepare(tool.input_schema, options.given, of=tool.name)
     for note in prepared.notes:
         console.note(note)
@@ -107,7 +107,7 @@ async def call(client: Client, options: argparse.Namespace, console: Console) ->
 
 async def fill_in(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Print the prompt ``options.name``, filled in with the arguments ``options.given``."""
-    prompt: Prompt = await _find(client, "prompt", options.name)
+    prompt: Prompt = await find(client, "prompt", options.name)
     schema = {  # a prompt's arguments are strings (PROM-03)
         "properties": {argument.name: {"type": "string"} for argument in prompt.arguments},
         "required": [argument.name for argument in prompt.arguments if argument.required],
@@ -269,7 +269,7 @@ def _items_of(name: str, pages: Iterable[Any]) -> list[Any]:
     return [item for page in pages for item in getattr(page, member)]
 
 
-async def _find(client: Client, what: str, name: str) -> Any:
+async def find(client: Client, what: str, name: str) -> Any:
     """Return the tool or prompt with that name. Raises Failure if it is missing, or its description is malformed."""
     pages = await _pages(client, f"{what}s", name)
     known = {item.name: item for item in _items_of(f"{what}s", pages)}
