@@ -24,7 +24,7 @@ extensions = [
     "reference",
     "signatures",
 ]
-contents_pages = ["index", "reference/index", "decisions/README"]
+contents_pages = ["index", "reference/index", "decisions/README", "conformance"]
 """The pages whose links make the table of contents."""
 exclude_patterns = ["_build", "_ext", "examples"]
 nitpicky = True

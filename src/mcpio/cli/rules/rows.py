@@ -204,7 +204,7 @@ class Row:
     name: str
     """Its name in reports: what is sent, or looked at."""
     rules: str
-    """The ids of the rules, as ``docs/stance.md`` lists them, separated by blanks."""
+    """The ids of the rules, as ``docs/conformance`` lists them, separated by blanks."""
     demand: str
     """What the server has to do."""
     judge: Judge

@@ -1,6 +1,6 @@
 """The table of raw messages by rule: what ``mcpio check`` sends, and what it demands.
 
-To try another thing, add a row: a name, the ids of the rules (``docs/stance.md`` lists them), what the server has to
+To try another thing, add a row: a name, the ids of the rules (``docs/conformance`` lists them), what the server has to
 do, a judge, and the messages. ``tests/cli/rules/`` runs the table over mcpio's own servers, and over answers that are
 wrong on purpose: a row that finds no fault with any of them fails there.
 
