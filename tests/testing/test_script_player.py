@@ -191,13 +191,13 @@ def test_failure_shows_previous_messages() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("server initialize", "script:1: only a client can initialize"),
+        ("server initialize", "script:1: only a client has this verb"),
         ("server answer 1 {}", "script:1: no request with id 1 came to the server"),
         ("server request tools/call {}", "script:1: name: "),
         ("C> {id: *, method: ping}", "script:1: a message that the script sends is written out in full"),
         ("server cancel nothing", "script:1: the server sent no request with the cookie 'nothing'"),
         ("handshake\nhandshake", "script:2: the conversation has begun already"),
-        ("server negotiate", "script:1: only a client can negotiate"),
+        ("server negotiate", "script:1: only a client has this verb"),
         ("server cancel [1]", "script:1: unhashable type: 'list'"),
         ("C=> {id: 1, method: ping, params: 5}", "script:1: an envelope needs params or a result that is an object"),
         ("revision: 2026-07-28\nhandshake", "script:2: 2026-07-28 has no handshake: the client can adopt it"),
@@ -210,8 +210,9 @@ def test_impossible_step_named_when_played(text: str, fault: str) -> None:
 
 
 def test_client_cannot_acknowledge() -> None:
-    with pytest.raises(ScriptError, match=r"^script:1: only a server can acknowledge"):
-        play(parse_script("client acknowledge 1 {}"), frozenset([Role.CLIENT]))
+    text = "client: {roots: {}}\nhandshake\nS> {id: 1, method: roots/list}\nclient acknowledge 1 {}"
+    with pytest.raises(ScriptError, match=r"^script:4: only a server has this verb"):
+        play(parse_script(text), frozenset([Role.CLIENT]))
 
 
 STATELESS = """

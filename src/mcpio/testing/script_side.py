@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.codec import codec
-from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.engine.server import ServerConnection
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId, RequestReceived
 from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, method_of
+from mcpio.observe.verbs import VERBS
 from mcpio.revisions import LATEST_HANDSHAKE, STATELESS_REVISIONS, Era, Revision
 from mcpio.testing.script import Act, ScriptError
 from mcpio.types.base import CustomNotification, CustomRequest, InputRequiredResult
-from mcpio.types.features import DiscoverResult, SubscriptionFilter
 from mcpio.types.tasks import CreatedTask
 
 if TYPE_CHECKING:
@@ -87,10 +85,10 @@ def perform(side: Side, act: Act, now: float) -> None:
 
 
 def _perform(side: Side, act: Act, now: float) -> None:
-    connection = side.connection
+    connection, options = side.connection, act.options
     match act.verb, act.arguments:
-        case (("initialize" | "negotiate" | "adopt" | "log_level"), _):
-            _open(side, act, now)
+        case (("initialize" | "negotiate" | "adopt" | "log_level"), arguments):
+            _open(side, act, *arguments, now=now)
         case "request", (method, *params):
             _request(side, act, _payload(method, params, CustomRequest, _era(side, act)), now)
         case "cancel", (cookie, *reason):
@@ -104,33 +102,29 @@ def _perform(side: Side, act: Act, now: float) -> None:
         case "error", (wire_id, code, message, *data):
             connection.send_error(side.request(act, wire_id).id, RequestError(code, message, *data))
         case "progress", (wire_id, value):
-            connection.send_progress(side.request(act, wire_id).id, value, **act.options)
+            connection.send_progress(side.request(act, wire_id).id, value, **options)
         case "acknowledge", (wire_id, honoured):
-            if not isinstance(connection, ServerConnection):
-                raise ScriptError(f"{act.place}: only a server can acknowledge")
-            connection.acknowledge(side.request(act, wire_id).id, _STATELESS.decode(honoured, SubscriptionFilter))
+            said = {"id": side.request(act, wire_id).id, "honoured": honoured}
+            VERBS["acknowledge"].play(connection, said, now)
         case "close", _:
-            connection.close(now, **act.options)
+            connection.close(now, **options)
         case _:
             connection.abort()
 
 
-def _open(side: Side, act: Act, now: float) -> None:
+def _open(side: Side, act: Act, argument: Any = None, *, now: float) -> None:
     """Perform an act that only clients have."""
-    client = side.connection
-    if not isinstance(client, ClientConnection):
-        raise ScriptError(f"{act.place}: only a client can {act.verb}")
     cookie = act.options.get("cookie")
-    timeout = act.options.get("timeout", DEFAULT)
-    match act.verb, act.arguments:
-        case "initialize", _:
-            side.keep(cookie, client.send_initialize(now=now, timeout=timeout, cookie=cookie))
-        case "negotiate", _:
-            client.negotiate(now, timeout=timeout, cookie=cookie)
-        case "adopt", result:
-            client.adopt(_STATELESS.revision, *(_STATELESS.decode(each, DiscoverResult) for each in result))
-        case _, (level,):
-            client.log_level = level
+    said: dict[str, Any] = {"timeout": act.options.get("timeout", "default"), "cookie": cookie}
+    if act.verb == "negotiate":
+        said["over_http"] = False
+    elif act.verb == "adopt":
+        said = {"revision": _STATELESS.revision.name, "discovered": argument}
+    elif act.verb == "log_level":
+        said = {"level": argument}
+    id = VERBS["send_initialize" if act.verb == "initialize" else act.verb].play(side.connection, said, now)
+    if act.verb == "initialize":
+        side.keep(cookie, id)
 
 
 def _request(side: Side, act: Act, payload: Any, now: float) -> None:
