@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import attrs
 import trio
 
+from mcpio._drivers.event_loop import CancelScope
 from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 from mcpio.testing.transport_kit._harness import BareStream, Conversation, Harness, missing
-from mcpio.testing.transport_kit._loops import Group, KitLoop, Limit, current_loop
+from mcpio.testing.transport_kit._loops import Group, KitLoop, current_loop
 from mcpio.testing.transport_kit._server import ECHO, NOTE, Seen, counted, kit_server
 from mcpio.types import CreateMessageRequest, CreateMessageResult
 from mcpio.types.base import CustomNotification, CustomRequest
@@ -93,21 +94,21 @@ def check(*needs: str, breaks: bool = False) -> Callable[[Callable[..., Any]], C
 class Step:
     """A step of a check that is cut short when it takes too long."""
 
-    def __init__(self, loop: KitLoop, limit: Limit, expected: str, deadline: float) -> None:
+    def __init__(self, loop: KitLoop, scope: CancelScope, expected: str) -> None:
         self.expected = expected
         """What has to happen."""
         self._loop = loop
-        self._limit = limit
-        self.move(deadline)
+        self._scope = scope
+        self.move(scope.deadline)
 
     @property
     def has_expired(self) -> bool:
         """Whether the step was cut short. Known after its block."""
-        return self._limit.has_expired
+        return self._scope.cancelled_caught
 
     def move(self, deadline: float) -> None:
         """Cut the step short at that time; infinity for never."""
-        self._limit.move(deadline)
+        self._scope.deadline = deadline
         self._cut_at = time.monotonic() + deadline - self._loop.now()
 
     def is_overdue(self, seconds: float) -> bool:
@@ -134,9 +135,8 @@ class CheckRun:
     @contextlib.asynccontextmanager
     async def _step(self, expected: str) -> AsyncIterator[Step]:
         """Cut the block short after the harness's patience."""
-        deadline = self.loop.now() + self.harness.patience
-        async with self.loop.limited(deadline) as limit:
-            step = Step(self.loop, limit, expected, deadline)
+        with self.loop.scope(self.harness.patience) as scope:
+            step = Step(self.loop, scope, expected)
             self.steps.append(step)
             try:
                 yield step
@@ -216,7 +216,7 @@ class CheckRun:
             for pause in pauses():
                 if condition():
                     return
-                await self.loop.sleep(pause)
+                await self.loop.runtime.sleep(pause)
 
     async def settled(self, count: Callable[[], int]) -> int:
         """Wait until a count stops changing, and return it."""
@@ -224,7 +224,7 @@ class CheckRun:
         while again < 5:
             before, now = count(), before
             again = again + 1 if before == now else 0
-            await self.loop.sleep(0.02)
+            await self.loop.runtime.sleep(0.02)
         return before
 
     async def together(self, *calls: Awaitable[Any]) -> list[Any]:
@@ -237,7 +237,7 @@ class CheckRun:
             except McpError as error:
                 outcomes[number] = error
 
-        async with self.loop.group() as group:
+        async with self.loop.tasks() as group:
             for number, call in enumerate(calls):
                 group.start_soon(wait, number, call)
         return outcomes
@@ -278,7 +278,7 @@ async def reported(conversation: Conversation, name: str, least: int) -> None:
     for pause in pauses():
         if (await report(conversation))[name] >= least:
             return
-        await current_loop().sleep(pause)
+        await current_loop().runtime.sleep(pause)
 
 
 def pauses() -> Iterator[float]:
@@ -417,7 +417,7 @@ async def notifications_to_the_server(run: CheckRun) -> None:
         async with run.expecting(expected):
             notes = (await report(conversation))["notes"]
             while not run.harness.ordered and len(notes) < count:
-                await run.loop.sleep(0.001)
+                await run.loop.runtime.sleep(0.001)
                 notes = (await report(conversation))["notes"]
         run.equal(notes if run.harness.ordered else sorted(notes), [*range(count)], expected)
 
@@ -438,10 +438,11 @@ async def cancellation(run: CheckRun) -> None:
     """Cancel a call: it is cancelled at the server, and the connection continues (P4)."""
     async with run.join() as conversation:
         expected = "a call to reach the server and run there"
-        async with run.loop.limited() as limit, run.expecting(expected), run.loop.group() as group:
-            group.start_soon(served, conversation, "wait")
-            await reported(conversation, "waiting", 1)
-            limit.move(run.loop.now())
+        with run.loop.scope() as scope:
+            async with run.expecting(expected), run.loop.tasks() as group:
+                group.start_soon(served, conversation, "wait")
+                await reported(conversation, "waiting", 1)
+                scope.cancel()
         async with run.expecting("the server to cancel a call that its caller gave up"):
             await reported(conversation, "ended", 1)
         await run.check_works(conversation, "after another was cancelled")
@@ -512,7 +513,7 @@ async def a_stalled_server(run: CheckRun) -> None:
         health = conversation.client.health
         conversation.stall()
         before = health().sent_bytes
-        async with run.loop.group() as group:
+        async with run.loop.tasks() as group:
             answers: list[Any] = []
             for _ in range(PIECES):
                 group.start_soon(_collect, run, answers, served(conversation, "measure", text="x" * size))
@@ -534,7 +535,7 @@ async def a_stalled_client(run: CheckRun) -> None:
     async with (
         run.join(server, on_log=lambda message: heard.append(message.data[0])) as conversation,
         run.join(server) as other,
-        run.loop.group() as group,
+        run.loop.tasks() as group,
     ):
         assert conversation.stall is not None, missing("stall")
         assert conversation.resume is not None, missing("resume")
@@ -616,7 +617,7 @@ async def half_close(run: CheckRun) -> None:
 async def closing_with_calls_under_way(run: CheckRun) -> None:
     """Leave a client's block: the calls of other tasks end, each once, and so does the connection (P9)."""
     outcomes: list[Any] = []
-    async with run.loop.group() as group:
+    async with run.loop.tasks() as group:
         async with run.join() as conversation:
             group.start_soon(_wait, run, conversation, outcomes)
             await _until_waiting(run, conversation)
@@ -632,14 +633,14 @@ async def closing_from_anywhere(run: CheckRun) -> None:
     await _closed_by_a_task(run, times=2)
     if not run.harness.virtual_time:
         async with run.join() as conversation:
-            await run.loop.in_thread(conversation.client.close)
+            await run.loop.runtime.to_thread(conversation.client.close)
             await _check_over(run, conversation, "it was closed by a thread")
 
 
 @check("in_process", "not reconnects")
 async def closing_by_the_server(run: CheckRun) -> None:
     """Close a session at the server: its client ends too, and its calls with it (P9)."""
-    async with run.join() as conversation, run.loop.group() as group:
+    async with run.join() as conversation, run.loop.tasks() as group:
         outcomes: list[Any] = []
         group.start_soon(_wait, run, conversation, outcomes)
         await _until_waiting(run, conversation)
@@ -654,12 +655,13 @@ async def closing_by_the_server(run: CheckRun) -> None:
 async def a_cancelled_block(run: CheckRun) -> None:
     """Cancel a client's block with calls in flight: it ends soon, and the server notices (P9)."""
     begun = ended = run.loop.now()
-    async with run.loop.limited() as limit, run.join() as conversation, run.loop.group() as group:
-        for _ in range(WAITING):
-            group.start_soon(served, conversation, "wait")
-        await _until_waiting(run, conversation)
-        begun = run.loop.now()
-        limit.move(begun)
+    with run.loop.scope() as scope:
+        async with run.join() as conversation, run.loop.tasks() as group:
+            for _ in range(WAITING):
+                group.start_soon(served, conversation, "wait")
+            await _until_waiting(run, conversation)
+            begun = run.loop.now()
+            scope.cancel()
     ended = run.loop.now()
     expected = "a cancelled block to be left soon"
     run.hold(ended - begun < run.harness.patience, expected, f"it took {ended - begun:.1f} s")
@@ -682,7 +684,7 @@ async def loss_when_idle(run: CheckRun) -> None:
 @check("loses", "not reconnects", breaks=True)
 async def loss_with_requests_under_way(run: CheckRun) -> None:
     """Break a connection with requests of both sides in flight: they end, each once (P4, P10)."""
-    async with run.join(sampling=_never) as conversation, run.loop.group() as group:
+    async with run.join(sampling=_never) as conversation, run.loop.tasks() as group:
         outcomes: list[Any] = []
         group.start_soon(_wait, run, conversation, outcomes)
         if run.harness.speaks_back:
@@ -699,7 +701,7 @@ async def loss_with_requests_under_way(run: CheckRun) -> None:
 async def loss_while_sending(run: CheckRun) -> None:
     """Break a connection while an end waits to send: it notices (P4, P10)."""
     size = run.harness.room // SEVERAL
-    async with run.join() as conversation, run.loop.group() as group:
+    async with run.join() as conversation, run.loop.tasks() as group:
         assert conversation.stall is not None, missing("stall")
         conversation.stall()
         outcomes: list[Any] = []
@@ -727,10 +729,10 @@ async def loss_at_any_point(run: CheckRun) -> None:
 async def connecting_anew_after_a_loss(run: CheckRun) -> None:
     """Connect again after a loss: it works, and receives nothing of the lost connection (P16)."""
     heard: list[Any] = []
-    async with run.join() as conversation, run.loop.group() as group:
+    async with run.join() as conversation, run.loop.tasks() as group:
         for number in range(SEVERAL):
             group.start_soon(run.together, echoed(conversation, f"old {number}"))
-        await run.loop.sleep(0)
+        await run.loop.runtime.sleep(0)
         await _lose(run, conversation)
         await _check_over(run, conversation, "the connection was lost")
     del run.reports[:]
@@ -795,7 +797,7 @@ async def _until_waiting(run: CheckRun, conversation: Conversation) -> None:
 
 async def _closed_by_a_task(run: CheckRun, times: int) -> None:
     why = "another task closed it" + " more than once" * (times > 1)
-    async with run.join() as conversation, run.loop.group() as group:
+    async with run.join() as conversation, run.loop.tasks() as group:
         outcomes: list[Any] = []
         group.start_soon(_wait, run, conversation, outcomes)
         await _until_waiting(run, conversation)
@@ -812,13 +814,13 @@ async def _close(client: Client) -> None:
 
 async def _lose_after(run: CheckRun, turns: int) -> None:
     """Break a connection after a number of turns of the event loop."""
-    async with run.join() as conversation, run.loop.group() as group:
+    async with run.join() as conversation, run.loop.tasks() as group:
         texts = [counted(UNREAD) if number % 3 == 0 else f"{number}" for number in range(SEVERAL)]
         outcomes: list[Any] = []
         for text in texts:
             group.start_soon(_collect_outcomes, run, outcomes, echoed(conversation, text))
         for _ in range(turns):
-            await run.loop.sleep(0)
+            await run.loop.runtime.sleep(0)
         await _lose(run, conversation)
         await _check_over(run, conversation, "the connection was lost")
         await run.until(lambda: len(outcomes) == SEVERAL, "each call to end when the connection is lost")
@@ -827,10 +829,10 @@ async def _lose_after(run: CheckRun, turns: int) -> None:
 
 async def _lose_with_a_call(run: CheckRun, conversation: Conversation) -> None:
     """Break a connection during a call."""
-    async with run.loop.group() as group:
+    async with run.loop.tasks() as group:
         outcomes: list[Any] = []
         group.start_soon(_collect_outcomes, run, outcomes, served(conversation, "flood", count=20, size=10))
-        await run.loop.sleep(0.005)
+        await run.loop.runtime.sleep(0.005)
         await _lose(run, conversation)
         await run.until(lambda: outcomes, "a call under way at a loss to end")
         _check_each(run, outcomes, [20])

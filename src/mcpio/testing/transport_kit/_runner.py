@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final
 
 from mcpio.testing.transport_kit._checks import ENDS, MESSAGES, Check, CheckRun, pauses
 from mcpio.testing.transport_kit._harness import Harness
-from mcpio.testing.transport_kit._loops import LOOPS, current_loop
+from mcpio.testing.transport_kit._loops import current_loop, prepare
+from mcpio.testing.transport_kit._loops import run as run_loop
 
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
 
@@ -62,13 +63,12 @@ def run_check(check: Check, harness: Harness) -> None:
 
     Must not be called within an event loop.
     """
-    loop = LOOPS[harness.loop]
-    loop.prepare()
+    prepare(harness.loop)
     files, threads = _open_files(), _threads()
     with _reports() as reports:
         run: list[CheckRun] = []
         main = partial(_run_in_loop, check, harness, reports, run)
-        work = partial(loop.run, main, reports.append, virtual_time=harness.virtual_time)
+        work = partial(run_loop, harness.loop, main, reports.append, virtual_time=harness.virtual_time)
         if harness.virtual_time:
             work()  # it waits for Trio only, which ends every wait that is cancelled
         else:
@@ -106,15 +106,15 @@ def _watch(work: Callable[[], None], patience: float, run: list[CheckRun]) -> No
 async def _run_in_loop(check: Check, harness: Harness, reports: list[str], runs: list[CheckRun]) -> None:
     loop = current_loop()
     before = loop.count_tasks()
-    async with loop.group() as group:
+    async with loop.tasks() as group:
         run = CheckRun(check, harness, reports, group)
         runs.append(run)
         await check.function(run)
-    async with loop.limited(loop.now() + harness.patience):
+    with loop.scope(harness.patience):
         for pause in pauses():
             if loop.count_tasks() <= before:
                 break
-            await loop.sleep(pause)
+            await loop.runtime.sleep(pause)
     if (more := loop.count_tasks() - before) > 0:
         raise run.fault("no task to be left behind when everything is closed", f"{more} still run")
     raised = [report for report in reports if report.startswith(FAULTS)]

@@ -119,7 +119,7 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
     async def flood(ctx: Context, count: int, size: int) -> int:
         for number in range(count):
             ctx.info([number, "x" * size])
-            await current_loop().sleep(0.001)
+            await current_loop().runtime.sleep(0.001)
         seen.flooded = True
         return count
 
@@ -131,7 +131,7 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
             asked = CreateMessageRequest((SamplingMessage("user", TextContent(question)),), max_tokens=10)
             answers[question] = str((await ctx.sample(asked)).content.text)  # type: ignore[union-attr]  # the parrot's
 
-        async with current_loop().group() as group:
+        async with current_loop().tasks() as group:
             for question in questions:
                 group.start_soon(put, question)
         return [answers[question] for question in questions]
