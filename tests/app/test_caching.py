@@ -341,11 +341,13 @@ def test_bytes_are_bounded() -> None:
     for number in range(100):
         cache.put(("resources/read", b"%d" % number), contents("x" * 100), 0.0)
     assert 1 <= len(cache) <= 10
+    before = len(cache)
     cache.put(("resources/read", b"large"), contents("x" * 2000), 0.0)
-    assert len(cache) == 0
+    assert len(cache) == before
+    assert cache.get(("resources/read", b"large"), 0.0) is None
 
 
 @pytest.mark.parametrize("bounds", [{"entries": 0}, {"size": 0}, {"entries": "many"}])
 def test_cache_without_room_raises(bounds: Any) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(bounds))} must be an integer of 1 or more"):
+    with pytest.raises(ValueError, match=f"{next(iter(bounds))}= takes an integer of 1 or more"):
         ResultCache(**bounds)

@@ -1,10 +1,10 @@
-"""A client's cache of results that say how long they stay fresh (2026-07-28)."""
+"""Caches of results: what they keep and for how long, and a client's own, by what results say (2026-07-28)."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from mcpio._checks import is_count
 from mcpio.codec import codec
@@ -16,8 +16,6 @@ from mcpio.types.base import CacheableResult
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import CallNext
-
-__all__ = ["CACHEABLE", "CacheKey", "CachingCall", "CachingLayer", "ResultCache", "carries_input", "params_of"]
 
 CacheKey = tuple[str, bytes]
 """A method, and its params without ``_meta`` as JSON."""
@@ -38,6 +36,57 @@ LONGEST: Final = 24 * 3600.0
 """The most seconds that a result is kept, even if its ``ttlMs`` is longer."""
 
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """Values that expire, bounded in number and in size; the least recently used leave first."""
+
+    def __init__(self, entries: int, size: int) -> None:
+        """At most ``entries`` values are kept, of ``size`` bytes together. Raises ValueError below 1."""
+        for name, value in (("entries", entries), ("size", size)):
+            if not is_count(value, 1):
+                raise ValueError(f"{name}= takes an integer of 1 or more, not {value!r:.60}")
+        self._most_entries = entries
+        self._most_bytes = size
+        self._bytes = 0
+        self._entries: OrderedDict[K, tuple[float, int, V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(tuple(self._entries))
+
+    def get(self, key: K, now: float) -> V | None:
+        """Return a value that has not expired, or ``None``."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        until, _, value = found
+        if now >= until:
+            self.discard(key)
+            return None
+        self._entries.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V, size: int, until: float) -> None:
+        """Keep a value until then; one larger than everything that may be kept is not."""
+        self.discard(key)
+        if size > self._most_bytes:
+            return
+        self._entries[key] = until, size, value
+        self._bytes += size
+        while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
+            self.discard(next(iter(self._entries)))
+
+    def discard(self, key: K) -> None:
+        """Drop a value, if it is there."""
+        if (found := self._entries.pop(key, None)) is not None:
+            self._bytes -= found[1]
+
+
 class ResultCache:
     """Results by method and params; the least recently used leave first.
 
@@ -49,46 +98,27 @@ class ResultCache:
 
     def __init__(self, *, entries: int = 1024, size: int = 8 << 20) -> None:
         """At most ``entries`` results are kept, of ``size`` bytes of JSON together. Raises ValueError below 1."""
-        for name, value in (("entries", entries), ("size", size)):
-            if not is_count(value, 1):
-                raise ValueError(f"{name} must be an integer of 1 or more, not {value!r:.60}")
-        self._most_entries = entries
-        self._most_bytes = size
-        self._bytes = 0
-        self._entries: OrderedDict[CacheKey, tuple[float, bytes]] = OrderedDict()
+        self._kept: Kept[CacheKey, bytes] = Kept(entries, size)
         # By method: how often results of it were dropped. An answer that was under way then may be of before.
         self._drops: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._kept)
 
     def get(self, key: CacheKey, now: float) -> Any:
         """Return a fresh result, typed, or ``None``. ``now`` is in seconds on the clock of ``put``."""
-        found = self._entries.get(key)
-        if found is None:
-            return None
-        until, text = found
-        if now >= until:
-            self.discard(key)
-            return None
-        self._entries.move_to_end(key)
-        return codec(REV_2026_07_28).decode(loads(text), METHODS[key[0]].result_type)
+        text = self._kept.get(key, now)
+        return None if text is None else codec(REV_2026_07_28).decode(loads(text), METHODS[key[0]].result_type)
 
     def put(self, key: CacheKey, result: CacheableResult, now: float) -> None:
         """Keep a result that was received ``now`` until it expires; a result larger than the cache is not kept."""
-        self.discard(key)
         text = dumps(codec(REV_2026_07_28).encode(result))
         # The least of the two first: an integer may be too large for a float.
-        self._entries[key] = now + min(LONGEST * 1000, result.ttl_ms) / 1000, text
-        self._bytes += len(key[1]) + len(text)
-        while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
-            self.discard(next(iter(self._entries)))
+        self._kept.put(key, text, len(key[1]) + len(text), now + min(LONGEST * 1000, result.ttl_ms) / 1000)
 
     def discard(self, key: CacheKey) -> None:
         """Drop one result."""
-        found = self._entries.pop(key, None)
-        if found is not None:
-            self._bytes -= len(key[1]) + len(found[1])
+        self._kept.discard(key)
 
     def drops(self, method: str) -> int:
         """Return how often results of a method were dropped: if it changed, keep no answer that was under way."""
@@ -97,8 +127,9 @@ class ResultCache:
     def drop(self, method: str, params: bytes | None = None) -> None:
         """Drop the result for some params, or by default every result of a method."""
         self._drops[method] = self.drops(method) + 1
-        for key in [each for each in self._entries if each[0] == method and params in (None, each[1])]:
-            self.discard(key)
+        for key in self._kept:
+            if key[0] == method and params in (None, key[1]):
+                self.discard(key)
 
     def clear(self) -> None:
         """Drop everything."""

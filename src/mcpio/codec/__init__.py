@@ -1,5 +1,10 @@
 """Conversion between payloads and plain JSON values: strict, lossless, one converter for each revision.
 
+cattrs finds the hook for a type, by class or by predicate, and nothing else: its own hooks are lenient. ``objects.py``
+generates code, a function for each class of payload, which takes half the time of a loop over members;
+``values.py`` has the hooks for plain values. A hook is made when the first message needs it, member by member, because
+a process that only lists tools must not pay for sampling.
+
 ``codec(REV_2025_11_25)`` has two methods, ``decode(raw, CallToolRequest)`` and ``encode(payload)``. Nothing is coerced:
 ``5`` is not a string and ``[]`` not an object. Whatever a revision does not know is kept, not refused: unknown members
 in ``extra``, content of an unknown type as ``UnknownContent``, a malformed item of a list in ``malformed``. A member
@@ -11,9 +16,6 @@ Results lose as little as possible (CONT-04): an optional member of the wrong ty
 gets the default, and a malformed block of a known type becomes an ``UnknownContent``. Requests and notifications are
 checked strictly, because dropping a member could change what the receiver does; only nulls and descriptions
 (``Description``) are treated as in results.
-
-cattrs finds the hook for a type; the hooks themselves are below. A hook is made when the first message needs it, member
-by member, because a process that only lists tools must not pay for sampling.
 """
 
 from __future__ import annotations

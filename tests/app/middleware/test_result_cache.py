@@ -185,10 +185,10 @@ def test_results_are_bounded_in_bytes() -> None:
     assert counting.taken() == ["tool", "tool", "tool"]
     for size in range(100):
         link.text("look", size=size)
-        assert cache._bytes <= 2000
+        assert cache._kept._bytes <= 2000
     assert 1 < len(cache) < 100
     cache.clear()
-    assert (len(cache), cache._bytes) == (0, 0)
+    assert (len(cache), cache._kept._bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("options", [{"per": for_all}, {}])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from weakref import WeakSet, ref
 
 from mcpio._checks import called, is_amount, is_count, required
-from mcpio.app.caching import carries_input, params_of
+from mcpio.app.caching import Kept, carries_input, params_of
 from mcpio.app.reporting import Throttle
 from mcpio.app.runtime import is_awaitable
 from mcpio.backoff import Backoff
@@ -387,9 +387,7 @@ class Cache:
     ) -> None:
         if not (is_amount(ttl) and ttl > 0):
             raise ValueError(f"ttl= takes a number of seconds above 0, not {ttl!r:.60}")
-        for name, value in (("entries", entries), ("size", size)):
-            if not is_count(value, 1):
-                raise ValueError(f"{name}= takes an integer of 1 or more, not {value!r:.60}")
+        self._kept: Kept[tuple[Any, ...], Any] = Kept(entries, size)
         self._methods = (methods,) if isinstance(methods, str) else tuple(methods)
         for method in self._methods:
             if method not in CACHEABLE:
@@ -401,16 +399,12 @@ class Cache:
         self._ttl = ttl
         self._per = per
         self._tools = frozenset((tools,) if isinstance(tools, str) else tools)
-        self._most_entries = entries
-        self._most_bytes = size
-        self._bytes = 0
-        self._entries: OrderedDict[tuple[Any, ...], tuple[float, int, Any]] = OrderedDict()
         # How often something was forgotten: a result that was under way then may be of before.
         self._editions = 0
         self._servers: WeakSet[Any] = WeakSet()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._kept)
 
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
         """Answer by a result that is kept, or pass the request on and keep its result."""
@@ -420,21 +414,21 @@ class Cache:
         params = params_of(request)
         peer = getattr(ctx, "peer", None)
         key = ctx.method, getattr(request, "uri", None), params, peer and peer.revision, self._per(ctx, request)
-        found = self._entries.get(key)
-        if found is not None and ctx.now() < found[0]:
-            self._entries.move_to_end(key)
-            return found[2]
+        found = self._kept.get(key, ctx.now())
+        if found is not None:
+            return found
         edition = self._editions
         result = await call_next(request)
         if edition == self._editions and _is_kept(ctx, result):
-            self._put(key, ctx.now() + self._ttl, len(params), result)
+            size = len(params) + len(dumps(codec(REV_2026_07_28).encode(result)))
+            self._kept.put(key, result, size, ctx.now() + self._ttl)
         return result
 
     def clear(self) -> None:
         """Forget everything."""
         self._editions += 1
-        self._entries.clear()
-        self._bytes = 0
+        for key in self._kept:
+            self._kept.discard(key)
 
     def _is_meant(self, method: str, request: Any) -> bool:
         is_meant = request.name in self._tools if method == "tools/call" else method in self._methods
@@ -455,23 +449,9 @@ class Cache:
     def _hear(self, change: Changed) -> None:
         self._editions += 1
         methods, uris = _METHODS_OF[change.kind], () if change.uri is None else (change.uri, *change.within)
-        for key in [each for each in self._entries if each[0] in methods or each[1] in uris]:
-            self._discard(key)
-
-    def _put(self, key: tuple[Any, ...], until: float, size: int, result: Any) -> None:
-        self._discard(key)
-        size += len(dumps(codec(REV_2026_07_28).encode(result)))
-        if size > self._most_bytes:
-            return
-        self._entries[key] = until, size, result
-        self._bytes += size
-        while self._bytes > self._most_bytes or len(self._entries) > self._most_entries:
-            self._discard(next(iter(self._entries)))
-
-    def _discard(self, key: tuple[Any, ...]) -> None:
-        found = self._entries.pop(key, None)
-        if found is not None:
-            self._bytes -= found[1]
+        for key in self._kept:
+            if key[0] in methods or key[1] in uris:
+                self._kept.discard(key)
 
 
 _METHODS_OF: Final[Mapping[str, tuple[str, ...]]] = {
