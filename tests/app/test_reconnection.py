@@ -14,7 +14,7 @@ from mcpio.app.reconnection import SessionReconnector
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestTimeout
+from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestError, RequestTimeout
 from mcpio.testing import ManualRuntime
 from mcpio.types import CustomRequest, ResourceUpdatedNotification, Root, SubscribeRequest
 
@@ -158,6 +158,27 @@ def test_refused_subscriptions_are_not_restored_and_later_refusals_reported() ->
     complete(wire.renewal.open())
     assert [method for method, _ in wire.asked] == ["initialize", "logging/setLevel", "resources/subscribe"]
     assert wire.reports == ["the server does not know any more what it was asked for"] * 2
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_subscriber_that_comes_while_there_is_no_session_costs_no_second_request(listens: bool) -> None:
+    wire = Wire()
+    wire.runtime.complete(wire.client.subscribe_resource("r://1"))
+    wire.lose()
+    second = wire.client.listen(uris=["r://1"]).__aenter__() if listens else wire.client.subscribe_resource("r://1")
+    outcome = wire.begin(second)
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert wire.asked == [wire.asked[0], ("resources/subscribe", {"uri": "r://1"})]
+    assert len(outcome) == 1
+    assert not isinstance(outcome[0], Exception)
+    # What the next session was not told is asked for.
+    wire.lose()
+    wire.refused = {"resources/subscribe"}
+    outcome = wire.begin(wire.client.subscribe_resource("r://1"))
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert isinstance(outcome[0], RequestError)
 
 
 @pytest.mark.parametrize("others", [[], ["r://2"]])

@@ -20,6 +20,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.methods import Kind
+from mcpio.types.features import EmptyResult, SubscribeRequest
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
@@ -93,6 +94,7 @@ class SessionReconnector:
         self._failure: McpError | None = None
         self._losses = 0
         self._subscriptions: dict[str, Any] = {}
+        self._told: set[str] = set()  # those that the current session was told of when it was opened
         self._log_level: Any = None
 
     async def send(
@@ -117,6 +119,8 @@ class SessionReconnector:
             if self._state is _State.OVER and (has_waited or self._failure is not None):
                 why = "" if self._failure is None else f": {self._failure}"
                 raise NoBackChannel(f"the session was lost, and another could not be had{why}")
+            if has_waited and self._is_told(request):
+                return EmptyResult()
             losses = self._losses
             try:
                 result = await send(request)
@@ -178,8 +182,13 @@ class SessionReconnector:
                     self._client.driving.restored_subscription(request.uri)
             case "resources/unsubscribe":
                 self._subscriptions.pop(request.uri, None)
+                self._told.discard(request.uri)
             case "logging/setLevel":
                 self._log_level = request
+
+    def _is_told(self, request: Any) -> bool:
+        """Whether a request subscribes to a resource that the current session was told of when it was opened."""
+        return isinstance(request, SubscribeRequest) and request.uri in self._told
 
     def forget_subscription(self, uri: str) -> None:
         """Do not restore the subscription to a resource."""
@@ -197,6 +206,7 @@ class SessionReconnector:
     def lose(self) -> None:
         """Record that the session was lost, so that requests wait. Call ``tell``, then ``open`` or ``give_up``."""
         self._losses += 1
+        self._told.clear()
         if self._state in (_State.OPEN, _State.ENDING):
             self._state = _State.LOST
         self._client.driving.lose_session()
@@ -221,6 +231,7 @@ class SessionReconnector:
             try:
                 await client.driving.request_directly(request)
                 if request is not self._log_level:
+                    self._told.add(request.uri)
                     client.driving.restored_subscription(request.uri)
             except McpError as error:
                 if client.connection.phase is not Phase.OPERATING:
