@@ -358,6 +358,40 @@ def test_subscription_that_a_closing_server_refuses_waits_for_the_next_session()
     assert entering.state == "returned"
 
 
+@pytest.mark.parametrize("second", ["a:1", "a:2"])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_subscriber_that_comes_while_there_is_no_session_costs_no_second_subscription(
+    second: str, is_refused: bool
+) -> None:
+    played = Played(options=Options(revisions=REVISIONS, reopens=True))
+    reconnector = SessionReconnector(played.client, None)
+    played.client.driving.reconnect_by(reconnector)
+    played.start(played.client.subscribe_resource("a:1"))
+    played.acknowledge(played.sent()[0], resourceSubscriptions=["a:1"])
+    played.connection.connection_lost(None, played.now())
+    reconnector.lose()
+    played.run()
+    subscribing = played.start(played.client.subscribe_resource(second))
+    played.advance(10)
+    opening = played.start(reconnector.open())
+    (probe,) = played.sent()
+    played.answer(probe, DISCOVERED)
+    assert opening.state == "returned"
+    played.advance(10)
+    (again,) = played.sent()
+    both = list(dict.fromkeys(["a:1", second]))
+    assert again["params"]["notifications"] == {"resourceSubscriptions": both}
+    if not is_refused:
+        played.acknowledge(again, resourceSubscriptions=both)
+        assert subscribing.state == "returned"
+        return
+    played.feed(id=again["id"], error={"code": -32603, "message": "no room"})
+    assert isinstance(subscribing.error, RequestError) == (second == "a:2")
+    played.advance(10)
+    (first,) = played.sent()
+    assert first["params"]["notifications"] == {"resourceSubscriptions": ["a:1"]}
+
+
 def test_subscription_without_a_timeout_waits_for_its_acknowledgement() -> None:
     from mcpio.engine.limits import Timeout
 

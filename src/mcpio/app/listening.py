@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
@@ -715,7 +715,8 @@ class ManagedListening:
                     return  # another task asked for it meanwhile
                 if wanted != SubscriptionFilter():
                     newer = _Forwarded(self._client, wanted, keep=True)
-                    await newer.__aenter__()
+                    with nullcontext() if self._current is None else self._current.replaced():
+                        await newer.__aenter__()
                 older, self._current = self._current, newer
                 if older is not None:
                     older.close()
@@ -728,6 +729,19 @@ class _Forwarded(Listening):
 
     is_lost = False
     """Whether the source broke and is not renewed yet."""
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Block that opens a successor: a broken source is renewed only if that fails."""
+        renewal = self._renewal if self.is_lost else None
+        if renewal is not None:
+            renewal.cancel()
+        try:
+            yield
+        except BaseException:
+            if renewal is not None:
+                self._renewal = self._client.driver.runtime.spawn(self._renew())
+            raise
 
     def hear(self, change: Change) -> None:
         if isinstance(change, Missed):
