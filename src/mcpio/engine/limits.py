@@ -47,9 +47,9 @@ class Limits:
     batch_items: int = 1024
     """Items of the longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
     peer_bytes: int = 512 * MIB
-    """Memory held for one peer: input, running requests, output, events kept for resumption, and subscriptions. While
-    running requests take half of it, further ones wait; a message that alone would take more is refused as too long.
-    Tasks have separate limits (``TaskLimits``)."""
+    """Memory held for one peer: input, running requests, output, events kept for clients that resume a stream, and
+    subscriptions. While running requests take half of it, further ones wait; a message that alone would take more is
+    refused as too long. Tasks have separate limits (``TaskLimits``)."""
     total_bytes: int = 1024 * MIB
     """Memory held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP with
     status 503). Beyond: the peer that holds most is disconnected (``overloaded``)."""
