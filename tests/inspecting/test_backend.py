@@ -121,7 +121,7 @@ def test_target_is_described(era: Era) -> None:
         assert (about["target"], about["mode"], about["saves"]) == ("kitchen.py", "inspect", False)
         assert (page.state["era"], page.state["server"]["name"]) == (era, "kitchen")
         assert page.state["instructions"] == "Bake."
-        assert "This client speaks" in page.state["why"]
+        assert page.state["why"] == f"This client was to speak the {era} era only."
 
     inspecting(main, era=era)
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "skills": "list, show and check the skills of a server or a folder",
     "check": "check whether a server keeps the rules of the protocol",
     "bench": "measure a server, or compare two",
+    "inspect": "look at a server in a browser: call it, answer it, see every message",
     "lock": "write down what a server defines, to find later changes",
     "config": "print what a host's configuration says of a server",
     "install": "have a host use a server, or no longer",

@@ -23,7 +23,7 @@ from mcpio.framing.json import JsonError, dumps
 from mcpio.inspecting.copies import as_conversation, as_test, in_era
 from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.methods import METHODS, Kind
-from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.revisions import LATEST_HANDSHAKE, Era, Revision
 from mcpio.types.asking import CreateMessageResult, ElicitResult, Root
 from mcpio.types.base import CustomRequest
 from mcpio.types.features import ClientCapabilities, ElicitationCapability
@@ -521,14 +521,16 @@ def _typed(method: str, params: dict[str, Any], revision: Revision) -> Any:
 
 
 def _why(client: Client) -> str:
-    options = client.connection.options
-    offered = ", ".join(revision.name for revision in options.revisions)
-    how = {
-        "auto": "it asked with server/discover, and took the newest revision that both speak",
-        "stateless": "only the stateless era was to be spoken",
-        "handshake": "only revisions with a handshake were to be spoken",
-    }
-    return f"This client speaks {offered}; {how[options.era]}."
+    options, revision = client.connection.options, client.connection.revision
+    offered = ", ".join(each.name for each in options.revisions)
+    if options.era != "auto":
+        return f"This client was to speak the {options.era} era only."
+    how = (
+        "the server answered server/discover with what it speaks, and the newest common one was taken"
+        if revision is not None and revision.era is Era.STATELESS
+        else "the server does not know server/discover, so it was opened with initialize, and named this one"
+    )
+    return f"This client speaks {offered}; {how}."
 
 
 def _explained(error: BaseException) -> str:
