@@ -114,7 +114,10 @@ def test_folder_takes_the_place_of_a_server(folder: Path, capsys: pytest.Capture
 
 def test_check_of_a_folder_prints_each_fault_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["skills", "check", str(folder)]) == Exit.DONE
-    assert capsys.readouterr().out == "3 skills can be served\n"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}/other/billing/SKILL.md:2: the name 'billing' is that of skill://group/billing/SKILL.md too (note)",
+        "3 skills can be served",
+    ]
     (folder / "refunds" / ".hidden").write_text("x")
     skill(folder, "bad", "---\nname: worse\ndescription: x\n---\n")
     assert main(["skills", "check", str(folder)]) == Exit.TOOL_FAILED
@@ -123,7 +126,7 @@ def test_check_of_a_folder_prints_each_fault_with_its_line(folder: Path, capsys:
     assert f"{folder}/refunds/.hidden: hidden, and so left out (note)" in printed.out
     assert printed.err == ""
     assert main(["skills", "check", "--json", str(folder)]) == Exit.TOOL_FAILED
-    assert [fault["line"] for fault in json.loads(capsys.readouterr().out)["faults"]] == [2, None]
+    assert [fault["line"] for fault in json.loads(capsys.readouterr().out)["faults"]] == [2, None, 2]
 
 
 @pytest.mark.parametrize(

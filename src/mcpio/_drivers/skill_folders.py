@@ -15,7 +15,7 @@ import attrs
 from mcpio._drivers import report
 from mcpio._drivers.places import Linked, Place, mime_type_of, opened_place
 from mcpio._printable import printable
-from mcpio.app.frontmatter import FrontmatterFault, frontmatter_of
+from mcpio.app.frontmatter import FrontmatterFault, frontmatter_of, line_of
 from mcpio.app.registry.base import UnsafePath, path_segments
 from mcpio.app.skills import FolderScan, SharedFile, SkillFault, SkillTree
 from mcpio.types.features import Resource
@@ -56,6 +56,8 @@ class _Read:
     size: int
     frontmatter: dict[str, Any] | FrontmatterFault | None
     """Of a ``SKILL.md``."""
+    name_line: int
+    """The line of the name in it."""
     is_settled: bool
     """Whether its mark can be trusted."""
 
@@ -112,7 +114,8 @@ class _Reading:
                 head = frontmatter_of(data, where[-2] if len(where) > 1 else os.path.basename(self.root))
             except FrontmatterFault as fault:
                 head = fault
-        return _Read(mark, _digest(data), len(data), head, mark[0] / 1e9 < begin - _SETTLED)
+        line = 0 if head is None else line_of(data, "name")
+        return _Read(mark, _digest(data), len(data), head, line, mark[0] / 1e9 < begin - _SETTLED)
 
 
 class FolderOnDisk:
@@ -246,6 +249,7 @@ class FolderOnDisk:
         incomplete = {at[:length] for at, fault in found.faults if fault.is_fatal for length in range(len(at) + 1)}
         reading = _Reading(self._root, found.files, before, known)
         skills: dict[str, SkillEntry] = {}
+        names: dict[str, tuple[str, int]] = {}
         served: dict[Segments, SharedFile] = {}
         roots: set[Segments] = set()
         for at, mine in files.items():
@@ -261,6 +265,7 @@ class FolderOnDisk:
             uri = self._uri((*at, "SKILL.md"))
             resources = [{"uri": f.resource.uri, "digest": f.digest, "size": f.resource.size} for f in shared]
             skills[uri] = SkillEntry(uri, head, resources)
+            names[uri] = (self._path((*at, "SKILL.md")), reading.of((*at, "SKILL.md")).name_line)
             served.update(zip(mine, shared, strict=True))
             roots.add(at)
         return SkillTree(
@@ -269,6 +274,7 @@ class FolderOnDisk:
             {file.resource.uri: file for file in served.values()},
             self._directories(found, served, roots),
             tuple(fault for _, fault in found.faults),
+            names,
         )
 
     def _frontmatter(self, at: Segments, files: list[Segments], reading: _Reading) -> dict[str, Any]:

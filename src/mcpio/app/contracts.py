@@ -321,6 +321,9 @@ class _Scoped(Protocol):
     def prompts(self) -> Any:
         """The prompts."""
 
+    def skill_named(self, request: Any) -> Any:
+        """Return the skill that a request names, or is about a directory of; ``None`` without one."""
+
 
 class ScopeRules:
     """The scopes that requests to one server need. A request without a grant has no scopes."""
@@ -332,7 +335,7 @@ class ScopeRules:
         self._methods: dict[str, frozenset[str] | Callable[[Any], Iterable[str]]] = {}
 
     def require(self, method: str, scopes: Scopes) -> None:
-        """Require scopes for requests of a method, in addition to those of the tool, resource or prompt."""
+        """Require scopes for requests of a method, in addition to those of what it names."""
         self._methods[method] = checked_scopes(scopes)
 
     def check(self, method: str, request: Any, principal: Any, scope: Callable[[], HandlerScope]) -> None:
@@ -364,6 +367,8 @@ class ScopeRules:
                 if hasattr(reference, "uri"):
                     return server.resources.templates.find(reference.uri)
                 return server.prompts.find(reference.name)
+            case "skills/get" | "resources/directory/read":
+                return server.skill_named(request)
             case _:
                 return None
 

@@ -17,6 +17,7 @@ __all__ = [
     "frontmatter_of",
     "frontmatter_text",
     "is_skill_name",
+    "line_of",
     "yaml_package",
 ]
 
@@ -60,15 +61,15 @@ def frontmatter_of(data: bytes, directory: str | None = None) -> dict[str, Any]:
     if not isinstance(name, str) or not is_skill_name(name):
         said = "is missing" if name is None else f"is {name!r:.80}"
         raise FrontmatterFault(
-            _line_of(data, "name"),
+            line_of(data, "name"),
             f"name {said}: it has 1 to 64 of a-z, 0-9 and single hyphens, which neither begin nor end it",
         )
     if directory is not None and name != directory:
         reason = f"name {name!r} is not that of the directory, {directory!r:.100}: rename one of them"
-        raise FrontmatterFault(_line_of(data, "name"), reason)
+        raise FrontmatterFault(line_of(data, "name"), reason)
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         said = "is missing" if description is None else "is not a text of 1 to 1024 characters"
-        raise FrontmatterFault(_line_of(data, "description"), f"description {said}")
+        raise FrontmatterFault(line_of(data, "description"), f"description {said}")
     _check_optional(yaml, node, found)
     return found
 
@@ -153,7 +154,8 @@ def _between_the_marks(data: bytes) -> str:
 _END: Final = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
 
 
-def _line_of(data: bytes, key: str) -> int:
+def line_of(data: bytes, key: str) -> int:
+    """Return the line of a member of the frontmatter, 1 without it."""
     found = re.search(rb"^" + key.encode() + rb"[ \t]*:", data[:MAX_FRONTMATTER], re.MULTILINE)
     return 1 if found is None else 1 + data[: found.start()].count(b"\n")
 

@@ -530,6 +530,10 @@ class Server:
         if endpoint.scopes is not None:
             self._need_scopes()
 
+    def skill_named(self, request: Any) -> Any:
+        """Return the entry of the skill that a request names. Called for requests of the skills extension."""
+        return None if self._skills is None else self._skills.named(request)
+
     def _need_scopes(self) -> ScopeRules:
         if self.scope_rules is None:
             self.scope_rules = ScopeRules(self)

@@ -7,7 +7,7 @@ Drivers read the folders: this layer touches no files. A folder is read by trees
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
@@ -15,12 +15,13 @@ from urllib.parse import quote
 
 import attrs
 
+from mcpio._checks import check_options
 from mcpio.app.context import Context
 from mcpio.app.contracts import CacheHint, InputRequired, hidden_in
 from mcpio.app.file_access import OPENERS
 from mcpio.app.frontmatter import frontmatter_text, is_skill_name, yaml_package
 from mcpio.app.registry.base import Edition, Mounted, RegisteredFunction, Registry, UnsafePath, path_segments
-from mcpio.app.registry.registration import ResourceOptions, checked_uri, make_resource
+from mcpio.app.registry.registration import AccessOptions, ResourceOptions, checked_uri, make_resource, restrict
 from mcpio.app.registry.resources import FunctionResource, Resources, not_found
 from mcpio.app.runtime import when_ready
 from mcpio.errors import ErrorCode, RequestError
@@ -91,6 +92,8 @@ class SkillTree:
     directories: Mapping[str, tuple[Resource, ...]]
     """The direct children of each directory of its skills."""
     faults: tuple[SkillFault, ...]
+    names: Mapping[str, tuple[str, int]] = attrs.field(factory=dict)
+    """The path of each skill's ``SKILL.md``, and the line of its name."""
 
 
 @attrs.frozen
@@ -159,10 +162,11 @@ class _ServedSkill:
 class _ServedTree:
     """A tree of a folder, and what is served of it."""
 
-    __slots__ = ("folder", "key", "skills", "tree")
+    __slots__ = ("endpoint", "folder", "key", "skills", "tree")
 
-    def __init__(self, skills: Skills, folder: SkillFolder, key: tuple[str, ...]) -> None:
+    def __init__(self, skills: Skills, folder: SkillFolder, key: tuple[str, ...], endpoint: RegisteredFunction) -> None:
         self.skills = skills
+        self.endpoint = endpoint
         self.folder = folder
         self.key = key
         self.tree = SkillTree(0, {}, {}, {}, ())
@@ -177,13 +181,13 @@ class Skills:
     def __init__(self, server: SkillServer, page_size: int | None, hints: Mapping[str, Any], edition: Edition) -> None:
         self._server = server
         self._page_size = min(page_size or MOST_IN_PAGE, MOST_IN_PAGE)
-        self._hints = hints
+        self._given_hints = hints
         self.registry = Registry("skill", self._begin)
         self._folders: dict[SkillFolder, dict[tuple[str, ...], _ServedTree]] = {}
+        self._readers: dict[SkillFolder, RegisteredFunction] = {}  # with the access to all of a folder
         self._places: dict[str, _ServedTree] = {}  # by the URI of a file
         self._outside: dict[SkillFolder, tuple[SkillFault, ...]] = {}
         self._taken: dict[_ServedTree, SkillFault] = {}
-        self._read_endpoint = RegisteredFunction(partial(self._read, uri=""), blocking=False, context=Context)
         self._edition = edition
 
     @property
@@ -198,24 +202,32 @@ class Skills:
         for places in self._folders.values():
             for place in places.values():
                 found += place.tree.faults
-        return (*found, *self._taken.values())
+        return (*found, *self._taken.values(), *self._shared_names())
 
-    def add_folder(self, folder: Any, prefix: str | None = None) -> None:
+    def add_folder(self, folder: Any, prefix: str | None = None, **access: Unpack[AccessOptions]) -> None:
         """Serve every skill in a folder: each directory with a ``SKILL.md``, nested ones too.
 
         The URI of a skill is ``skill://``, the ``prefix`` (such as ``"acme/billing"``), and its path below the folder.
         A folder with a ``SKILL.md`` of its own is one skill, called like the folder. A skill with a fault is left out
-        and reported, and is in ``faults``; the others are served. Reads the files at once.
+        and reported, and is in ``faults``; the others are served. ``scopes=``, ``hide=`` and ``visible=`` say for whom,
+        as for a tool: for the list, the entries and the files. Reads the files at once.
 
         Raises NotADirectoryError if it is not a directory, ValueError for a malformed prefix or a folder that is served
-        already under it, ImportError without the extra ``skills``, and RuntimeError before any driver was imported.
+        already under it, TypeError or ValueError for a wrong option, ImportError without the extra ``skills``, and
+        RuntimeError before any driver was imported.
         """
+        check_options(access, AccessOptions.__annotations__)
+        reader = RegisteredFunction(partial(self._read, uri=""), blocking=False, context=Context)
+        reader.binder.name = "skills.add_folder"  # of which a failing visible= is reported
+        restrict(reader, access)
         if "skills" not in OPENERS:
             raise RuntimeError("no driver can read files yet: import mcpio.trio, mcpio.asyncio or mcpio.asgi before")
         yaml_package()  # now: at the limit of open files an import would fail later
         opened: SkillFolder = OPENERS["skills"](folder, _checked_prefix(prefix))
         if opened in self._folders:
             raise ValueError(f"the folder {str(folder)!r:.200} is served already, under the same prefix")
+        self._readers[opened] = reader
+        self._server.heed(reader)
         self._look(opened, opened.scan)
         self._begin()
 
@@ -265,12 +277,10 @@ class Skills:
         page = self.registry.page(request.cursor, self._page_size)
         await self._renew(scope, [self.registry.find(entry.uri) for entry in page.items])
         page = self.registry.page(request.cursor, self._page_size)
-        hints, server = self._hints, self._server
-        if server.is_selective or server.scope_rules is not None:
+        if self._is_private:
             hidden = hidden_in(self.registry, scope)
             page.items = [each for each in page.items if id(each) not in hidden]
-            hints = {**hints, "cache_scope": "private"}
-        return ListSkillsResult(tuple(page.items), page.next_cursor, **hints)
+        return ListSkillsResult(tuple(page.items), page.next_cursor, **self._hints)
 
     async def get(self, scope: Context, request: GetSkillRequest) -> Any:
         """Serve ``skills/get`` (SKILL-08)."""
@@ -300,7 +310,13 @@ class Skills:
             raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid cursor", {"cursor": request.cursor[:100]})
         return ReadDirectoryResult(children, **self._hints)
 
-    def _skill_around(self, uri: str, scope: Context) -> _ServedSkill | None:
+    def named(self, request: GetSkillRequest | ReadDirectoryRequest) -> _ServedSkill | None:
+        """Return the skill that a request names, or names a directory of."""
+        if isinstance(request, GetSkillRequest):
+            return self.registry.find(request.uri)
+        return self._skill_around(request.uri)
+
+    def _skill_around(self, uri: str, scope: Context | None = None) -> _ServedSkill | None:
         """Return the outermost skill whose directory a URI is, or is within."""
         scheme, _, path = uri[:_MAX_URI].partition("://")
         parts = path.split("/")
@@ -338,6 +354,15 @@ class Skills:
         for place, tree in await scope.run_in_thread(read):
             place.skills._apply(place, tree)  # noqa: SLF001  of a mounted server, perhaps
 
+    @property
+    def _is_private(self) -> bool:
+        """Whether results may depend on the client."""
+        return self._server.is_selective or self._server.scope_rules is not None
+
+    @property
+    def _hints(self) -> Mapping[str, Any]:
+        return {**self._given_hints, "cache_scope": "private"} if self._is_private else self._given_hints
+
     # What is served
 
     def _begin(self) -> None:
@@ -360,7 +385,7 @@ class Skills:
             self._apply(place, SkillTree(place.tree.number + 1, {}, {}, {}, ()))
         for key, tree in found.trees.items():
             if key not in places:
-                places[key] = _ServedTree(self, folder, key)
+                places[key] = _ServedTree(self, folder, key, self._readers[folder])
             self._apply(places[key], tree)
 
     def _apply(self, place: _ServedTree, tree: SkillTree) -> None:
@@ -380,7 +405,7 @@ class Skills:
         for uri, entry in tree.skills.items():
             known = self.registry.entry(uri)
             if known is None:
-                self.registry.add(uri, _ServedSkill(entry, self._endpoint(uri), place))
+                self.registry.add(uri, _ServedSkill(entry, place.endpoint, place))
             else:
                 known.renew(entry)
         for uri in before.files.keys() & tree.files.keys():
@@ -398,7 +423,7 @@ class Skills:
         for uri, file in files.items():
             if uri not in self._places:
                 self._places[uri] = place
-                static.add(uri, self._resource(uri, file))
+                static.add(uri, self._resource(place, uri, file))
 
     def _fault_in(self, place: _ServedTree, tree: SkillTree) -> SkillFault | None:
         """Return why a tree cannot be served: a URI of its files, or of its skills, is that of something else."""
@@ -408,19 +433,26 @@ class Skills:
                     continue
                 if self._server.resources.static.entry(uri) is not None:
                     return SkillFault("/".join(file.segments), f"the resource {uri} is served already, by another name")
-                self._server.resources.static.check_mirrors(uri, self._resource(uri, file))
+                self._server.resources.static.check_mirrors(uri, self._resource(place, uri, file))
         except ValueError as error:
             return SkillFault("/".join(place.key) or ".", str(error))
         return None
 
-    def _resource(self, uri: str, file: SharedFile) -> FunctionResource:
-        return FunctionResource(self._endpoint(uri), file.resource, CacheHint())
-
-    def _endpoint(self, uri: str) -> RegisteredFunction:
-        """Return the function of a file: one signature serves all."""
-        endpoint = copy(self._read_endpoint)
+    def _resource(self, place: _ServedTree, uri: str, file: SharedFile) -> FunctionResource:
+        """Return the resource of a file. One signature serves all files of a folder."""
+        endpoint = copy(place.endpoint)
         endpoint.function = partial(self._read, uri=uri)
-        return endpoint
+        return FunctionResource(endpoint, file.resource, CacheHint())
+
+    def _shared_names(self) -> Iterator[SkillFault]:
+        """Yield a fault for each skill whose name an earlier one has: a host may show only one of them (SKILL-07)."""
+        first: dict[str, str] = {}
+        for entry in self.registry:
+            uri, name = entry.description.uri, entry.description.frontmatter["name"]
+            taken = first.setdefault(name, uri)
+            if taken != uri:
+                path, line = (uri, None) if entry.place is None else entry.place.tree.names[uri]
+                yield SkillFault(path, f"the name {name!r} is that of {taken} too", line, is_fatal=False)
 
 
 _MAX_URI: Final = 8192

@@ -44,7 +44,21 @@ __all__ = [
 P = TypeVar("P", bound=Payload)
 
 
-class RegistrationOptions(TypedDict, total=False):
+class AccessOptions(TypedDict, total=False):
+    """The options that say for whom something is offered. ``None`` is the same as not given."""
+
+    scopes: Scopes | None
+    """The scopes that the token of a request needs: one, several, or a plain function of the typed request that returns
+    several. A server with scopes is served only with authorization."""
+    hide: bool
+    """Whether to list the entry only for clients whose tokens have the scopes. Others may still call it; the error
+    names the scopes."""
+    visible: Callable[[Any], bool] | None
+    """Whether it exists for a request: a plain function of the ``Context``. Where it returns False, it is not listed,
+    and not found either."""
+
+
+class RegistrationOptions(AccessOptions, total=False):
     """The options of everything that a server offers. ``None`` is the same as not given."""
 
     name: str | None
@@ -59,15 +73,6 @@ class RegistrationOptions(TypedDict, total=False):
     """Its ``_meta``."""
     blocking: bool
     """Run the plain function in a thread. Otherwise it runs in the event loop's thread, and must be quick."""
-    scopes: Scopes | None
-    """The scopes that the token of a request needs: one, several, or a plain function of the typed request that returns
-    several. A server with scopes is served only with authorization."""
-    hide: bool
-    """Whether to list the entry only for clients whose tokens have the scopes. Others may still call it; the error
-    names the scopes."""
-    visible: Callable[[Any], bool] | None
-    """Whether it exists for a request: a plain function of the ``Context``. Where it returns False, it is not listed,
-    and not found either."""
 
 
 class ToolOptions(RegistrationOptions, total=False):
@@ -238,6 +243,12 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
     check_options(options, known.__annotations__)
     checked("name", options.get("name"), str)
     endpoint = RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
+    restrict(endpoint, options)
+    return endpoint
+
+
+def restrict(endpoint: RegisteredFunction, options: AccessOptions) -> None:
+    """Offer a function only to some. Raises TypeError or ValueError for a wrong option."""
     scopes = options.get("scopes")
     if scopes is not None:
         endpoint.scopes = checked_scopes(scopes)
@@ -246,7 +257,6 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
             raise ValueError("hide= needs scopes= that do not depend on the request")
         endpoint.hides = True
     endpoint.visible = checked_callback("visible", options.get("visible"), "(ctx)")
-    return endpoint
 
 
 def _resource_endpoint(
