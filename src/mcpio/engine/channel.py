@@ -199,32 +199,32 @@ class Inbox:
         """Drop the deferred request that a cancellation names, in its exchange or any; return whether one did."""
         # 1, True and "1" are three ids.
         named = [
-            (place, each.via)
-            for place, each in enumerate(self._deferred or ())
+            (index, each.via)
+            for index, each in enumerate(self._deferred or ())
             if each.id == id and each.id.__class__ is id.__class__
         ]
-        found = [place for place, its_via in named if its_via == via] or [place for place, _ in named]
-        if len(found) != 1:
+        matches = [index for index, its_via in named if its_via == via] or [index for index, _ in named]
+        if len(matches) != 1:
             return False
-        self._take_deferred(found[0])
+        self._take_deferred(matches[0])
         return True
 
     def is_deferred(self, via: Hashable) -> bool:
         """Whether a request of that exchange was put aside."""
         return self._deferred_by is not None and via in self._deferred_by
 
-    def _take_deferred(self, place: int) -> Deferred:
+    def _take_deferred(self, index: int) -> Deferred:
         deferred: Any = self._deferred
         counts: Any = self._deferred_by
-        found: Deferred = deferred[place]
-        del deferred[place]
-        self.deferred_bytes -= len(found.text) + MESSAGE_COST
-        counts[found.via] -= 1
-        if not counts[found.via]:
-            del counts[found.via]
+        taken: Deferred = deferred[index]
+        del deferred[index]
+        self.deferred_bytes -= len(taken.text) + MESSAGE_COST
+        counts[taken.via] -= 1
+        if not counts[taken.via]:
+            del counts[taken.via]
         if not deferred:
             self._deferred = self._deferred_by = None
-        return found
+        return taken
 
     @property
     def size(self) -> int:

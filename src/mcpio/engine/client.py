@@ -126,9 +126,9 @@ def judge(
     spoken = tuple(revisions)
     verdict = _judge(outcome, spoken, again=again, over_http=over_http)
     if isinstance(verdict, Initialize) and not any(each.era is Era.HANDSHAKE for each in spoken):
-        said = f"the server does not speak {_names(spoken)}"
+        reason = f"the server does not speak {_names(spoken)}"
         cause = outcome if isinstance(outcome, McpError) else None
-        return Refuse(_failed(said if cause is None else f"{said}: {cause}", cause))
+        return Refuse(_failed(reason if cause is None else f"{reason}: {cause}", cause))
     return verdict
 
 
@@ -167,8 +167,8 @@ def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bo
         if revision is None:
             return _without_stateless(supported, spoken, error)
         if again:
-            said = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
-            return Refuse(_failed(said, error), supported)
+            reason = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
+            return Refuse(_failed(reason, error), supported)
         return ProbeAgain(revision)
     if error.code in _MISSING_CAPABILITY and isinstance(_member(error, "requiredCapabilities"), dict):
         return Refuse(error)
@@ -182,8 +182,8 @@ def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...],
     """Judge a server that shares no stateless revision with this client (ERA-04, ERA-16)."""
     if _newest(spoken, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
         return Initialize()
-    said = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(spoken)}"
-    return Refuse(_failed(said, cause), supported)
+    reason = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(spoken)}"
+    return Refuse(_failed(reason, cause), supported)
 
 
 def _supported(error: RequestError) -> tuple[str, ...] | None:
@@ -230,8 +230,8 @@ def _names(revisions: Iterable[Revision]) -> str:
     return ", ".join(each.name for each in sorted(revisions, reverse=True))
 
 
-def _failed(said: str, cause: McpError | None) -> ConnectFailed:
-    error = ConnectFailed(said)
+def _failed(reason: str, cause: McpError | None) -> ConnectFailed:
+    error = ConnectFailed(reason)
     error.__cause__ = cause
     return error
 
@@ -310,13 +310,13 @@ class StatelessClient(Handshake):
         method = request.method
         kind = result.get("resultType", _COMPLETE)  # earlier servers leave it out (ENV-11)
         if kind == _INPUT_REQUIRED and method is not None and method.may_ask:
-            asked = self.codec.decode(result, InputRequiredResult, odd)
-            if not asked.input_requests and asked.request_state is None:
+            questions = self.codec.decode(result, InputRequiredResult, odd)
+            if not questions.input_requests and questions.request_state is None:
                 fault = "'input_required' needs inputRequests or requestState"
                 raise InvalidMessage("", fault, self.codec.revision.name)
-            for question in (asked.input_requests or {}).values():
+            for question in (questions.input_requests or {}).values():
                 check_question(question, self._own, self.codec)
-            return asked
+            return questions
         if kind == _TASK and request.name == "tools/call" and self.takes_tasks:
             from mcpio.types.tasks import CreatedTask  # few servers have tasks
 
@@ -334,9 +334,9 @@ class StatelessClient(Handshake):
 
 def server_info(meta: Mapping[str, Any], revision: Revision) -> Implementation:
     """Return the name and version that a result has in its ``_meta``: self-reported, and never a reason to fail."""
-    said = meta.get(META_SERVER_INFO)
+    raw_info = meta.get(META_SERVER_INFO)
     try:
-        return codec(revision).decode(said, Implementation) if isinstance(said, dict) else UNKNOWN_SERVER
+        return codec(revision).decode(raw_info, Implementation) if isinstance(raw_info, dict) else UNKNOWN_SERVER
     except InvalidMessage:
         return UNKNOWN_SERVER
 
@@ -442,8 +442,8 @@ class ClientConnection(Connection):
         session.discovered(discovered or DiscoverResult((revision.name,), ServerCapabilities()), self.capabilities)
         self._step(Input.SEND_ADOPT)
         if self._observers:
-            known = None if discovered is None else encode(codec(revision), discovered)
-            self._tell_call("adopt", revision=revision.name, discovered=known)
+            handshake = None if discovered is None else encode(codec(revision), discovered)
+            self._tell_call("adopt", revision=revision.name, discovered=handshake)
 
     def _stateless_session(self, revision: Revision) -> StatelessClient:
         return StatelessClient(self.info, revision, identify=self._options.identify)
@@ -501,11 +501,11 @@ class ClientConnection(Connection):
         self, session: Handshake | None, name: str, params: dict[str, Any], cookie: Any
     ) -> tuple[OutgoingRequest, bytes]:
         """Switch to ``session``; return its first request, and the text. Raises, and changes nothing, as ``_json``."""
-        known, self._handshake = self._handshake, session
+        handshake, self._handshake = self._handshake, session
         try:
             return self._new_request(self._outgoing.next_id, name, METHODS[name], params, cookie, None, progress=False)
         except LocalProtocolError:
-            self._handshake = known
+            self._handshake = handshake
             raise
 
     def reset_session(self, now: float) -> None:
@@ -613,8 +613,8 @@ class ClientConnection(Connection):
         if what is RequestInput.RECV_LOSS and isinstance(error, ConnectionLost):
             self._opening = None
             if not self.over_http:
-                said = f"the connection ended while the server was asked for its era: {error}"
-                error = _because(ConnectFailed(said, era_probe=self._may_initialize), error)
+                reason = f"the connection ended while the server was asked for its era: {error}"
+                error = _because(ConnectFailed(reason, era_probe=self._may_initialize), error)
             self._events.append(RequestFailed(request.id, error, request.cookie, raw))
             return
         self._judge(error, request, opening, raw)
@@ -640,8 +640,8 @@ class ClientConnection(Connection):
                 self._step(Input.RECV_DISCOVERED)
                 context: RequestContext = session.context
                 info, capabilities, hint = context.info, context.capabilities, outcome.instructions
-                said = Negotiated(verdict.revision, info, capabilities, hint, raw, request.id, request.cookie)
-                self._events.append(said)
+                negotiated = Negotiated(verdict.revision, info, capabilities, hint, raw, request.id, request.cookie)
+                self._events.append(negotiated)
             case ProbeAgain():
                 self._open_again(request, opening, verdict.revision, raw)
             case Initialize():
@@ -810,8 +810,8 @@ class ClientConnection(Connection):
     def _refuse_version(self, request: OutgoingRequest, message: jsonrpc.Result, offered: str) -> None:
         """Disconnect from a server whose revision this client does not speak (LIFE-06, LIFE-23)."""
         requested = self._options.latest.name
-        known = ", ".join(revision.name for revision in self._options.handshake_revisions)
-        error = ConnectFailed(f"the server speaks revision {offered!r:.100}, this client {known}")
+        versions = ", ".join(revision.name for revision in self._options.handshake_revisions)
+        error = ConnectFailed(f"the server speaks revision {offered!r:.100}, this client {versions}")
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
         self._events.append(VersionMismatched(requested, offered))
         self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)

@@ -491,38 +491,38 @@ class Connection(Answers):
         self._check_batch(len(batch))
         self._check_room()
         self._check_route(parent)
-        asked: list[tuple[OutgoingRequest, Timeout]] = []
+        requests: list[tuple[OutgoingRequest, Timeout]] = []
         texts: list[bytes] = []
         ids: list[OutgoingId | None] = []
-        said: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         for item in batch:
-            id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next_id + len(asked))
+            id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next_id + len(requests))
             ids.append(id)
             if id is None:
                 _, name, params = self._checked_notification(item.payload)
                 texts.append(self._notification_text(self._dialogue, name, params))
             else:
-                method, name, params = self._checked_request(item.payload, len(asked))
+                method, name, params = self._checked_request(item.payload, len(requests))
                 request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
-                asked.append((request, self._timeout(item.timeout)))
+                requests.append((request, self._timeout(item.timeout)))
                 texts.append(text)
             more = {"timeout": item.timeout, "cookie": item.cookie, "progress": item.progress}
-            said.append({"method": name, "params": params, "waits": id is not None, **more})
+            messages.append({"method": name, "params": params, "waits": id is not None, **more})
         batch_text = self._fitting(b"[" + b",".join(texts) + b"]")
         # All checks are behind: only now are the ids given out, and the timeouts started.
         self._channel.advance(now)
-        for request, timeout in asked:
+        for request, timeout in requests:
             self._outgoing.add(request, timeout, self._channel.now)
         self._channel.outbox.put(
             batch_text,
-            Queued.REQUEST if asked else Queued.NOTIFICATION,
+            Queued.REQUEST if requests else Queued.NOTIFICATION,
             via=None if parent is None else parent.via,
             related=related_to,
-            asked=tuple(request.id for request, _ in asked),
+            asked=tuple(request.id for request, _ in requests),
         )
         self._check_outbox()
         if self._observers:
-            self._tell_call("send_batch", items=said, related_to=related_to)
+            self._tell_call("send_batch", items=messages, related_to=related_to)
         return tuple(ids)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:

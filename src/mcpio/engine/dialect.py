@@ -127,14 +127,14 @@ class DialectDecoder:
         if not isinstance(declared, dict):
             return members
         can_disable = self._has("can_disable")
-        found: dict[str, Any] = {}
+        capabilities: dict[str, Any] = {}
         for name, value in declared.items():
             if not (can_disable and isinstance(value, dict) and value.get("enabled") is False):
                 official = _first(DIALECTS[profile].capabilities.get(name) for profile in self.profiles)
                 # The official name wins where a peer declares both.
                 if official is None or official not in declared:
-                    found[official or name] = value
-        return {**members, "capabilities": found}
+                    capabilities[official or name] = value
+        return {**members, "capabilities": capabilities}
 
 
 class DialectEncoder:
@@ -168,10 +168,10 @@ def _as_alias_says(alias: Alias, params: dict[str, Any]) -> dict[str, Any] | Non
     """Return the params of the official notification, or ``None`` if one is missing."""
     if not alias.members:
         return params
-    found = {name: value for name, path in alias.members.items() if (value := _at(params, path)) is not None}
-    if not all(name in found for name in alias.needed):
+    members = {name: value for name, path in alias.members.items() if (value := _at(params, path)) is not None}
+    if not all(name in members for name in alias.needed):
         return None
-    return {**found, **alias.constants}
+    return {**members, **alias.constants}
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:
@@ -236,7 +236,7 @@ _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 def _pieces(text: bytes | str, most: int) -> list[bytes]:
     """Return the objects of a text that consists of two or more of them; otherwise an empty list."""
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
-    found: list[bytes] = []
+    pieces: list[bytes] = []
     depth = start = 0
     for mark in _MARKS.finditer(data):
         sign = mark[0]
@@ -245,13 +245,13 @@ def _pieces(text: bytes | str, most: int) -> list[bytes]:
         elif sign in b"]}":
             depth -= 1
             if depth == 0:
-                found.append(data[start : mark.end()].strip())
+                pieces.append(data[start : mark.end()].strip())
                 start = mark.end()
-        if depth < 0 or len(found) > most:
+        if depth < 0 or len(pieces) > most:
             return []  # one line must not become more messages than a batch may
     # Anything else stays the one malformed message that it was, so that its fault is reported as the parser found it.
-    whole = not depth and not data[start:].strip() and all(piece.startswith(b"{") for piece in found)
-    return found if whole and len(found) > 1 else []
+    whole = not depth and not data[start:].strip() and all(piece.startswith(b"{") for piece in pieces)
+    return pieces if whole and len(pieces) > 1 else []
 
 
 # -------------------------------------------------------------------------------------------------------------- batches

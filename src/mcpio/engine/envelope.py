@@ -58,8 +58,8 @@ def read_envelope(
     if not isinstance(name, str):
         raise _invalid_member(META_PROTOCOL_VERSION, meta, "a string")
     if header is not None and header != (name,):
-        said = "missing" if not header else ", ".join(header)
-        fault = f"Header mismatch: MCP-Protocol-Version is {said:.100}, the body says {name:.100}"
+        versions = "missing" if not header else ", ".join(header)
+        fault = f"Header mismatch: MCP-Protocol-Version is {versions:.100}, the body says {name:.100}"
         raise RequestError(ErrorCode.HEADER_MISMATCH, fault)
     revision = Revision.parse(name)
     if revision is None or revision.era is not Era.STATELESS or revision not in revisions:
@@ -98,14 +98,14 @@ class EnvelopeReader:
         info: Any = None if raw is None else raw.get(META_CLIENT_INFO)
         key = (info.get("name"), info.get("version")) if info.__class__ is dict else None
         try:
-            known = self._known.get(key)
+            cached = self._known.get(key)
         except TypeError:
-            known = None  # a malformed name has no hash
+            cached = None  # a malformed name has no hash
         # The progress token differs between requests, so it is left out of the comparison.
-        if known is not None and known[0] == raw and (header is None or header == (known[1].revision.name,)):
+        if cached is not None and cached[0] == raw and (header is None or header == (cached[1].revision.name,)):
             if "progressToken" in meta:
                 check_progress_token(meta)
-            return known[1]
+            return cached[1]
         envelope = read_envelope(params, self._revisions, header=header)
         self.revision = envelope.revision
         if _may_be_kept(raw):

@@ -292,9 +292,9 @@ class Ledger:
         ``give_up`` takes the holder, and ends it or frees what it can. It is called at most once for each ``settle``,
         possibly before this call returns, and may itself call ``settle``.
         """
-        known = self._holders.pop(holder, None)
-        if known is not None:
-            self.total -= known[0]
+        before = self._holders.pop(holder, None)
+        if before is not None:
+            self.total -= before[0]
         if size:
             self._holders[holder] = (size, give_up)
             self.total += size

@@ -497,20 +497,20 @@ class IncomingRequests(RunningRequests):
 
     def is_running(self, wire_id: int | str, via: Hashable) -> bool:
         """Return whether a peer's request with that id runs, in its exchange if the transport has any (P7)."""
-        found = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
-        if found is None:
+        entry = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
+        if entry is None:
             return False
-        return via in found if isinstance(found, dict) else found.via == via
+        return via in entry if isinstance(entry, dict) else entry.via == via
 
     def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
         """Return the running requests that a cancellation of ``wire_id`` may mean.
 
         One that comes by the exchange of its request means just that one.
         """
-        found = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
-        if found is None:
+        entry = None if self._by_wire_id is None else self._by_wire_id.get(wire_id)
+        if entry is None:
             return []
-        namesakes = found if isinstance(found, dict) else {found.via: found}
+        namesakes = entry if isinstance(entry, dict) else {entry.via: entry}
         exact = namesakes.get(via)
         if exact is not None:
             return [exact]
@@ -525,11 +525,11 @@ class IncomingRequests(RunningRequests):
         self._held.requests += request.size
         self.running[request.id] = request
         self.next = int(request.id) + 1
-        found = self._by_wire_id.setdefault(request.wire_id, request)
-        if isinstance(found, dict):
-            found[request.via] = request
-        elif found is not request:
-            self._by_wire_id[request.wire_id] = {found.via: found, request.via: request}
+        entry = self._by_wire_id.setdefault(request.wire_id, request)
+        if isinstance(entry, dict):
+            entry[request.via] = request
+        elif entry is not request:
+            self._by_wire_id[request.wire_id] = {entry.via: entry, request.via: request}
 
     def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
         """End a running request."""
@@ -537,10 +537,10 @@ class IncomingRequests(RunningRequests):
             return
         self._held.requests -= request.size
         del self.running[request.id]
-        found = self._by_wire_id[request.wire_id]
-        if isinstance(found, dict):
-            del found[request.via]
-        if found is request or not found:
+        entry = self._by_wire_id[request.wire_id]
+        if isinstance(entry, dict):
+            del entry[request.via]
+        if entry is request or not entry:
             del self._by_wire_id[request.wire_id]
         if not self.running:
             self.running = self._by_wire_id = None

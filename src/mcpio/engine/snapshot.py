@@ -144,10 +144,10 @@ class SessionState:
         """The cookies of the outgoing requests."""
         return [request.cookie for request in (*self.outgoing, *self.tasks)]
 
-    def with_cookies(self, said: Callable[[Any], Any]) -> SessionState:
+    def with_cookies(self, write: Callable[[Any], Any]) -> SessionState:
         """Return a copy in which ``said(cookie)`` replaces each cookie."""
         outgoing, tasks = (
-            [attrs.evolve(request, cookie=said(request.cookie)) for request in requests]
+            [attrs.evolve(request, cookie=write(request.cookie)) for request in requests]
             for requests in (self.outgoing, self.tasks)
         )
         return attrs.evolve(self, outgoing=outgoing, tasks=tasks)

@@ -263,11 +263,11 @@ def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, cli
     """
     if members.get("inputRequests") is None and members.get("requestState") is None:
         return "inputRequests or requestState must be there"
-    for key, asked in (members.get("inputRequests") or {}).items():
-        method = METHODS[asked["method"]]
+    for key, question in (members.get("inputRequests") or {}).items():
+        method = METHODS[question["method"]]
         if not declares(client, method.capability):
             return f"inputRequests.{key:.100}: the client did not declare {'.'.join(method.capability)}"
-        fault = why_not_asked(method.name, asked.get("params") or {}, revision, client)
+        fault = why_not_asked(method.name, question.get("params") or {}, revision, client)
         if fault is not None:
             return f"inputRequests.{key:.100}: {fault}"
     return None
@@ -326,9 +326,9 @@ class Listening:
             raise LocalProtocolError(f"what is honoured is a SubscriptionFilter, not a {type(honoured).__name__}")
         members = encode(self.codec, honoured)
         for name, value in members.items():
-            asked = self.asked.get(name)
-            more = sorted(frozenset(value).difference(asked or ())) if isinstance(value, list) else value
-            if more and not (more is True and asked is True):
+            wanted = self.asked.get(name)
+            more = sorted(frozenset(value).difference(wanted or ())) if isinstance(value, list) else value
+            if more and not (more is True and wanted is True):
                 raise LocalProtocolError(f"{name}: {more!r:.100} was not asked for")
         return self._stamped(request, {"notifications": members})
 

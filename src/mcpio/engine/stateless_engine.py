@@ -375,16 +375,16 @@ class StatelessEngine(Answers):
 
     def _tell_call(self, verb: str, **arguments: Any) -> None:
         super()._tell_call(verb, **arguments)
-        told, self._told = self._told, []
-        for text, carrier in told:
+        messages, self._told = self._told, []
+        for text, carrier in messages:
             self._tell("message_sent", text, carrier)
             self._tell("called", "next_message", {"text": text, "via": carrier})
 
     @staticmethod
     def _carrier(request: IncomingRequest) -> Carrier:
         carrier: Any = request.via
-        found: Carrier = carrier
-        return found
+        known_carrier: Carrier = carrier
+        return known_carrier
 
 
 _OPERATING, _CLOSING, _CLOSED = Phase.OPERATING, Phase.CLOSING, Phase.CLOSED

@@ -123,11 +123,11 @@ class TaskLimits:
             if not is_count(value):
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
-    def ttl(self, asked: float | None, owner: Owner) -> float | None:
-        """Return how many milliseconds a task is kept if its requestor asks for ``asked``; ``None`` sets no limit."""
+    def ttl(self, requested: float | None, owner: Owner) -> float | None:
+        """Return for how many milliseconds to keep a task whose requestor asks for this; ``None`` sets no limit."""
         cap = self.max_ttl if owner is not None else _least(self.max_ttl, self.max_ttl_without_owner)
         # Before any arithmetic: the peer's integer may be too large for a float.
-        wanted = _milliseconds(self.default_ttl) if asked is None else min(asked, LONGEST)
+        wanted = _milliseconds(self.default_ttl) if requested is None else min(requested, LONGEST)
         granted = _least(_milliseconds(cap), wanted)
         return None if granted is None else math.ceil(granted)  # some readers take integers only
 
@@ -465,11 +465,11 @@ TaskEvent: TypeAlias = (
 def dump_outcome(outcome: TaskOutcome) -> bytes:
     """Return an outcome as JSON. Raises ``LocalProtocolError`` if JSON cannot express it."""
     error = outcome.error
-    said: dict[str, Any] = {"result": outcome.result}
+    record: dict[str, Any] = {"result": outcome.result}
     if error is not None:
-        said = {"error": {"code": error.code, "message": error.message, "data": error.data}}
+        record = {"error": {"code": error.code, "message": error.message, "data": error.data}}
     try:
-        return json.dumps(said)
+        return json.dumps(record)
     except (TypeError, ValueError) as fault:
         raise LocalProtocolError(f"not expressible in JSON: {fault}") from fault
 
@@ -477,21 +477,21 @@ def dump_outcome(outcome: TaskOutcome) -> bytes:
 def load_outcome(payload: bytes) -> TaskOutcome:
     """Return the outcome that ``dump_outcome`` wrote. Raises ``InvalidMessage`` for any other value."""
     try:
-        said = json.loads(payload)
-        if "error" in said:
-            error = said["error"]
+        record = json.loads(payload)
+        if "error" in record:
+            error = record["error"]
             return TaskOutcome(error=RequestError(error["code"], error["message"], error["data"]))
-        return TaskOutcome(_checked(said["result"], Mapping))
+        return TaskOutcome(_checked(record["result"], Mapping))
     except (TypeError, ValueError, KeyError) as fault:
         raise InvalidMessage("payload", f"no outcome of a task: {fault!r:.100}") from fault
 
 
 def dump_record(record: TaskRecord) -> bytes:
     """Return a record as JSON. ``LocalProtocolError`` for a request that JSON cannot say."""
-    said = {name: getattr(record, name) for name in _STORED}
-    said |= {name: value for name, (_, default) in _ADDED.items() if (value := getattr(record, name)) != default}
+    members = {name: getattr(record, name) for name in _STORED}
+    members |= {name: value for name, (_, default) in _ADDED.items() if (value := getattr(record, name)) != default}
     try:
-        return json.dumps({"format": FORMAT, **said, "state": record.state.value})
+        return json.dumps({"format": FORMAT, **members, "state": record.state.value})
     except (TypeError, ValueError) as fault:
         raise LocalProtocolError(f"not expressible in JSON: {fault}") from fault
 
@@ -499,10 +499,10 @@ def dump_record(record: TaskRecord) -> bytes:
 def load_record(key: str, text: bytes) -> TaskRecord:
     """Return the record that ``dump_record`` wrote. Raises ``InvalidMessage`` for any other value."""
     try:
-        said = _members(text, key)
-        record = TaskRecord(**{name: said[name] for name in (*_STORED, *_ADDED) if name != "size"})
-        record.state = TaskState(said["state"])
-        record.size = said["size"]
+        members = _members(text, key)
+        record = TaskRecord(**{name: members[name] for name in (*_STORED, *_ADDED) if name != "size"})
+        record.state = TaskState(members["state"])
+        record.size = members["size"]
         record.shown, record.shown_inputs = record.view(), record.inputs
     except (TypeError, ValueError, KeyError, OverflowError) as fault:
         raise InvalidMessage(key[:100], f"no record of a task: {fault!r:.100}") from fault
@@ -544,14 +544,14 @@ _ADDED: Final[dict[str, tuple[Any, Any]]] = {"asked": (int, 0), "inputs": (Mappi
 
 def _members(text: bytes, key: str) -> Any:
     """Return the values of a record, after checking the type of each member."""
-    said = json.loads(text)
-    if said["format"] != FORMAT or said["id"] != key:
+    value = json.loads(text)
+    if value["format"] != FORMAT or value["id"] != key:
         raise ValueError("another format, or another key")
     for name, kinds in _STORED.items():
-        _checked(said[name], kinds)
+        _checked(value[name], kinds)
     for name, (kinds, default) in _ADDED.items():
-        _checked(said.setdefault(name, default), kinds)
-    return said
+        _checked(value.setdefault(name, default), kinds)
+    return value
 
 
 def _checked(value: Any, kinds: Any) -> Any:
@@ -566,8 +566,8 @@ def _milliseconds(time: float | None) -> float | None:
 
 def _least(first: float | None, second: float | None) -> float | None:
     """Return the shorter of two times, ``None`` being for ever."""
-    found = min(math.inf if first is None else first, math.inf if second is None else second)
-    return None if found == math.inf else found
+    least = min(math.inf if first is None else first, math.inf if second is None else second)
+    return None if least == math.inf else least
 
 
 def _rfc3339(moment: float) -> str:
@@ -809,10 +809,10 @@ class TaskMachine:
         record = self._records.get(id)
         if record is None or record.is_over:
             return
-        found = {key: answer for key, answer in answers.items() if key in record.inputs}
-        if found:
-            record.inputs = {key: question for key, question in record.inputs.items() if key not in found}
-            self._events.extend(TaskAnswered(id, key, answer) for key, answer in found.items())
+        expected = {key: answer for key, answer in answers.items() if key in record.inputs}
+        if expected:
+            record.inputs = {key: question for key, question in record.inputs.items() if key not in expected}
+            self._events.extend(TaskAnswered(id, key, answer) for key, answer in expected.items())
             if not self._have_answer(record, now):
                 self._put(record, "status")
 
@@ -932,20 +932,20 @@ class TaskMachine:
         """
         if token not in self._asked:
             raise LocalProtocolError(f"no effect waits for an answer under {token!r:.100}")
-        asked = self._asked.pop(token)
-        if isinstance(asked, _Put):
-            self._put_done(asked, value, now)
-        elif isinstance(asked, _Renew):
-            self._renew_done(asked, value, now)
-        elif isinstance(asked, _Adopt):
-            self._adopt_done(asked, value, now)
+        effect = self._asked.pop(token)
+        if isinstance(effect, _Put):
+            self._put_done(effect, value, now)
+        elif isinstance(effect, _Renew):
+            self._renew_done(effect, value, now)
+        elif isinstance(effect, _Adopt):
+            self._adopt_done(effect, value, now)
         elif isinstance(value, BaseException):
-            self._events.append(TaskStoreFailed(asked.id if isinstance(asked, _Look) else asked, value))
-            if isinstance(asked, str):
-                self._undeleted[asked] = None
+            self._events.append(TaskStoreFailed(effect.id if isinstance(effect, _Look) else effect, value))
+            if isinstance(effect, str):
+                self._undeleted[effect] = None
                 self._try_again(now)
-        elif isinstance(asked, _Look):
-            self._look_done(asked.id, value, now)
+        elif isinstance(effect, _Look):
+            self._look_done(effect.id, value, now)
 
     # Pull, and time
 
@@ -1094,10 +1094,10 @@ class TaskMachine:
 
     # Answers of the store
 
-    def _ask(self, asked: _Asked) -> int:
+    def _ask(self, effect: _Asked) -> int:
         token = self._next_token
         self._next_token += 1
-        self._asked[token] = asked
+        self._asked[token] = effect
         return token
 
     def _put(
@@ -1204,13 +1204,13 @@ class TaskMachine:
         token = self._ask(_Adopt(now))
         self._effects[token] = StoreAdopt(token, self._lease)
 
-    def _renew_done(self, asked: _Renew, lost: Collection[str] | BaseException, now: float) -> None:
+    def _renew_done(self, effect: _Renew, lost: Collection[str] | BaseException, now: float) -> None:
         if isinstance(lost, BaseException):
-            self._renew_again(asked.asked, now, lost)
+            self._renew_again(effect.asked, now, lost)
             return
         # By the clock of the store they last longer, as it got the request later.
-        until = asked.asked + self._lease
-        for id in asked.keys:
+        until = effect.asked + self._lease
+        for id in effect.keys:
             record = self._records.get(id)
             if record is None:
                 continue
@@ -1222,27 +1222,27 @@ class TaskMachine:
             record.leased_until = until
             self._watch_lease(until)
 
-    def _adopt_done(self, asked: _Adopt, tasks: Iterable[StoredTask] | BaseException, now: float) -> None:
+    def _adopt_done(self, effect: _Adopt, tasks: Iterable[StoredTask] | BaseException, now: float) -> None:
         if isinstance(tasks, BaseException):
-            self._renew_again(asked.asked, now, tasks)
+            self._renew_again(effect.asked, now, tasks)
             return
         if self._is_shared and self._timers.get(_RENEWAL) is None:
             # After the answer, since a slow store is not asked twice at once.
-            self._timers.set(_RENEWAL, max(now, asked.asked + self._lease / 3))
-        found = []
+            self._timers.set(_RENEWAL, max(now, effect.asked + self._lease / 3))
+        adopted = []
         for stored in tasks:
             try:
                 if stored.key not in self._records and stored.key not in self._over:
-                    found.append(load_record(stored.key, stored.record))
+                    adopted.append(load_record(stored.key, stored.record))
             except InvalidMessage as error:
                 self._events.append(TaskStoreFailed(stored.key, error))
-        for record in sorted(found, key=lambda record: (record.created, record.number)):
-            self._adopt(record, asked.asked + self._lease, now)
+        for record in sorted(adopted, key=lambda record: (record.created, record.number)):
+            self._adopt(record, effect.asked + self._lease, now)
 
-    def _renew_again(self, asked: float, now: float, error: BaseException) -> None:
+    def _renew_again(self, asked_at: float, now: float, error: BaseException) -> None:
         """Ask again soon, since the leases run out."""
         self._events.append(TaskStoreFailed(None, error))
-        self._timers.set(_RENEWAL, max(now, asked + min(self._lease / 10, RETRY)))
+        self._timers.set(_RENEWAL, max(now, asked_at + min(self._lease / 10, RETRY)))
 
     def _watch_lease(self, until: float) -> None:
         first = self._timers.get(_LAPSE)
