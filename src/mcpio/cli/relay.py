@@ -21,8 +21,9 @@ from mcpio.cli.output import add_record_option, opened
 from mcpio.cli.relaying.chaos import FAULTS, PROGRAMS_ONLY, URLS_ONLY, Chaos, parse_chaos
 from mcpio.cli.relaying.log import open_log
 from mcpio.cli.relaying.pipes import relay_pipes
-from mcpio.cli.relaying.traffic import Traffic
+from mcpio.cli.relaying.traffic import Traffic, small_ladder
 from mcpio.errors import ConnectFailed
+from mcpio.inspecting.ladder import Ladder
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
 from mcpio.trio import run_until_signalled
@@ -35,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     connect.add_words(parser)
     parser.add_argument("--log", metavar="FILE", help="write the lines to a file (default: standard error)")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show what passes")
+    parser.add_argument(
+        "--page", action="store_true", help="show what passes, and what is waiting, on a local web page"
+    )
     add_record_option(parser)
     parser.add_argument(
         "--port", type=int, metavar="PORT", help="for a URL: where to listen on 127.0.0.1 (default: a free port)"
@@ -123,5 +127,14 @@ async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterat
         if options.record is not None:
             file = stack.enter_context(opened(options.record))
             recorder = RelayRecorder(file.write, target, time.monotonic(), redactor=Redactor())
-        async with open_log(options.log) as show:
-            yield Traffic(None if options.quiet else show, recorder)
+        ladder = Ladder(time.monotonic) if options.page else None if options.quiet else small_ladder()
+        async with open_log(options.log) as show, trio.open_nursery() as nursery:
+            if options.page and ladder is not None:
+                from mcpio.inspecting.backend import Viewer
+                from mcpio.inspecting.pages import serve_page
+
+                viewer = Viewer(ladder, {"target": target, "mode": "relay"})
+                address: str = await nursery.start(serve_page, viewer.server, 0)
+                print(f"mcpio relay: {address}", file=sys.stderr, flush=True)
+            yield Traffic(None if options.quiet else show, ladder, recorder)
+            nursery.cancel_scope.cancel()

@@ -18,6 +18,7 @@ Sender: TypeAlias = Literal["client", "server"]
 """The side that sent a message."""
 
 Key: TypeAlias = "tuple[str, int | str | float]"
+"""The side that asked, with the scope of its ids, and an id or a token."""
 
 MAX_ENTRIES: Final = 20_000
 MAX_BYTES: Final = 32 << 20
@@ -110,11 +111,13 @@ class Ladder:
         phase: str | None = None,
         revision: str | None = None,
         via: Hashable = None,
+        scope: str = "",
         timeout_of: Callable[[str], Timeout | None] = lambda method: None,
     ) -> dict[str, Any]:
         """Add a message, valid or not, and return its entry. ``at`` is on the clock.
 
-        ``timeout_of`` is called for a request with its method, and returns how long its sender waits.
+        Ids are told apart by ``scope``, where several conversations are mixed. ``timeout_of`` is called for a request
+        with its method, and returns how long its sender waits.
         """
         moment = self.now(at)
         self.heard[sender] = moment
@@ -129,9 +132,9 @@ class Ladder:
                 entry |= {"kind": "batch", "head": f"{len(value)} messages"}
                 for item in value:
                     if isinstance(item, dict):
-                        self._describe(dict(entry), sender, item, timeout_of, via)
+                        self._describe(dict(entry), sender, item, timeout_of, via, scope)
             elif isinstance(value, dict):
-                self._describe(entry, sender, value, timeout_of, via)
+                self._describe(entry, sender, value, timeout_of, via, scope)
         entry |= {key: said for key, said in (("phase", phase), ("revision", revision)) if said is not None}
         if via is not None:
             entry["via"] = f"{via}"[:NAME]
@@ -234,8 +237,10 @@ class Ladder:
         value: Mapping[str, Any],
         timeout_of: Callable[[str], Timeout | None],
         via: Hashable,
+        scope: str,
     ) -> None:
         """Add what a message says to its entry, and keep the requests that are open."""
+        own, other = sender + scope, ("server" if sender == "client" else "client") + scope
         method, id = value.get("method"), value.get("id")
         id = _short(id) if isinstance(id, int | str) else None
         params = value.get("params")
@@ -245,9 +250,9 @@ class Ladder:
             entry |= {"kind": "notification" if id is None else "request", "method": _short(method)}
             entry["head"] = _head(params)
             if isinstance(params, Mapping):
-                self._describe_params(entry, sender, params)
+                self._describe_params(entry, own, other, params)
             if id is not None:
-                self._begin(entry, (sender, id), params, timeout_of(method), via)
+                self._begin(entry, (own, id), params, timeout_of(method), via)
             return
         for kind in ("result", "error"):
             if kind in value:
@@ -256,14 +261,13 @@ class Ladder:
                 if kind == "error" or (isinstance(said, Mapping) and said.get("isError") is True):
                     entry["failed"] = True
         if id is not None:
-            self._end(entry, ("server" if sender == "client" else "client", id))
+            self._end(entry, (other, id))
 
-    def _describe_params(self, entry: dict[str, Any], sender: Sender, params: Mapping[str, Any]) -> None:
+    def _describe_params(self, entry: dict[str, Any], own: str, other: str, params: Mapping[str, Any]) -> None:
         for member in ("name", "uri", "taskId", "level", "message", "elicitationId"):
             if isinstance(params.get(member), str):
                 entry["name"] = _short(params[member])
                 break
-        other = "server" if sender == "client" else "client"
         token, cancelled = params.get("progressToken"), params.get("requestId")
         if isinstance(token, int | str) and (waiting := self._tokens.get((other, _short(token)))) in self.open:
             record = self.open[waiting]
@@ -271,7 +275,7 @@ class Ladder:
             said = {each: params[each] for each in ("progress", "total", "message") if each in params}
             record["progress"] = {each: _short(value) for each, value in said.items() if _is_scalar(value)}
         if entry["method"] == "notifications/cancelled" and isinstance(cancelled, int | str):
-            self._end(entry, (sender, _short(cancelled)))
+            self._end(entry, (own, _short(cancelled)))
 
     def _begin(self, entry: dict[str, Any], key: Key, params: Any, timeout: Timeout | None, via: Hashable) -> None:
         if timeout is not None and timeout.total is not None:

@@ -17,7 +17,7 @@ from certificates import serving_as, trusting
 from mcpio import Client, ConnectFailed, Context, Server
 from mcpio.cli.relaying.chaos import parse_chaos
 from mcpio.cli.relaying.endpoint import HttpRelay
-from mcpio.cli.relaying.traffic import Traffic
+from mcpio.cli.relaying.traffic import Traffic, small_ladder
 from mcpio.errors import AuthorizationRequired
 from mcpio.http.client import HttpClientOptions, Location
 from mcpio.observe.relayed import RelayRecorder
@@ -72,7 +72,7 @@ class Relay:
 async def _relay(url: str, chaos: str = "seed=0", **options: Any) -> AsyncIterator[Relay]:
     relay = Relay()
     recorder = RelayRecorder(relay.recorded.append, url, trio.current_time(), redactor=Redactor())
-    traffic = Traffic(relay.lines.append, recorder, clock=trio.current_time)
+    traffic = Traffic(relay.lines.append, small_ladder(trio.current_time), recorder, clock=trio.current_time)
     async with trio.open_nursery() as nursery:
         serving = HttpRelay(Location.parse(url), traffic, parse_chaos(chaos), **options)
         relay.port = await nursery.start(serving.serve, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.relaying.traffic import MOST_BYTES, MOST_PENDING, Direction, Traffic
+from mcpio.cli.relaying.traffic import MOST_BYTES, MOST_OPEN, Direction, Traffic, small_ladder
 from mcpio.observe.relayed import RelayRecorder, read_relayed
 from mcpio.observe.tap import Redactor
 
@@ -23,7 +23,13 @@ class Seen:
     def __init__(self, recorder: RelayRecorder | None = None) -> None:
         self.now = 0.0
         self.lines: list[str] = []
-        self.traffic = Traffic(self.lines.append, recorder, clock=lambda: self.now, wall=lambda: NOON + self.now)
+        self.traffic = Traffic(
+            self.lines.append,
+            small_ladder(lambda: self.now),
+            recorder,
+            clock=lambda: self.now,
+            wall=lambda: NOON + self.now,
+        )
         self.client = Direction(self.traffic, from_client=True)
         self.server = Direction(self.traffic, from_client=False)
 
@@ -62,9 +68,9 @@ def test_outcomes_are_told_apart() -> None:
     seen.client.passed(_line(id=3, result={}))
     assert [line.rpartition(" ")[0].rpartition(" ")[0] for line in seen.said()[4:]] == [
         '<-- #"1" ping: tool error, 2.50 s',
-        "<-- #2 ping: error -32601 no\\nsuch, 2.50 s",
+        '<-- #2 ping: error {"code":-32601,"message":"no\\nsuch"}, 2.50 s',
         "<-- #1 ping: result, 2.50 s",
-        "<-- #1 result, to no request seen",
+        "<-- #1: result, to no request seen",
         "<-- #3 roots/list",
         "--> #3 roots/list: result, 0.0 ms",
     ]
@@ -77,7 +83,7 @@ def test_what_is_no_message_is_shown_as_such() -> None:
     seen.client.passed(b'{"jsonrpc":')
     seen.client.ended()
     assert seen.said()[0].startswith("<-- not a message: ")
-    assert seen.said()[1] == "--> batch of 2: #1 ping; x 73 B"
+    assert seen.said()[1] == "--> batch of 2 messages 73 B"
     assert seen.said()[2].startswith("--> not a message: ")
     assert seen.said()[3] == "--- end of input"
 
@@ -90,8 +96,8 @@ def test_long_message_is_shown_by_its_beginning() -> None:
     seen.server.passed(b"y" * (MOST_BYTES + 1) + b"\n")
     seen.server.passed(_line(method="x"))
     assert seen.said()[1:] == [
-        f"<-- #1 tools/call big: an answer, 0.0 ms over {MOST_BYTES} B",
-        f"<-- a long message: {'y' * 40}... over {MOST_BYTES} B",
+        f"<-- #1 tools/call big: result, 0.0 ms over {MOST_BYTES} B",
+        f"<-- a long message: {'y' * 60}... over {MOST_BYTES} B",
         "<-- x 33 B",
     ]
 
@@ -115,7 +121,7 @@ def test_secrets_are_not_shown() -> None:
 
 def test_unanswered_requests_are_bounded() -> None:
     seen = Seen()
-    for id in range(MOST_PENDING + 1):
+    for id in range(MOST_OPEN + 1):
         seen.traffic.message(True, _line(id=id, method="ping"))
     seen.traffic.message(False, _line(id=0, result={}))
     seen.traffic.message(False, _line(id=1, result={}))
@@ -164,7 +170,7 @@ def test_failed_recording_ends_and_the_lines_go_on() -> None:
 
 def test_nothing_is_shown_where_nothing_is_asked_for() -> None:
     written: list[str] = []
-    traffic = Traffic(None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
+    traffic = Traffic(None, None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
     traffic.message(True, b"{}")
     traffic.note("done")
     assert len(written) == 3

@@ -288,7 +288,7 @@ class _Seen:
         headers = _joined(request.headers)
         self._method, target = request.method.decode(), request.target.decode("latin-1")
         # Ids are unique within a session. Without one, each exchange stands for itself.
-        self._scope = headers.get("mcp-session-id", number)
+        self._scope = headers.get("mcp-session-id", str(number))
         said = "" if self._method == "POST" else f"{self._method} {target} (request {number})"
         traffic.head(True, said, {"method": self._method, "target": target, "headers": headers}, number)
         self._request = _Body()

@@ -6,91 +6,96 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import attrs
-
 from mcpio._printable import printable
 from mcpio.framing.json import dumps
-from mcpio.framing.jsonrpc import (
-    Batch,
-    Error,
-    Malformed,
-    Message,
-    Notification,
-    Request,
-    Result,
-    answered_id,
-    classify,
-    parse,
-)
+from mcpio.framing.jsonrpc import answered_id
 from mcpio.framing.lines import LineFramer, Overlong
+from mcpio.inspecting.ladder import Ladder, Sender
 from mcpio.observe.relayed import RelayRecorder
 from mcpio.observe.tap import Redactor
 
-__all__ = ["MOST_BYTES", "Direction", "Traffic"]
+__all__ = ["MOST_BYTES", "Direction", "Traffic", "small_ladder"]
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """A longer message passes like any other, but is shown by its beginning only, and its recording says its size."""
 
-MOST_PENDING: Final = 10_000
-"""The most requests whose answers are awaited; older ones are forgotten, and their answers shown without a method."""
-
-SUBJECT: Final = ("name", "uri", "protocolVersion", "taskId")
-"""The parameters of which the first one there tells what a request is about."""
+MOST_OPEN: Final = 10_000
+"""The most requests whose answers are awaited where only the log is written; answers to older ones have no method."""
 
 
-@attrs.frozen
-class Asked:
-    """A request that awaits its answer."""
-
-    what: str
-    at: float
+def small_ladder(clock: Callable[[], float] = time.monotonic) -> Ladder:
+    """Return a ladder that joins answers to requests, and keeps no texts."""
+    return Ladder(clock, max_entries=MOST_OPEN, max_bytes=0, text_bytes=0)
 
 
 class Traffic:
     """Shows and records what passes.
 
-    ``show`` takes a line without its end; ``None`` shows nothing. ``clock`` gives monotonic seconds, ``wall`` Unix
-    time.
+    ``show`` takes a line without its end; ``None`` shows nothing. ``ladder`` knows which request an answer is to;
+    without a page to show it, see ``small_ladder``. ``wall`` gives Unix time.
     """
 
     def __init__(
         self,
         show: Callable[[str], object] | None,
+        ladder: Ladder | None,
         recorder: RelayRecorder | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._show = show
+        self._ladder = ladder
         self._recorder = recorder
         self._clock = clock
         self._wall = wall
         self._redactor = Redactor()
-        self._asked: dict[tuple[Any, ...], Asked] = {}
 
-    def message(self, from_client: bool, line: bytes | Overlong, scope: Any = None, via: int | None = None) -> None:
+    def message(self, from_client: bool, line: bytes | Overlong, scope: str = "", via: int | None = None) -> None:
         """Take one message. Ids are told apart by ``scope``; ``via`` is the HTTP exchange."""
         now = self._clock()
-        if self._show is not None:
-            if isinstance(line, Overlong):
-                said, size = self._overlong(from_client, line, scope, now), f"over {line.size_seen - 1} B"
-            else:
-                said, size = self._described(from_client, parse(line), scope, now), f"{len(line)} B"
-            self._line("-->" if from_client else "<--", said, size)
+        if self._ladder is not None:
+            said, size = self._added(self._ladder, from_client, line, scope, via, now)
+            self._line("-->" if from_client else "<--", self._redactor.message(said), size)
         self._record(lambda recorder: recorder.message(from_client, line, now, via))
 
     def head(self, from_client: bool, said: str, head: Mapping[str, Any], via: int) -> None:
         """Take the head of an HTTP request or response; ``said`` is shown of it, unless it is empty."""
         now = self._clock()
         if said:
+            said = self._redactor.message(said)
             self._line("-->" if from_client else "<--", said)
+            if self._ladder is not None:
+                self._ladder.note(said, now, sender="client" if from_client else "server")
         self._record(lambda recorder: recorder.head(from_client, head, now, via))
 
     def note(self, text: str) -> None:
         """Show and record what the relay did or saw."""
         now = self._clock()
         self._line("---", text)
+        if self._ladder is not None:
+            self._ladder.note(text, now)
         self._record(lambda recorder: recorder.note(text, now))
+
+    def _added(
+        self, ladder: Ladder, from_client: bool, line: bytes | Overlong, scope: str, via: int | None, now: float
+    ) -> tuple[str, str]:
+        """Add a message to the ladder, and return it in words, with its size."""
+        sender: Sender = "client" if from_client else "server"
+        if not isinstance(line, Overlong):
+            entry = ladder.message(sender, line, now, via=via, scope=scope)
+            return _described(entry), f"{entry['bytes']} B"
+        size = f"over {line.size_seen - 1} B"
+        id = answered_id(line.head)
+        if id is None:
+            said = f"a long message: {line.head[:60].decode(errors='replace')}..."
+            ladder.note(said, now, sender=sender)
+            return said, size
+        # What stands for an answer ends the wait for it.
+        answer = dumps({"jsonrpc": "2.0", "id": id, "result": {"relay": f"{size}, not kept"}})
+        entry = ladder.message(sender, answer, now, via=via, scope=scope)
+        entry["bytes"] = line.size_seen
+        return _described(entry), size
 
     def _record(self, write: Callable[[RelayRecorder], None]) -> None:
         if self._recorder is None:
@@ -110,49 +115,24 @@ class Traffic:
         said = printable(said).replace("\n", "\\n")
         self._show(f"{clock} {arrow} {f'{said:58} {size:>10}' if size else said}")
 
-    def _described(self, from_client: bool, message: Message, scope: Any, now: float) -> str:
-        match message:
-            case Request():
-                what = self._named(message.method, message.raw)
-                self._asked[from_client, scope, type(message.id), message.id] = Asked(what, now)
-                if len(self._asked) > MOST_PENDING:
-                    del self._asked[next(iter(self._asked))]
-                return f"#{_cut(dumps(message.id).decode(), 24)} {what}"
-            case Notification():
-                return self._named(message.method, message.raw)
-            case Result():
-                is_error = message.result.get("isError") is True
-                return self._answer(from_client, message.id, "tool error" if is_error else "result", scope, now)
-            case Error():
-                return self._answer(from_client, message.id, self._fault(message), scope, now)
-            case Batch():
-                said = [self._described(from_client, classify(item), scope, now) for item in message.items[:5]]
-                rest = len(message.items) - len(said)
-                return f"batch of {len(message.items)}: {'; '.join(said)}{f'; {rest} more' if rest else ''}"
-            case Malformed():
-                return f"not a message: {message.reason}"
 
-    def _answer(self, from_client: bool, id: int | str | None, outcome: str, scope: Any, now: float) -> str:
-        asked = self._asked.pop((not from_client, scope, type(id), id), None)
-        said = f"#{_cut(dumps(id).decode(), 24)}"
-        if asked is None:
-            return f"{said} {outcome}, to no request seen"
-        return f"{said} {asked.what}: {outcome}, {_duration(now - asked.at)}"
-
-    def _overlong(self, from_client: bool, line: Overlong, scope: Any, now: float) -> str:
-        id = answered_id(line.head)
-        if id is not None and (not from_client, scope, int, id) in self._asked:
-            return self._answer(from_client, id, "an answer", scope, now)
-        return f"a long message: {self._redactor.text(line.head[:40].decode(errors='replace'))}..."
-
-    def _fault(self, error: Error) -> str:
-        return f"error {error.code} {_cut(self._redactor.text(error.message), 60)}"
-
-    def _named(self, method: str, raw: Mapping[str, Any]) -> str:
-        params = raw.get("params")
-        subjects = [params[name] for name in SUBJECT if name in params] if isinstance(params, Mapping) else []
-        subject = next((each for each in subjects if isinstance(each, str)), "")
-        return f"{_cut(method, 60)} {_cut(self._redactor.text(subject), 60)}".rstrip()
+def _described(entry: Mapping[str, Any]) -> str:
+    """Return an entry of the ladder on one line."""
+    id = f"#{_cut(dumps(entry['id']).decode(), 24)} " if "id" in entry else ""
+    what = f"{id}{_cut(entry.get('method', ''), 60)} {_cut(entry.get('name', ''), 60)}".rstrip()
+    match entry["kind"]:
+        case "request" | "notification":
+            return what
+        case "result" | "error" as kind:
+            outcome = f"error {_cut(entry['head'], 80)}" if kind == "error" else "result"
+            if kind == "result" and entry.get("failed"):
+                outcome = "tool error"
+            took = f", {_duration(entry['took'])}" if "took" in entry else ", to no request seen"
+            return f"{what}: {outcome}{took}"
+        case "batch":
+            return f"batch of {entry['head']}"
+        case _:
+            return f"not a message: {_cut(entry['head'], 80)}"
 
 
 class Direction:
