@@ -234,7 +234,8 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
             raise RuntimeError("a fault of the library's")
         return inner(event)
 
-    served._handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
+    # There is no such fault to be had otherwise.
+    served._handle = served._serve = fail  # type: ignore[method-assign]
     assert done(bad.call("fine")).status == 500
     assert done(bad.call("fine")).status == 404
     assert wire.reports == ["a session failed"]

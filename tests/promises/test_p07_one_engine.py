@@ -138,7 +138,7 @@ def test_calls_with_equal_ids_get_their_own_answers(seed: int) -> None:
 
 
 def test_swapped_carriers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    send = StatelessEngine._send
+    send = StatelessEngine._respond
 
     def swapped(self: StatelessEngine, request: Any, what: Any, text: bytes) -> None:
         others = [each for each in self._incoming if each.via is not request.via]
@@ -146,7 +146,7 @@ def test_swapped_carriers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
             request.via, others[0].via = others[0].via, request.via
         send(self, request, what, text)
 
-    monkeypatch.setattr(StatelessEngine, "_send", swapped)
+    monkeypatch.setattr(StatelessEngine, "_respond", swapped)
     with pytest.raises(AssertionError):
         Crowd(0).run(300)
 

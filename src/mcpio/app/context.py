@@ -208,7 +208,12 @@ class Context(RequestScope):
     _session: ServerSession
 
     def __init__(self, session: ServerSession, event: RequestReceived) -> None:
-        super().__init__(session, event)
+        # As the base class does, without its call: each request of a client makes one.
+        self._session = session
+        self._event = event
+        self._in_loop = None
+        self._from_peer = ()
+        self._given_up = False
         self._flow: Flow | None = None
         # Whether a request was sent to the client on behalf of the handler.
         self._has_asked = False

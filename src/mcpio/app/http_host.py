@@ -149,10 +149,18 @@ class HttpHost:
         if now is None:
             now = self.clock()
         self._begin_turn(now)
-        exchange = machine.serve(head, body, now)
-        self._drain()
+        exchange, events = machine.serve(head, body, now), machine.events
+        if exchange.call is not None and len(events) == 1 and not self._is_draining:
+            # The usual case: nothing but the request is to be acted on, and its answer is there after that.
+            self._is_draining = True
+            try:
+                self._handle_stateless(*events.popleft())  # type: ignore[arg-type]  # an event of the calls
+            finally:
+                self._is_draining = False
+        else:
+            self._drain()
         answer = machine.answer_of(exchange)
-        if machine.has_news:
+        if answer is None or machine.has_news:
             self._drain()
         return answer
 

@@ -198,15 +198,16 @@ MOST_PAGES: Final = 100
 class KeptPages:
     """The results for the pages of lists, by page. ``hints`` are members that say how long clients may keep them."""
 
-    __slots__ = ("_pages", "_texts", "hints")
+    __slots__ = ("_pages", "hints", "texts")
 
     hints: Mapping[str, Any]
+    texts: dict[int, dict[Any, bytes]]
+    """The JSON texts of the kept results, by the id of the result: it is alive as long as its page is kept."""
 
     def __init__(self, hints: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.hints = hints
         self._pages: dict[Hashable, tuple[list[Any], Any]] = {}
-        # By the id of a result, which is alive as long as its page is kept.
-        self._texts: dict[int, dict[Any, bytes]] = {}
+        self.texts = {}
 
     def result(self, make: Callable[..., Any], key: Hashable, page: Page[Any], *, private: bool = False) -> Any:
         """Return the result for a page: the one returned before, unless an item of the page has changed.
@@ -219,16 +220,12 @@ class KeptPages:
         if kept is not None and kept[0] == page.items:
             return kept[1]
         if kept is not None:
-            del self._texts[id(kept[1])]
+            del self.texts[id(kept[1])]
         elif len(self._pages) >= MOST_PAGES:
             self._pages.clear()
-            self._texts.clear()
+            self.texts.clear()
         hints = {**self.hints, "cache_scope": "private"} if private else self.hints
         result = make(tuple(page.items), page.next_cursor, **hints)
         self._pages[key] = (page.items, result)
-        self._texts[id(result)] = {}
+        self.texts[id(result)] = {}
         return result
-
-    def texts(self, result: Any) -> dict[Any, bytes] | None:
-        """Return the mapping for the JSON texts of a kept result, ``None`` for any other result."""
-        return self._texts.get(id(result))

@@ -259,18 +259,22 @@ class Turns:
 def is_awaitable(value: Any) -> bool:
     """Return whether a value is awaitable: ``inspect.isawaitable``, but faster, since every result is checked."""
     kind = value.__class__
-    found = _AWAITABLE.get(kind)
+    found = AWAITABLE.get(kind)
     if found is None:
-        found = hasattr(kind, "__await__")
-        if len(_AWAITABLE) >= _MOST_CLASSES:
+        # Of a generator it depends on its function.
+        found = hasattr(kind, "__await__") or kind is GeneratorType
+        if len(AWAITABLE) >= _MOST_CLASSES:
             # Classes made at run time must not be kept alive by this table.
-            _AWAITABLE.clear()
-        _AWAITABLE[kind] = found
-    return found or (kind is GeneratorType and inspect.isawaitable(value))
+            AWAITABLE.clear()
+        AWAITABLE[kind] = found
+    return found and (kind is not GeneratorType or inspect.isawaitable(value))
 
 
-_AWAITABLE: Final[dict[type, bool]] = {}
-"""Whether the values of a class are awaitable. A lookup in the class itself costs over half a microsecond."""
+AWAITABLE: Final[dict[type, bool]] = {}
+"""Whether the values of a class may be awaitable, for the classes that ``is_awaitable`` was asked of.
+
+A lookup in the class itself costs over half a microsecond.
+"""
 _MOST_CLASSES: Final = 500
 
 

@@ -143,6 +143,7 @@ class ServerSession(Session):
         self._root_list: RootList | None = None
         self._thread_pool = server.thread_pool
         self._fault_reports = server.fault_reports
+        self._kept = server._pages.texts
         self._log_outlet: LogOutlet | None = None
 
     is_open: bool = True
@@ -294,24 +295,19 @@ class ServerSession(Session):
             new_scope = partial(self._new_scope, self, event)
             server.scope_rules.check(method, event.request, event.context.principal, new_scope)
         if event.context.era is Era.STATELESS:
-            handler = self._served_statelessly(event, said, handler)
+            if not self.is_one_request and self.connection.phase is Phase.NEW:
+                # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
+                server.audience.remove(self, (LISTS,))
+            tools = server.tools
+            # A function of its arguments only has no way to ask by, but to return what it asks.
+            if said != "tools/call" or handler != tools.call or not tools.takes_arguments_only(event.request):
+                handler = self._in_rounds(said, handler)
         layers = server.middlewares
         if not layers:
             return handler
         from mcpio.app.middleware import wrapped
 
         return wrapped(handler, layers)
-
-    def _served_statelessly(self, event: RequestReceived, method: str, handler: Handler) -> Handler:
-        """Return the handler of a stateless request."""
-        server = self.server
-        if not self.is_one_request and self.connection.phase is Phase.NEW:
-            # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
-            server.audience.remove(self, (LISTS,))
-        tools = server.tools
-        if method == "tools/call" and handler == tools.call and tools.takes_arguments_only(event.request):
-            return handler  # it has no way to ask by, but to return what it asks
-        return self._in_rounds(method, handler)
 
     def _in_rounds(self, method: str, handler: Handler) -> Handler:
         """Return the handler within the rounds of its call, for methods that may ask."""
@@ -386,9 +382,6 @@ class ServerSession(Session):
             else:
                 return
         super()._fail(event, scope, error)
-
-    def _send_result(self, id: IncomingId, result: Any) -> None:
-        self.connection.send_result(id, result, kept=self.server._pages.texts(result))
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -23,6 +24,7 @@ from mcpio.app.reporting import (
     unwrap_group,
 )
 from mcpio.app.runtime import (
+    AWAITABLE,
     SLOW,
     Driver,
     OneShot,
@@ -249,6 +251,9 @@ class Session(TaskCalls):
     """The driver that carries the session."""
     ended: ConnectionClosed | None
     """How the session ended; ``None`` until then."""
+
+    _kept: Mapping[int, dict[Any, bytes]] = MappingProxyType({})
+    """The JSON texts of results that are sent again and again, by the id of the result."""
 
     _SLOW_ADVICE: ClassVar[str] = "make its function async"
     """Advice about a slow handler, for its report."""
@@ -580,7 +585,7 @@ class Session(TaskCalls):
             held = stalls.held(held)  # now: the answer may take long too
         if failure is not None:
             self._fail(event, scope, failure)
-        elif is_awaitable(result) or result.__class__ is InputRequired:
+        elif result.__class__ is InputRequired or (AWAITABLE.get(result.__class__, True) and is_awaitable(result)):
             # ``_finish`` removes the entry made here: ``spawn`` never starts a task at once.
             task = self.driver.runtime.spawn(self._finish(event, scope, result))
             self._running[event.id] = (scope, task)
@@ -625,7 +630,7 @@ class Session(TaskCalls):
 
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:
-            self._send_result(event.id, result)
+            self.connection.send_result(event.id, result, kept=self._kept.get(id(result)))
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
@@ -636,9 +641,6 @@ class Session(TaskCalls):
             # The result has the wrong type, or the peer's revision cannot express it.
             self._report_request(event, "the result of {} cannot be sent", error)
             self._answer_internal_error(event)
-
-    def _send_result(self, id: IncomingId, result: Any) -> None:
-        self.connection.send_result(id, result)
 
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
         """Answer in place of a result that is too large to be sent."""
@@ -739,6 +741,8 @@ class SessionDriving:
 
         Return whether the output that waits should leave before the next one is handled.
         """
+        if event.__class__ is RequestReceived:
+            return self._session._serve(event)
         return self._session._handle(event)
 
     def settle(self) -> None:

@@ -249,9 +249,8 @@ class Skills:
             head = frontmatter_text(members)
             self._server._adopt(entry.endpoint)  # noqa: SLF001  skills are a part of the server
             plain = copy(entry.endpoint)
-            entry.endpoint.injection = lambda scope, keywords: when_ready(
-                plain.call(scope, keywords), partial(_below, head)
-            )
+            below = partial(_below, head)
+            entry.endpoint.inject(lambda scope, keywords: when_ready(plain.call(scope, keywords), below))
             served = _ServedSkill(SkillEntry(uri, members, "dynamic"), entry.endpoint, None)
             self.registry.check_mirrors(uri, served)
             self._server.resources.static.add(uri, entry)

@@ -30,6 +30,7 @@ from mcpio.engine.channel import (
     head,
 )
 from mcpio.engine.channel import Kind as Queued
+from mcpio.engine.envelope import progress_token
 from mcpio.engine.gates import LISTEN, NOT_FOUND, Admission, Capabilities, addressed_to, admission, read_params
 from mcpio.engine.handshake import Handshake, created_task
 from mcpio.engine.limits import (
@@ -1242,7 +1243,8 @@ class Connection(Answers):
             return
         odd = [] if self._bounded is None else self._oddities()
         try:
-            request, token = read_params(message, row, dialogue.codec, self._capabilities, odd)
+            request = read_params(message, row, dialogue.codec, self._capabilities, odd)
+            token = None if meta is None else progress_token(meta)
         except RequestError as error:
             self._refuse(message, error, via)
             return

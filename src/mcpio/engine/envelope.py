@@ -18,7 +18,6 @@ __all__ = [
     "UNKNOWN",
     "Envelope",
     "EnvelopeReader",
-    "check_progress_token",
     "invalid_params",
     "progress_token",
     "read_envelope",
@@ -69,7 +68,7 @@ def read_envelope(
     level = meta.get(META_LOG_LEVEL)
     if level is not None and level not in LOGGING_LEVELS:
         raise _invalid_member(META_LOG_LEVEL, meta, "a log level")
-    check_progress_token(meta)
+    progress_token(meta)
     return Envelope(revision, capabilities, info, level)
 
 
@@ -94,9 +93,13 @@ class EnvelopeReader:
     def read(self, params: Mapping[str, Any], *, header: tuple[str, ...] | None = None) -> Envelope:
         """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
         meta: Any = params.get("_meta")
-        raw = {key: meta[key] for key in _MEMBERS if key in meta} if meta.__class__ is dict else None
-        info: Any = None if raw is None else raw.get(META_CLIENT_INFO)
-        key = (info.get("name"), info.get("version")) if info.__class__ is dict else None
+        raw = key = None
+        if meta.__class__ is dict:
+            get, info = meta.get, meta.get(META_CLIENT_INFO)
+            if info.__class__ is dict:
+                key = (info.get("name"), info.get("version"))
+            if key is not None or META_CLIENT_INFO not in meta:
+                raw = (get(META_PROTOCOL_VERSION), get(META_CLIENT_CAPABILITIES), info, get(META_LOG_LEVEL))
         try:
             cached = self._known.get(key)
         except TypeError:
@@ -104,18 +107,15 @@ class EnvelopeReader:
         # The progress token differs between requests, so it is left out of the comparison.
         if cached is not None and cached[0] == raw and (header is None or header == (cached[1].revision.name,)):
             if "progressToken" in meta:
-                check_progress_token(meta)
+                progress_token(meta)
             return cached[1]
         envelope = read_envelope(params, self._revisions, header=header)
         self.revision = envelope.revision
-        if _may_be_kept(raw):
+        if raw is not None and _may_be_kept(raw):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = (raw, envelope)
         return envelope
-
-
-_MEMBERS: Final = (META_PROTOCOL_VERSION, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL)
 
 
 def _may_be_kept(raw: Any) -> bool:
@@ -127,7 +127,7 @@ def _may_be_kept(raw: Any) -> bool:
     for value in values:  # which grows meanwhile
         if isinstance(value, dict):
             values += [*value, *value.values()]
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             values += value
         elif value is not None and not (isinstance(value, str) and len(value) <= _LONGEST_TEXT):
             return False
@@ -159,20 +159,15 @@ def write_envelope(
     return meta
 
 
-def check_progress_token(meta: Mapping[str, Any]) -> None:
-    """Raise RequestError if the progress token is not a string or an integer."""
-    try:
-        progress_token(meta)
-    except InvalidMessage as error:
-        raise invalid_params(error) from None
-
-
 def progress_token(meta: Any) -> int | str | None:
-    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05)."""
+    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05).
+
+    Raises RequestError if it is neither a string nor an integer.
+    """
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if token is None or token.__class__ is int or token.__class__ is str:
         return token
-    raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
+    raise _invalid("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
 
 
 def unsupported_version(requested: Any, revisions: Iterable[Revision]) -> RequestError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from mcpio.codec import Codec
-from mcpio.engine.envelope import invalid_params, progress_token
+from mcpio.engine.envelope import invalid_params
 from mcpio.engine.table import Role
 from mcpio.errors import (
     ErrorCode,
@@ -310,10 +310,8 @@ def offered(role: Role, revision: Revision, own: Capabilities) -> frozenset[str]
     return _one_of_equals(names)
 
 
-def read_params(
-    message: jsonrpc.Request, row: Admission, codec: Codec, own: Capabilities, odd: list[str]
-) -> tuple[Any, int | str | None]:
-    """Return the typed request of a message, and its progress token.
+def read_params(message: jsonrpc.Request, row: Admission, codec: Codec, own: Capabilities, odd: list[str]) -> Any:
+    """Return the typed request of a message.
 
     Members that the request is read without are added to ``odd``. Raises RequestError with the answer to params that
     cannot be read, or that need what ``own`` does not declare.
@@ -323,13 +321,12 @@ def read_params(
         request: Any = (
             CustomRequest(message.method, params) if method is None else codec.decode(params, method.params_type, odd)
         )
-        token = progress_token(params["_meta"]) if "_meta" in params else None
     except InvalidMessage as error:
         raise invalid_params(error) from None
     fault = None if row.rule is None else row.rule(params, codec.revision, own)
     if fault is not None:
         raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
-    return request, token
+    return request
 
 
 @lru_cache(maxsize=256)

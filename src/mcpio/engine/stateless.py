@@ -128,7 +128,8 @@ class StatelessServer:
 
         Raises RequestError with the answer to one that cannot be read.
         """
-        request, token = read_params(message, row, self.codec, self.declared, odd)
+        request = read_params(message, row, self.codec, self.declared, odd)
+        token = message.params["_meta"].get("progressToken")  # which was checked with the envelope
         name, revision = message.method, envelope.revision
         dialogue: IncomingDialogue = self
         if name == LISTEN:
@@ -174,7 +175,10 @@ class StatelessServer:
             members = self._created_task(request, result)
         else:
             members = self._input_required(request, method, result)
-        return self._identified(members)
+        # As ``_identified``, without its call.
+        if self._identity is not None:
+            members["_meta"] = {META_SERVER_INFO: self._identity, **members.get("_meta", {})}
+        return members
 
     def write_raw_result(self, request: IncomingRequest, result: bytes) -> bytes:
         """Return the JSON text of a result that is passed on, with the members that it lacks (ENV-10, CACHE-01)."""

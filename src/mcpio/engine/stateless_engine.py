@@ -158,54 +158,40 @@ class StatelessEngine(Answers):
         """
         self.last_received_at = now
         self.received_bytes += len(text)
-        if not self._observers:
-            return self._receive(message, text, envelope, carrier, principal, check)
-        self._tell("message_received", text, carrier)
-        self._tell_call("receive_message", text=text, via=carrier)
-        event: RequestReceived | None = None
-        error: RequestError | None = None
+        if self._observers:
+            self._tell("message_received", text, carrier)
+            self._tell_call("receive_message", text=text, via=carrier)
+        event, served, limits = None, self.served, self._options.limits
         try:
-            event = self._receive(message, text, envelope, carrier, principal, check)
+            row = served.row(message.method)
+            if message.method == DISCOVER:
+                answer = served.discovery(message, self.instructions)
+                self.sent_bytes += len(answer)
+                carrier.answer(answer, is_error=False)
+            else:
+                # No request to a server is read without a malformed member, so only the count of items matters.
+                odd = BoundedOddities(limits.message_items) if len(text) > limits.message_items else []
+                id, size = IncomingId(self._incoming.next), request_size(text, limits)
+                record, request = served.admit(message, row, envelope, id, carrier, principal, size, odd)
+                if check is not None:
+                    check()
+                self._incoming.add(record)
+                self._held.requests += size
+                event = RequestReceived(id, request, record.context, message.raw, False)
         except RequestError as refusal:
-            error = refusal
+            if self._observers:
+                self._tell("event", Answered(message.method, refusal, message.raw, carrier))
             raise
-        finally:
-            self._tell("event", event or Answered(message.method, error, message.raw, carrier))
+        if self._observers:
+            self._tell("event", event or Answered(message.method, None, message.raw, carrier))
         return event
-
-    def _receive(
-        self,
-        message: jsonrpc.Request,
-        text: bytes,
-        envelope: Envelope,
-        carrier: Carrier,
-        principal: Hashable,
-        check: Callable[[], None] | None,
-    ) -> RequestReceived | None:
-        name, served = message.method, self.served
-        row = served.row(name)
-        if name == DISCOVER:
-            answer = served.discovery(message, self.instructions)
-            self.sent_bytes += len(answer)
-            carrier.answer(answer, is_error=False)
-            return None
-        # No request to a server is read without a malformed member, so only the count of items matters.
-        limits = self._options.limits
-        odd = BoundedOddities(limits.message_items) if len(text) > limits.message_items else []
-        id, size = IncomingId(self._incoming.next), request_size(text, limits)
-        record, request = served.admit(message, row, envelope, id, carrier, principal, size, odd)
-        if check is not None:
-            check()
-        self._incoming.add(record)
-        self._held.requests += size
-        return RequestReceived(id, request, record.context, message.raw, False)
 
     def cancel(self, id: IncomingId, reason: str) -> CancelReceived | None:
         """End a request that nobody waits for any more; return the event, or ``None`` if it was answered."""
         request = self._incoming.get(id)
         if request is None:
             return None
-        self._retire(request, _RECV_CANCEL)
+        self._retire(request)
         raw = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request.wire_id}}
         event = CancelReceived(id, reason, raw)
         if self._observers:
@@ -240,7 +226,7 @@ class StatelessEngine(Answers):
             if isinstance(request.dialogue, Listening):
                 what, text = request.dialogue.closing_answer(request)
                 # To the program it is as if the client had ended it: an answer all the same is dropped.
-                self._retire(request, _RECV_CANCEL)
+                self._retire(request)
                 events.append(CancelReceived(request.id, "the connection is closing", {}))
                 self.sent_bytes += len(text)
                 self._carrier(request).answer(text, is_error=what is _SEND_ERROR)
@@ -330,6 +316,11 @@ class StatelessEngine(Answers):
 
     # Inside
 
+    def _retire(self, request: IncomingRequest) -> None:
+        """End a request without an answer of the program's."""
+        self._incoming.finish(request, _RECV_CANCEL)
+        self._held.requests -= request.size
+
     def _to_answer(self, id: IncomingId) -> IncomingRequest | None:
         incoming = self._incoming
         request = incoming.get(id)
@@ -343,14 +334,8 @@ class StatelessEngine(Answers):
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._fitting(text)
-        self._retire(request, what)
-        self._send(request, what, text)
-
-    def _retire(self, request: IncomingRequest, what: RequestInput) -> None:
         self._incoming.finish(request, what)
         self._held.requests -= request.size
-
-    def _send(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self.sent_bytes += len(text)
         carrier: Any = request.via
         if self._observers:

@@ -71,7 +71,12 @@ class Call:
         """Send the answer: as the whole response, or as the last event of a stream."""
         self.is_answered = True
         exchange = self.exchange
-        if self.outbox is not None:
+        if exchange.is_direct and exchange.response is _UNDECIDED and exchange.answers != "sse" and not is_error:
+            # In the call that brought it, as most requests are.
+            exchange.respond(200, _JSON_ONLY, text)
+            exchange.call = self.exchange = None
+            self._calls.begun.pop(self, None)
+        elif self.outbox is not None:
             self.outbox.put(text, Kind.RESPONSE, last=True)
             exchange.wake()
         elif exchange.response is _UNDECIDED:
@@ -167,7 +172,7 @@ class Calls:
 
     limits: Limits
     """The limits of each call."""
-    begun: list[Call]
+    begun: dict[Call, None]
     """The calls that were admitted in this turn. Most are answered within it, and need no timer."""
     on_room: Callable[[], None]
     """Called when the output of a call may have become less."""
@@ -198,7 +203,7 @@ class Calls:
         self.settle = settle
         self._overloaded = overloaded
         self._envelopes = EnvelopeReader(revisions)
-        self.begun = []
+        self.begun = {}
         self._waiting: dict[int, Call] = {}
         self.on_room = _nothing
 
@@ -217,13 +222,12 @@ class Calls:
     def post(self, exchange: Exchange, body: bytes, message: jsonrpc.Message, refusal: Rejection | None) -> None:
         """Serve a POST of the stateless era; ``refusal`` is why no request can run now."""
         version = exchange.request.version
-        headers = () if version is None else (version,)
         if not isinstance(message, jsonrpc.Request):
             self._post_other(exchange, message, version)
             return
         call = Call(self, exchange)
         try:
-            envelope = self._envelopes.read(message.params, header=headers)
+            envelope = self._envelopes.read(message.params, header=() if version is None else (version,))
             check_mirrors(message, exchange.fields)
             if message.method == _LISTEN and refusal is None:
                 refusal = None if accepts_events(exchange.request) else NO_EVENTS
@@ -234,10 +238,14 @@ class Calls:
         except RequestError as fault:
             _refuse(exchange, fault, message.id, 400)
             return
+        check = None
+        if message.method == "tools/call" and (name := message.params.get("name")).__class__ is str:
+            # Last, by what the tool says (HDR-09).
+            headers = self._param_headers(name)
+            if headers:
+                check = partial(check_param_fields, headers, message.params.get("arguments"), exchange.fields)
         try:
-            event = self.connection.receive(
-                message, body, envelope, call, exchange.principal, self._streams.now, self._check_of(message, exchange)
-            )
+            event = self.connection.receive(message, body, envelope, call, exchange.principal, self._streams.now, check)
         except RequestError as fault:
             # No handler has seen it (SHTTP-08, SHTTP-09).
             _refuse(exchange, fault, message.id, _STATUSES.get(fault.code, 200))
@@ -245,7 +253,7 @@ class Calls:
         if event is not None:
             call.id = event.id
             exchange.call = call
-            self.begun.append(call)
+            self.begun[call] = None
             self._events.append((self, event))
 
     def _post_other(self, exchange: Exchange, message: jsonrpc.Message, version: str | None) -> None:
@@ -261,19 +269,11 @@ class Calls:
         else:
             exchange.reject(Rejection(400, "Invalid request: a POST is one request or notification"))
 
-    def _check_of(self, message: jsonrpc.Request, exchange: Exchange) -> Callable[[], None] | None:
-        """Return the check of the ``Mcp-Param-*`` fields, for tools that have any (HDR-09)."""
-        name = message.params.get("name") if message.method == "tools/call" else None
-        headers = self._param_headers(name) if isinstance(name, str) else ()
-        if not headers:
-            return None
-        return partial(check_param_fields, headers, message.params.get("arguments"), exchange.fields)
-
     # While a call runs
 
     def wait(self) -> None:
         """Have the calls that were not answered within this turn wait: for the stream to begin, and counted."""
-        begun, self.begun = self.begun, []
+        begun, self.begun = self.begun, {}
         for call in begun:
             exchange = call.exchange
             if exchange is not None:

@@ -425,7 +425,8 @@ class Admissions(Generic[E]):
         fields = head.fields
         get = fields.get
         length = get(b"content-length")
-        if len(fields) != len(head.headers) or isinstance(head.principal, Denied) or not _is_short(length):
+        is_short = length is None or (len(length) <= _SHORT_DIGITS and length.isdigit())
+        if len(fields) != len(head.headers) or not is_short or isinstance(head.principal, Denied):
             return self._decide(head)
         # The fields that the checks look at. ``dict.get`` in a row is faster than a loop over all fields.
         key = (
@@ -437,7 +438,7 @@ class Admissions(Generic[E]):
             get(b"mcp-protocol-version"),
             get(b"origin"),
             get(b"content-encoding"),
-            head.policy,
+            id(head.policy),  # which the outcome keeps alive
         )
         found = self._known.get(key)
         session, last = get(b"mcp-session-id"), get(b"last-event-id")
@@ -474,10 +475,6 @@ class Admissions(Generic[E]):
             request.session_id = request.last_event_id = request.content_length = request.principal = None
             self._known[key] = decided
         return answer
-
-
-def _is_short(length: bytes | None) -> bool:
-    return length is None or (len(length) <= _SHORT_DIGITS and length.isdigit())
 
 
 _MOST_KNOWN: Final = 256

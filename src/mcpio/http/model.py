@@ -444,12 +444,16 @@ def check_mirrors(request: jsonrpc.Request, fields: Headers) -> None:
 
     Names of ``fields`` are in lower case.
     """
-    method, name, said = request.method, mirrored_name(request.method, request.params), dict(fields)
+    method, said = request.method, dict(fields)
+    member = _NAMED_BY.get(method)
+    name = None if member is None else request.params.get(member)
     # Nearly every client repeats both as it should, each once. Anything else needs a closer look.
     is_single = len(said) == len(fields)
     if not is_single or said.get(b"mcp-method") != method.encode():
         check_field(fields, "Mcp-Method", method, encoded=False)
-    if name is not None and not (is_single and said.get(b"mcp-name") == encode_field(name).encode()):
+    if name.__class__ is str and not (
+        is_single and _NEVER_ENCODED.fullmatch(name) and said.get(b"mcp-name") == name.encode()
+    ):
         check_field(fields, "Mcp-Name", name)
 
 
@@ -480,6 +484,8 @@ def check_field(
         raise _mismatch(f"{name} is {said!r:.100}, the body says {expected!r:.100}")
 
 
+_NEVER_ENCODED: Final = re.compile(r"[A-Za-z0-9._:/-]+")
+"""The usual names and URIs, which a header field has as they are."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,16}(\.0+)?")
 """Up to 2^53 - 1, which has sixteen digits (HDR-05)."""
 

@@ -14,7 +14,7 @@ from mcpio._checks import called, checked, chosen, required
 from mcpio.auth.grant import Grant
 from mcpio.engine.channel import Timers
 from mcpio.engine.gates import without_changes
-from mcpio.engine.limits import Ledger, Limits, check_time, parsed_size, seconds, takes_too_much
+from mcpio.engine.limits import LARGEST_FACTOR, Ledger, Limits, check_time, parsed_size, seconds, takes_too_much
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
@@ -37,7 +37,6 @@ from mcpio.http.checks import (
     LEGACY_CHECKS,
     MCP_CHECKS,
     PUBLIC_CHECKS,
-    Admission,
     Admissions,
     Checks,
     Rejection,
@@ -45,6 +44,7 @@ from mcpio.http.checks import (
     too_large,
 )
 from mcpio.http.model import (
+    HANDSHAKE_NAMES,
     Answer,
     Body,
     Cors,
@@ -282,6 +282,7 @@ class HttpServer:
         self._param_headers = param_headers
         self._stateless = None if stateless is None else called("stateless", stateless)
         self.calls = None
+        self._surely_fits = limits.peer_bytes // LARGEST_FACTOR
         self._short = min(limits.message_bytes, max(SLACK, min(ONE_READ, limits.peer_bytes // 64)))
 
         self._sessions: dict[int, HttpSession] = {}
@@ -480,8 +481,8 @@ class HttpServer:
 
     @property
     def has_news(self) -> bool:
-        """Whether a drain may find something: an event, a mark, or an exchange with output."""
-        return bool(self.events or self._touched or self._ready or self._deferring)
+        """Whether a drain may find something: an event, a mark, an exchange with output, or that all calls are over."""
+        return bool(self.events or self._touched or self._ready or self._deferring or self.is_closing)
 
     # Time
 
@@ -633,22 +634,18 @@ class HttpServer:
             size=size,
             is_direct=is_direct,
         )
-        rejection = self._admit(exchange, admission)
+        endpoint, rejection = admission.endpoint, admission.rejection
+        if endpoint is not None:
+            if len(self._exchanges) > self._limits.exchanges:
+                rejection = TOO_MANY_REQUESTS
+            elif rejection is None and admission.request.method != "OPTIONS":
+                # A preflight request has no credentials, and touches no session.
+                rejection = CLOSING if self.is_closing else endpoint.admit(exchange)
         if rejection is not None:
             exchange.reject(rejection)
             if rejection.advice:
                 self._on_advice(rejection.advice)
         return exchange
-
-    def _admit(self, exchange: Exchange, admission: Admission[Endpoint]) -> Rejection | None:
-        endpoint = admission.endpoint
-        if endpoint is None:
-            return admission.rejection
-        if len(self._exchanges) > self._limits.exchanges:
-            return TOO_MANY_REQUESTS
-        if admission.rejection is not None or admission.request.method == "OPTIONS":
-            return admission.rejection  # a preflight request has no credentials, and touches no session
-        return CLOSING if self.is_closing else endpoint.admit(exchange)
 
     def admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
         """Continue an exchange that waited for its session, unless it was answered or lost since."""
@@ -692,7 +689,7 @@ class HttpServer:
             self._serve(exchange, exchange.take_body())
 
     def _serve(self, exchange: Exchange, body: bytes) -> None:
-        if takes_too_much(body, self._limits):
+        if len(body) > self._surely_fits and takes_too_much(body, self._limits):
             # The values of this text would take more memory than one client may.
             exchange.reject(too_large(self._limits.message_bytes))
         else:
@@ -747,7 +744,8 @@ class HttpServer:
     def _admit_mcp(self, exchange: Exchange) -> Rejection | None:
         """Require that the session is open and belongs to the caller (SESS-04, SESS-05, SESS-09)."""
         id, request = exchange.session_id, exchange.request
-        if self._serves_stateless and not exchange.is_complete and exchange.version_is_open:
+        is_open = request.method == "POST" and request.version not in HANDSHAKE_NAMES
+        if self._serves_stateless and is_open and not exchange.is_complete:
             # The body tells whether the session means anything.
             return OVERLOADED if self._ledger.is_nearly_full else None
         if id is None or not self._options.sessions:
@@ -791,8 +789,8 @@ class HttpServer:
         if self._serves_stateless and exchange.request.method == "POST":
             message = jsonrpc.parse(body, self._limits.message_values)
             if era_of(message, exchange.request.version, self._eras) is Era.STATELESS:
-                if not self.is_closing:
-                    self._make_room_alone()
+                if not self.is_closing and not self._options.sessions:
+                    self._make_room_alone()  # otherwise every session has an id, and counts by it
                 refusal = CLOSING if self.is_closing else None
                 (self.calls or self._begin_calls()).post(exchange, body, message, refusal)
                 return
@@ -1006,8 +1004,6 @@ class HttpServer:
         To leave is no cancellation, so it is no way round the limit either. All others have an exchange, and ``_admit``
         limits these.
         """
-        if self._options.sessions:
-            return  # every session has an id, and counts by it
         calls = 0 if self.calls is None else self.calls.connection.serving
         if len(self._sessions) - len(self._named) + calls >= self._limits.exchanges:
             self._end_abandoned()

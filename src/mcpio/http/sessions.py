@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
@@ -690,6 +691,8 @@ class Lookup(enum.Enum):
 
 # Short names where every request passes: a member of an enumeration costs two look-ups.
 _UNDECIDED, _STREAMING, _ENDED = Response
+_answer: Final[Callable[[tuple[int, Headers, bytes]], Answer]] = partial(tuple.__new__, Answer)
+"""Makes an answer without the call of a function in Python."""
 
 
 class Exchange:
@@ -848,24 +851,21 @@ class Exchange:
 
     # The response
 
-    def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Answer in one piece. In a stored session, the answer is sent once its changes are stored."""
-        session = self.session
-        if session is not None and session.journal is not None:
-            self.gate = session.journal.mark()
-            session.journal.gated[self] = None
-        self._complete(status, headers, body)
-
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
         """Answer with an error, which waits for no store; ``id`` is the request's, if it could be read."""
-        self._complete(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id))
+        self.respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id), waits=False)
 
-    def _complete(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes = b"", *, waits: bool = True) -> None:
+        """Answer in one piece. With ``waits``, the answer of a stored session is sent once its changes are stored."""
+        session = self.session
+        if waits and session is not None and session.journal is not None:
+            self.gate = session.journal.mark()
+            session.journal.gated[self] = None
         length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
         fields = (*headers, *length, *self._headers)
         self.response = _ENDED
         if self.is_direct and not self.gate and len(body) <= BACKLOG:
-            self.answer = Answer(status, fields, body)
+            self.answer = _answer((status, fields, body))
             return
         self.items.append(ResponseHead(self.id, status, fields))
         if body:

@@ -23,7 +23,7 @@ def test_unchanged_page_returns_the_same_result() -> None:
     first = kept.result(ListToolsResult, None, page(ECHO, ADD))
     assert first == ListToolsResult((ECHO, ADD))
     assert kept.result(ListToolsResult, None, page(ECHO, ADD)) is first
-    assert kept.texts(first) == {}
+    assert kept.texts.get(id(first)) == {}
 
 
 def test_changed_page_replaces_result_and_texts() -> None:
@@ -31,14 +31,14 @@ def test_changed_page_replaces_result_and_texts() -> None:
     first = kept.result(ListToolsResult, None, page(ECHO))
     second = kept.result(ListToolsResult, None, page(ADD))
     assert second == ListToolsResult((ADD,))
-    assert (kept.texts(first), kept.texts(second)) == (None, {})
+    assert (kept.texts.get(id(first)), kept.texts.get(id(second))) == (None, {})
 
 
 def test_pages_beyond_the_bound_forget_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MOST_PAGES", 2)
     kept = KeptPages()
     first, second, third = [kept.result(ListToolsResult, cursor, page(ECHO)) for cursor in (None, "a", "b")]
-    assert (kept.texts(first), kept.texts(second), kept.texts(third)) == (None, None, {})
+    assert (kept.texts.get(id(first)), kept.texts.get(id(second)), kept.texts.get(id(third))) == (None, None, {})
 
 
 def offering(*names: str) -> Server:

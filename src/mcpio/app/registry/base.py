@@ -42,7 +42,10 @@ class RegisteredFunction:
     ``blocking``.
     """
 
-    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "scopes", "visible")
+    __slots__ = ("_blocking", "binder", "function", "hides", "injection", "is_plain", "scopes", "visible")
+
+    is_plain: bool
+    """Whether to call the function itself in the loop's thread, with its arguments and nothing else."""
 
     scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None
     """The scopes that the token of a request needs, or a function of the typed request that returns them."""
@@ -63,6 +66,7 @@ class RegisteredFunction:
         self.function: Callable[..., Any] = function
         self.binder: Binder = Binder(function, context=context)
         self._blocking = blocking
+        self.is_plain = not blocking and self.binder.context_parameter is None
         self.scopes = None
         self.hides = False
         self.visible = None
@@ -87,6 +91,10 @@ class RegisteredFunction:
             scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
             return False
         return bool(found)
+
+    def inject(self, injection: Callable[[HandlerScope, dict[str, Any]], Any]) -> None:
+        """Call the function by ``injection`` from now on, which takes the scope and the bound arguments."""
+        self.injection, self.is_plain = injection, False
 
     def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
         """Call the function with bound arguments. Returns its result, or an awaitable of it."""
@@ -179,6 +187,7 @@ class Edition:
     __slots__ = ("number",)
 
     number: int
+    """The count."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -140,7 +140,7 @@ class Injector:
         """
         plain = copy(endpoint)
         injection = Injection(plain, _Plan(plain, self._context, self._replaced))
-        endpoint.injection = injection.call
+        endpoint.inject(injection.call)
         self._injections.add(injection)
 
     @property

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcpio.app.contracts import HandlerScope, InputRequired
 from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, ResultEncoder, blocks_of
 from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
-from mcpio.app.runtime import is_awaitable
+from mcpio.app.runtime import AWAITABLE, is_awaitable
 from mcpio.app.schema.validation import SchemaError
 from mcpio.app.schema.values import to_json
 from mcpio.errors import CapabilityMissing, ErrorCode, InvalidMessage, RequestError, ToolError
@@ -27,9 +27,10 @@ class FunctionTool:
     """A tool and its function."""
 
     __slots__ = (
-        "_accepts",
         "_encoder",
         "_gives",
+        "_has_schema",
+        "accepts",
         "becomes_task",
         "description",
         "enabled",
@@ -40,6 +41,8 @@ class FunctionTool:
         "resumes",
     )
 
+    accepts: Callable[[Any], None] | None
+    """Checks the arguments against a hand-written schema: raises InvalidMessage, or SchemaError if it cannot."""
     endpoint: RegisteredFunction
     """The function."""
     description: Tool
@@ -80,20 +83,14 @@ class FunctionTool:
         self.becomes_task = becomes_task
         self.param_headers = param_headers
         self._encoder = encoder
-        self._accepts = accepts
+        self.accepts = accepts
         self._gives = gives
-
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments for the function.
-
-        Raises InvalidMessage if the arguments do not fit, and SchemaError if they cannot be checked.
-        """
-        if self._accepts is not None:
-            self._accepts(arguments)
-        return self.endpoint.binder.bind(arguments)
+        self._has_schema = gives is not None or encoder.output_schema is not None
 
     def result(self, value: Any) -> CallToolResult | InputRequired:
         """Return the result for the function's value. Raises InvalidMessage if it breaks the tool's schema."""
+        if value.__class__ is str and not self._has_schema:
+            return CallToolResult((TextContent(value),))  # most values
         if isinstance(value, CallToolResult):
             self._check(value)
             return value
@@ -136,27 +133,31 @@ class Tools(Registry[FunctionTool]):
 
     def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that header fields repeat over HTTP; empty for an unknown tool."""
-        tool = self.find(name)
-        return () if tool is None else tool.param_headers
+        tool = self._entries.get(name)
+        return () if tool is None or not tool.enabled else tool.param_headers
 
     def takes_arguments_only(self, request: CallToolRequest) -> bool:
         """Whether a call is the first round of a plain function that sees neither the request nor a dependency."""
         tool = self._entries.get(request.name)
         if tool is None or tool.mount is not None:
             return False
-        endpoint = tool.endpoint
-        sees_arguments_only = endpoint.injection is None and endpoint.binder.context_parameter is None
+        sees_arguments_only = tool.endpoint.injection is None and tool.endpoint.binder.context_parameter is None
         return sees_arguments_only and request.request_state is None and request.input_responses is None
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
-        tool = self.find(request.name, scope)
+        tool = self._entries.get(request.name)
+        if tool is not None and (not tool.enabled or tool.endpoint.visible is not None):
+            tool = self.find(request.name, scope)
         if tool is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
         if tool.mount is not None:
             return tool.mount.serve(scope, request)
+        arguments, endpoint = request.arguments or {}, tool.endpoint
         try:
-            keywords = tool.bind(request.arguments or {})
+            if tool.accepts is not None:
+                tool.accepts(arguments)
+            keywords = endpoint.binder.bind(arguments)
         except InvalidMessage as error:
             # The model can correct itself (TOOL-11).
             return _failed(f"Invalid value in {request.name!r}: {error}")
@@ -165,8 +166,8 @@ class Tools(Registry[FunctionTool]):
             scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
             return _failed(f"Invalid value in {request.name!r}: arguments: {error}")
         try:
-            value = tool.endpoint.call(scope, keywords)
-            if is_awaitable(value):
+            value = endpoint.function(**keywords) if endpoint.is_plain else endpoint.call(scope, keywords)
+            if AWAITABLE.get(value.__class__, True) and is_awaitable(value):
                 return self._await(scope, tool, value)
             return tool.result(value)
         except Exception as error:
