@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from eachloop import EachLoop, Here
 
-from mcpio import Client, Server
+from mcpio import Client, RequestError, Server
 
 
 class Kitchens:
-    """Opens a server that is another one each time. The next one stalls when it is asked for ``stalls``."""
+    """Opens a server that is another one each time. The next one hangs, or stalls when it is asked for ``stalls``."""
 
     def __init__(self, here: Here) -> None:
         self._here = here
         self.clients: list[Client] = []
         self.stalls = ""
+        self.hangs = False
         self.stalled = here.event()
         self._replace = here.event()
 
@@ -35,6 +36,8 @@ class Kitchens:
     async def __call__(self, **options: Any) -> AsyncIterator[Client]:
         server, number = Server("kitchen", "1"), len(self.clients)
         stalls = self.stalls
+        if self.hangs:
+            await self._here.forever()
 
         @server.middleware
         async def stall(ctx: Any, request: Any, call_next: Any) -> Any:
@@ -87,6 +90,68 @@ def test_replacement_that_stalls_after_its_handshake_is_ended(each_virtual_loop:
             assert len(kitchens.alive) == 1
 
     each_virtual_loop.run(main, virtual=True)
+
+
+def test_calls_while_a_server_hangs_fail_together_once_it_has_not_started_in_time(
+    each_virtual_loop: EachLoop,
+) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        server = here.drivers.proxy(kitchens, watch=kitchens.watch)
+        async with here.drivers.memory_client(server) as client, here.tasks() as tasks:
+            kitchens.hangs = True
+            failed: list[tuple[float, str]] = []
+
+            async def call() -> None:
+                with pytest.raises(RequestError) as refused:
+                    await which(client)
+                failed.append((here.now() - began, refused.value.message))
+
+            began = here.now()
+            tasks.spawn(call())
+            await here.sleep(5)
+            for _ in range(3):
+                tasks.spawn(call())
+            await here.sleep(20)
+            assert failed == [(15.0, "the server behind this proxy does not start: no answer within 15 s")] * 4
+            kitchens.hangs = False
+            assert await which(client) == str(len(kitchens.clients) - 1)
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+@pytest.mark.parametrize("has_old", [False, True])
+def test_change_while_a_server_hangs_starts_it_again_at_once(
+    each_virtual_loop: EachLoop, has_old: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(here: Here) -> None:
+        kitchens = Kitchens(here)
+        server = here.drivers.proxy(kitchens, watch=kitchens.watch)
+        async with here.drivers.memory_client(server) as client, here.tasks() as tasks:
+            found: list[str] = []
+
+            async def call() -> None:
+                found.append(await which(client))
+
+            if has_old:
+                await call()
+                found.clear()
+            began = here.now()
+            kitchens.hangs = True
+            await kitchens.replace()
+            for _ in range(3):
+                tasks.spawn(call())
+            await here.sleep(5)
+            assert found == []
+            await kitchens.replace()
+            kitchens.hangs = False
+            await kitchens.replace()
+            assert found == [str(len(kitchens.clients) - 1)] * 3
+            assert here.now() - began == pytest.approx(5)
+            assert len(kitchens.alive) == 1
+
+    each_virtual_loop.run(main, virtual=True)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("method", ["logging/setLevel", "resources/subscribe"])

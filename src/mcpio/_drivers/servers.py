@@ -15,7 +15,7 @@ import attrs
 
 from mcpio import types
 from mcpio._drivers import report
-from mcpio._drivers.event_loop import EventLoop
+from mcpio._drivers.event_loop import CancelScope, EventLoop
 from mcpio.app.client import CallOptions, Client, ClientOptions
 from mcpio.app.forwarding import HANDSHAKE_ERA, ForwardingServer
 from mcpio.app.mounting import Gathered, PublicNames
@@ -427,7 +427,8 @@ def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoo
         running = loop()
         async with running.group() as runtime:
             chosen = await _adopted(forwarding, opener)
-            upstreams = _Upstreams(forwarding, chosen, running, runtime)
+            limit = None if watch is None else REPLACEMENT_TIMEOUT
+            upstreams = _Upstreams(forwarding, chosen, running, runtime, limit)
             try:
                 if watch is not None:
                     upstreams.spawn(upstreams.reload_when(watch))
@@ -486,9 +487,12 @@ class _Upstreams:
         opener: _Opener,
         loop: EventLoop,
         runtime: Runtime,
+        limit: float | None,
     ) -> None:
+        """``limit`` is how many seconds the server behind has to start, beyond the limits of ``opener``."""
         self._server = server
         self._opener = opener
+        self._limit = limit
         self._loop = loop
         self._runtime = runtime
         self._running: set[Spawned] = set()
@@ -518,9 +522,19 @@ class _Upstreams:
         link = self._links.get(session)
         if link is None:
             link = self._links[session] = _Link(self._loop.lock())
+        failures = link.failures
         async with link.changing:
-            if link.client is None or link.client.connection.closed:
-                link.client = await self._open(session)
+            while link.client is None or link.client.connection.closed:
+                if link.failures > failures:
+                    # An attempt that failed while this request waited counts for it too: otherwise, of many requests
+                    # to a server that hangs, the last would wait for as many attempts.
+                    raise ConnectFailed(link.failure)
+                try:
+                    link.client = await self._attempt(session, link)
+                except ConnectFailed as error:
+                    link.failures += 1
+                    link.failure = str(error)
+                    raise
             return link.client
 
     def was_replaced(self, client: Client) -> bool:
@@ -548,24 +562,27 @@ class _Upstreams:
             except Exception as error:
                 report("watch= failed, so the server is replaced no more", error)
                 return
-            async with self._loop.group() as runtime:
-                for session, link in list(self._links.items()):
-                    runtime.spawn(self._replace(session, link))
+            for session, link in self._links.items():
+                if link.attempt is not None:
+                    attempt, link.attempt = link.attempt, None  # it starts what has changed
+                    attempt.cancel()
+                if not link.is_due:
+                    link.is_due = True
+                    self.spawn(self._replace(session, link))
 
     async def _replace(self, session: ServerSession, link: _Link) -> None:
         # Requests that come now wait for the outcome.
         async with link.changing:
-            old = link.client
+            old, new = link.client, None
             if old is None:
                 return
-            new, why = None, f"no answer within {REPLACEMENT_TIMEOUT:g} s"
-            with self._loop.scope(REPLACEMENT_TIMEOUT):
-                try:
-                    new = await self._open(session)
-                except McpError as error:
-                    why = str(error)
+            try:
+                while new is None and link.is_due:
+                    new = await self._attempt(session, link)
+            except McpError as error:
+                report(f"the new server does not start, so the old one stays: {error}", None)
+                return
             if new is None:
-                report(f"the new server does not start, so the old one stays: {why}", None)
                 return
             link.client = new
             self._replaced.add(old)
@@ -576,6 +593,19 @@ class _Upstreams:
             types.PromptListChangedNotification(),
         ):
             session.tell(changed)
+
+    async def _attempt(self, session: ServerSession, link: _Link) -> Client | None:
+        """Open the client of a session; return ``None`` if another version is to be started. Raises McpError."""
+        link.is_due = False
+        attempt = link.attempt = self._loop.scope(self._limit)
+        try:
+            with attempt:
+                return await self._open(session)
+            if link.attempt is attempt:
+                raise ConnectFailed(f"no answer within {self._limit:g} s")
+            return None
+        finally:
+            link.attempt = None
 
     async def _open(self, session: ServerSession) -> Client:
         """Connect for a session, and tell the server what its predecessor knew. Raises ConnectFailed."""
@@ -616,9 +646,16 @@ class _Upstreams:
 class _Link:
     """One session's way to the server."""
 
-    __slots__ = ("changing", "client")
+    __slots__ = ("attempt", "changing", "client", "failure", "failures", "is_due")
 
     def __init__(self, changing: AbstractAsyncContextManager[object]) -> None:
-        """Start without a client. ``changing`` is locked while it is replaced."""
+        """Start without a client. ``changing`` is locked while it is opened or replaced."""
         self.changing = changing
         self.client: Client | None = None
+        self.attempt: CancelScope | None = None
+        """What cuts off the attempt to open one."""
+        self.failures = 0
+        """How many attempts to open the only one failed, and why the last of them did."""
+        self.failure = ""
+        self.is_due = False
+        """Whether the server has changed since the last attempt began, and a replacement waits for its turn."""
