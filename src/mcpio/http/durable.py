@@ -644,8 +644,8 @@ class StoreQueue:
 
     def _fail(self, entry: _Entry, now: float) -> None:
         entry.journal.failed()
-        # A session that has ended is not deleted again: its client, whose DELETE got 503, may go on with it by now, here
-        # or elsewhere. Where it was not the client that ended it, the next sweep finds the record.
+        # A session that has ended is not deleted again: its client, whose DELETE got 503, may go on with it by now.
+        # Where it was not the client that ended it, the next sweep finds the record.
         if entry.session.key in self._entries:
             self._retries.set(entry.session.key, now + RETRY_AFTER)
         self._refuse(entry.session, entry.journal)
