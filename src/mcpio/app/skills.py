@@ -164,6 +164,9 @@ class _ServedTree:
 
     __slots__ = ("endpoint", "folder", "key", "skills", "tree")
 
+    endpoint: RegisteredFunction
+    """Reads its files, for those who may."""
+
     def __init__(self, skills: Skills, folder: SkillFolder, key: tuple[str, ...], endpoint: RegisteredFunction) -> None:
         self.skills = skills
         self.endpoint = endpoint
@@ -309,8 +312,8 @@ class Skills:
             raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid cursor", {"cursor": request.cursor[:100]})
         return ReadDirectoryResult(children, **self._hints)
 
-    def named(self, request: GetSkillRequest | ReadDirectoryRequest) -> _ServedSkill | None:
-        """Return the skill that a request names, or names a directory of."""
+    def named(self, request: GetSkillRequest | ReadDirectoryRequest) -> Any:
+        """Return the entry of the skill that a request names, or names a directory of."""
         if isinstance(request, GetSkillRequest):
             return self.registry.find(request.uri)
         return self._skill_around(request.uri)
