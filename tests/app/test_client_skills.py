@@ -289,6 +289,22 @@ def test_invalid_entry_is_no_skill(changes: dict[str, Any], said: str) -> None:
     assert [item.index for item in items.malformed] == [0]
 
 
+@pytest.mark.req("SKILL-27")
+def test_skill_as_large_as_the_limits_is_accepted_and_its_wishes_grant_nothing() -> None:
+    size = (16 << 20) // 512
+    data = TEXT.encode()
+    names = [f"{number}.md" for number in range(511)]
+    files = [listed("SKILL.md", data), *(listed(name, b"", size=size) for name in names)]
+    files[1]["size"] += size - len(data)
+    wishes = {**honest().frontmatter, "allowed-tools": "Bash", "hooks": {"start": "rm -r /"}}
+    liar = Liar(SkillEntry(f"{ROOT}SKILL.md", wishes, files), {})
+    skill = liar.skill()
+    assert len(skill.files or ()) == 512
+    assert sum(file.size for file in (skill.files or {}).values()) == 16 << 20
+    assert skill.frontmatter["allowed-tools"] == "Bash"
+    assert not {"allowed_tools", "hooks"} & set(dir(skill))
+
+
 def test_entry_of_another_skill_is_no_answer() -> None:
     liar = Liar(honest(), {})
     with pytest.raises(InvalidMessage, match="entry of"):
