@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from mcpio.app.store_writer import StoreWriter
+from mcpio.testing import ManualRuntime
 
 
 def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
@@ -50,3 +51,33 @@ def test_exception_answers_every_effect_of_its_batch() -> None:
     assert [repr(value) for value in values] == ["OSError('a+b')", "OSError('a+b')", "'c'", "None"]
     assert log == ["a+b", "C", "d"]
     assert repr(worked(["a", "B", "c"], fails="B")[0]) == "[None, OSError('B'), None]"
+
+
+def test_what_the_last_look_for_effects_releases_is_processed() -> None:
+    # A machine that finds nothing to store says so when it is asked, and releases answers by that.
+    effects, released, processed = deque(["a"]), list[str](), list[int]()
+
+    class Store:
+        blocking = True
+
+        @staticmethod
+        def write(changes: list[str]) -> None:
+            assert changes == ["a"]
+
+    def next_effect() -> str | None:
+        if effects:
+            return effects.popleft()
+        released.append("an answer")
+        return None
+
+    runtime = ManualRuntime()
+    writer: StoreWriter[str] = StoreWriter(
+        Store(),
+        read=lambda effect: None,
+        next_effect=next_effect,
+        done=lambda effect, value: None,
+        process=lambda: processed.append(len(released)),
+    )
+    writer.carry_on(runtime)
+    runtime.run()
+    assert processed[-1] == len(released)

@@ -127,6 +127,10 @@ class StoreWriter(Generic[E]):
                 self._unwritten = []
                 self._note(batch, values)
                 self._process()
+            if self._turn is turn and turn.task is not None:
+                # Asked for effects, a machine may find that nothing is left to store, and release what waited for that.
+                self._turn = None
+                self._process()
         finally:
             if self._turn is turn:
                 self._turn = None
