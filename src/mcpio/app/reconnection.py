@@ -110,12 +110,12 @@ class SessionReconnector:
         server refused because it did not know the session. The wait for that counts for ``timeout``, the option of
         ``send``. Raises RequestTimeout, and NoBackChannel if no session can follow.
         """
-        may_repeat = True
+        began, limited, may_repeat = self._client.driver.now(), send, True
         while True:
             has_waited = self._state in _WAITING
-            if has_waited:
-                timeout = await self.wait_for_session(request, timeout)
-                send = partial(send, timeout=timeout)
+            if has_waited or limited is not send:
+                # Of the whole time: an attempt before this one has taken some of it, too.
+                limited = partial(send, timeout=await self.wait_for_session(request, timeout, began))
             if self._state is _State.OVER and (has_waited or self._failure is not None):
                 why = "" if self._failure is None else f": {self._failure}"
                 raise NoBackChannel(f"the session was lost, and another could not be had{why}")
@@ -123,15 +123,16 @@ class SessionReconnector:
                 return EmptyResult()
             losses = self._losses
             try:
-                result = await send(request)
+                result = await limited(request)
             except RequestError as error:
                 if not self.is_followed(error, losses):
                     raise
+                limited = partial(send)
                 continue
             except ConnectionLost as error:
                 if not (error.unprocessed and may_repeat and self._state is _State.LOST):
                     raise
-                may_repeat = False
+                may_repeat, limited = False, partial(send)
                 continue
             self._record(request, is_current=losses == self._losses)
             return result
@@ -153,23 +154,25 @@ class SessionReconnector:
             self._state = _State.ENDING
         return True
 
-    async def wait_for_session(self, request: Any, timeout: Timeout | float | Default | None) -> Timeout:
+    async def wait_for_session(
+        self, request: Any, timeout: Timeout | float | Default | None, began: float | None = None
+    ) -> Timeout:
         """Wait until a session is open, or none can follow; return the time that is left for the answer.
 
-        Raises RequestTimeout.
+        ``began`` is when the time of the request began; ``None`` for now. Raises RequestTimeout.
         """
         if isinstance(timeout, Default):
             timeout = self._client.connection.options.request_timeout
         limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
-        driver, left = self._client.driver, limit
-        until = None if limit.total is None else driver.now() + limit.total
-        while self._state in _WAITING:
+        now = self._client.driver.now
+        until = None if limit.total is None else (now() if began is None else began) + limit.total
+        while True:
+            left = limit if until is None else attrs.evolve(limit, total=max(0.0, until - now()))
+            if self._state not in _WAITING:
+                return left
             if not await self._opened.wait(left.total):
                 method = method_to_send(request, Kind.REQUEST)
                 raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
-            if until is not None:
-                left = attrs.evolve(limit, total=max(0.0, until - driver.now()))
-        return left
 
     def _record(self, request: Any, *, is_current: bool) -> None:
         """Remember a successful request that the next session has to repeat; ``is_current``: this session knows it."""
