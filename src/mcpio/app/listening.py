@@ -194,6 +194,7 @@ class Listening(AsyncIterator[Change]):
         self._client = client
         self._keep = keep
         self._is_open = False
+        self._lost_early: Ended | None = None
         self._source: Source | None = None
         self._waiting: dict[Hashable, Change] = {}
         self._consumer: OneShot | None = None
@@ -264,9 +265,12 @@ class Listening(AsyncIterator[Change]):
         """
         if not self._keep or self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
             self.end(how)
-        elif self.ended is None and self._is_open:
+        elif not self._is_open:
             # A source that is lost while it opens needs no renewal: its ``open`` raises, and the renewal that called it
-            # tries again. A second renewal would leave a source behind that nothing closes.
+            # tries again. A second renewal would leave a source behind that nothing closes. But one read may bring the
+            # acknowledgement and the end, and the task that opens runs after both.
+            self._lost_early = how
+        elif self.ended is None:
             self._is_open = False
             self._renewal = self._client.driver.runtime.spawn(self._renew())
 
@@ -278,15 +282,15 @@ class Listening(AsyncIterator[Change]):
 
     async def _open(self) -> None:
         reconnector = self._client.driving.reconnector
-        while not self._is_open:
+        while True:
             losses = 0
             if reconnector is not None:
                 await reconnector.wait_for_session(SubscriptionsListenRequest(self.wanted), DEFAULT)
                 losses = reconnector.losses
             self._source = source = self._client.driving.source_of_changes(self)
+            self._lost_early = None
             try:
                 self.honoured = await source.open()
-                self._is_open = True
             except RequestError as error:
                 source.close()
                 if reconnector is None or not reconnector.is_followed(error, losses):
@@ -294,6 +298,14 @@ class Listening(AsyncIterator[Change]):
             except BaseException:
                 source.close()
                 raise
+            else:
+                self._is_open = True
+                self._note_early_end()
+                return
+
+    def _note_early_end(self) -> None:
+        if self._lost_early is not None:
+            self.lose(self._lost_early)
 
     async def _renew(self) -> None:
         """Listen again until it works, or the client has ended."""
