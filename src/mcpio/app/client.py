@@ -920,8 +920,7 @@ class Client(Session):
             raise ValueError(f"rounds= takes an integer of 0 or more, not {rounds!r:.60}")
         how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
         how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
-        if self.connection.revision is not self._settled:
-            self._settle_layers()
+        self._settle_layers()
         if self._cache is not None and request.__class__ is CallToolRequest:
             return self._send_to_the_end(request, **how)
         return self._send(request, **how)
@@ -944,8 +943,7 @@ class Client(Session):
 
     def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
         """Send a request as ``request`` does, and return a ``CreatedTask`` as it is."""
-        if self.connection.revision is not self._settled:
-            self._settle_layers()
+        self._settle_layers()
         return self._send(request, **options)
 
     async def _send(
@@ -972,8 +970,11 @@ class Client(Session):
 
     def _settle_layers(self) -> None:
         """Choose the layers around requests by the era that the opening settled."""
-        self._settled = revision = self.connection.revision
-        if revision is None or revision.era is Era.HANDSHAKE:
+        revision = self.connection.revision
+        if revision is self._settled or revision is None:
+            return  # while the next session opens, requests wait for one like the last
+        self._settled = revision
+        if revision.era is Era.HANDSHAKE:
             self._layers, self._layers_of, self._cache = (*self._middleware, *self._retry), {}, None
             return
         from mcpio.app.caching import CACHEABLE, CachingLayer
