@@ -146,10 +146,13 @@ class ManualRuntime:
 class ManualTask:
     """A coroutine that runs as a task."""
 
+    is_over: bool
+    """Whether it has ended."""
+
     def __init__(self, coroutine: Coroutine[Any, Any, None], turns: deque[Callable[[], None]]) -> None:
         self._coroutine = coroutine
         self._turns = turns
-        self._started = self._cancelled = False
+        self._started = self._cancelled = self.is_over = False
         self._waits_for: ManualOneShot | None = None
         turns.append(self._step)
 
@@ -176,7 +179,11 @@ class ManualTask:
                 self._started = True
                 waits_for = self._coroutine.send(None)
         except (StopIteration, ManualCancelled):
+            self.is_over = True
             return
+        except BaseException:
+            self.is_over = True
+            raise
         if not isinstance(waits_for, ManualOneShot):
             raise TypeError(f"a task under ManualRuntime awaits what an event loop must give: {waits_for!r}")
         if self._cancelled:

@@ -1,0 +1,46 @@
+"""The command: ``python -m mcpio.testing.simulation``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mcpio.testing.simulation.exploring import explore, smallest
+from mcpio.testing.simulation.plan import Faults
+
+_FAULTS: Final = {"none": Faults.none, "mild": Faults.mild, "harsh": Faults.harsh}
+_MOST_SHOWN: Final = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run worlds, print what was found, and return the exit code: 1 if an invariant was broken."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mcpio.testing.simulation",
+        description="Run clients and servers of this library in simulated worlds, and look for broken invariants.",
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how much processor time to look")
+    parser.add_argument("--seed", type=int, default=None, help="run the world of this seed only")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--era", choices=("handshake", "stateless", "auto"), help="the era of all clients")
+    parser.add_argument("--carrier", choices=("pipe", "http"), help="how all clients connect")
+    parser.add_argument("--faults", choices=_FAULTS, default="harsh", help="the harm that is done")
+    given = parser.parse_args(arguments)
+    report = explore(
+        seconds=given.seconds,
+        worlds=None if given.seed is None else 1,
+        seed=given.first if given.seed is None else given.seed,
+        faults=_FAULTS[given.faults](),
+        era=given.era,
+        carrier=given.carrier,
+    )
+    print(report)
+    for failure in report.failures[:_MOST_SHOWN]:
+        smaller = smallest(failure)
+        print(f"\n# seed {failure.plan.seed}: {smaller.violation}\n{smaller.plan.program()}")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

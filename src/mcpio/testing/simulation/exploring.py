@@ -1,0 +1,174 @@
+"""Runs worlds as long as there is time, and tells what was found: ``simulate`` for tests, ``explore`` for figures."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+from mcpio._checks import called
+from mcpio.testing.simulation.invariants import Violation
+from mcpio.testing.simulation.plan import Carrier, Era, Faults, drawn
+from mcpio.testing.simulation.running import Outcome, run_plan
+from mcpio.testing.simulation.shrinking import shrunk
+from mcpio.testing.simulation.workload import ACTS, exercised_server
+
+if TYPE_CHECKING:
+    from mcpio.app.client import Client
+    from mcpio.app.server import Server
+    from mcpio.testing.simulation.parties import Acts, MakeServer, Site
+    from mcpio.testing.simulation.workload import Visit
+
+__all__ = ["Program", "Report", "explore", "simulate"]
+
+Program: TypeAlias = "Callable[[Client], Awaitable[object]]"
+"""Something that a client does: an async function. It may fail with any ``McpError``; what it asserts must hold."""
+
+
+@attrs.frozen
+class Report:
+    """What the worlds of one run have shown."""
+
+    worlds: int
+    """How many were run."""
+    steps: int
+    """How much happened in them: see ``mcpio.testing.simulation.world.World``."""
+    asked: int
+    """How often an invariant was asked."""
+    faults: Counter[str]
+    """The faults that were injected, by kind."""
+    failures: tuple[Outcome, ...]
+    """The worlds in which an invariant was broken, each with its plan."""
+    seconds: float
+    """The processor time that it took."""
+
+    def __str__(self) -> str:
+        injected = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.most_common()) or "none"
+        seeds = ", ".join(str(outcome.plan.seed) for outcome in self.failures) or "none"
+        return (
+            f"{self.worlds:,} worlds, {self.steps:,} steps in {self.seconds:.0f} s of processor time\n"
+            f"faults injected: {injected}\ninvariants asked: {self.asked:,}\nseeds that failed: {seeds}"
+        )
+
+
+def explore(
+    server: Callable[[], Server] | None = None,
+    clients: Sequence[Program] = (),
+    *,
+    seconds: float = 1.0,
+    worlds: int | None = None,
+    seed: int = 0,
+    faults: Faults | None = None,
+    era: Era | None = None,
+    carrier: Carrier | None = None,
+    stop_after: int | None = None,
+) -> Report:
+    """Run worlds one after the other, and count. The arguments are those of ``simulate``.
+
+    ``worlds`` is how many to run, in place of a time; ``stop_after`` is how many failures are enough.
+    """
+    make, acts = _workload(server, clients)
+    began = time.process_time()
+    count = steps = asked = 0
+    injected: Counter[str] = Counter()
+    failures: list[Outcome] = []
+    harm = Faults.harsh() if faults is None else faults
+    while count < worlds if worlds is not None else time.process_time() - began < seconds:
+        plan = drawn(seed + count, harm, tuple(acts), era=era, carrier=carrier)
+        outcome = run_plan(plan, make, acts)
+        count, steps, asked = count + 1, steps + outcome.steps, asked + outcome.asked
+        injected += outcome.faults
+        if outcome.violation is not None:
+            failures.append(outcome)
+            if stop_after is not None and len(failures) >= stop_after:
+                break
+    return Report(count, steps, asked, injected, tuple(failures), time.process_time() - began)
+
+
+def simulate(
+    server: Callable[[], Server],
+    clients: Sequence[Program],
+    *,
+    seconds: float = 1.0,
+    worlds: int | None = None,
+    seed: int = 0,
+    faults: Faults | None = None,
+    era: Era | None = None,
+    carrier: Carrier | None = None,
+) -> Report:
+    """Run a server with clients in worlds of all kinds, and look for one in which something goes wrong.
+
+    Each world has its own servers, clients, network and clock, all virtual: handlers wait by ``ctx.sleep`` and by what
+    this library gives them, not by functions of an event loop.
+
+    Args:
+        server: Makes the server of a process. Each world begins with new ones, and so does a process after a crash.
+        clients: What clients do. In each world some of them run, at the same time, again and again.
+        seconds: For how much processor time to look.
+        worlds: How many worlds to run, in place of ``seconds``.
+        seed: The first seed. The same seed gives the same worlds.
+        faults: The faults; by default all, as in ``Faults.harsh()``.
+        era: The era of all clients; by default both.
+        carrier: ``"pipe"`` or ``"http"`` for all clients; by default both.
+
+    Raises:
+        Violation: A program asserted what does not hold, or an invariant of the protocol is broken. Its notes have the
+            smallest plan that was found for it.
+
+    """
+    report = explore(
+        server,
+        clients,
+        seconds=seconds,
+        worlds=worlds,
+        seed=seed,
+        faults=faults,
+        era=era,
+        carrier=carrier,
+        stop_after=1,
+    )
+    for failure in report.failures:
+        make, acts = _workload(server, clients)
+        smaller = smallest(failure, make, acts)
+        assert smaller.violation is not None
+        smaller.violation.add_note(f"seed {failure.plan.seed}, made smaller:\n{smaller.plan.program()}")
+        raise smaller.violation
+    return report
+
+
+def smallest(failure: Outcome, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
+    """Return the outcome of a smaller plan that breaks the same invariant."""
+
+    def fails_alike(plan: Any) -> bool:
+        return _is_like(run_plan(plan, make, acts).violation, failure.violation)
+
+    return run_plan(shrunk(failure.plan, fails_alike), make, acts)
+
+
+def _is_like(one: Violation | None, other: Violation | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one.name == other.name and type(one.__cause__) is type(other.__cause__)
+
+
+def _workload(server: Callable[[], Server] | None, clients: Sequence[Program]) -> tuple[MakeServer, Acts]:
+    if server is None:
+        return exercised_server, ACTS
+    called("server", server, "()")
+    if not clients:
+        raise ValueError("clients= takes what clients do: one async function or more, each with a client as argument")
+
+    def make(site: Site) -> Server:
+        del site
+        return server()
+
+    def act(program: Program) -> Callable[[Visit], Awaitable[None]]:
+        async def perform(visit: Visit) -> None:
+            await program(visit.client)
+
+        return perform
+
+    return make, {called("clients", program, "(client)").__name__: act(program) for program in clients}

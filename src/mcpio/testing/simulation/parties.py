@@ -1,0 +1,477 @@
+"""The parties of a world: server processes behind one address, and clients whose programs use them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from mcpio._drivers import lifespan_of
+from mcpio._drivers.actor import TaskHost
+from mcpio.app.changes import Changed
+from mcpio.app.client import Client, client_connection
+from mcpio.app.http_host import HttpHost
+from mcpio.app.reconnection import SessionReconnector
+from mcpio.app.runtime import Turns
+from mcpio.app.session_store import MemorySessionStore
+from mcpio.app.tasks.store import MemoryTaskStore
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectFailed, ConnectionLost, McpError
+from mcpio.http.client import HttpClient, HttpClientOptions, Location
+from mcpio.http.model import HttpOptions, RequestHead
+from mcpio.testing.simulation.invariants import Call
+from mcpio.testing.simulation.network import HttpEnd, HttpService, Link, Network, PipeEnd
+from mcpio.testing.simulation.workload import Visit, answer, note
+from mcpio.testing.simulation.world import Process
+
+if TYPE_CHECKING:
+    from mcpio.app.listening import Listening
+    from mcpio.app.server import Server
+    from mcpio.testing.manual_runtime import ManualTask
+    from mcpio.testing.simulation.plan import Act, Party, Plan
+
+__all__ = ["Acts", "MakeServer", "ServerProcess", "Site", "Visitor"]
+
+Acts: TypeAlias = "dict[str, Callable[[Visit], Awaitable[None]]]"
+MakeServer: TypeAlias = "Callable[[Site], Server]"
+
+GRACE: Final = 2.0
+"""Seconds that a server has to end gracefully."""
+_LOCATION: Final = Location.parse("http://server/mcp")
+
+
+class FailingStore:
+    """A store that takes time, in a thread, and that raises while it fails."""
+
+    blocking = True
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.is_failing = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found) or name == "subscribe":
+            return found
+
+        def call(*arguments: Any) -> Any:
+            if self.is_failing:
+                raise OSError("the disk is full")
+            return found(*arguments)
+
+        return call
+
+
+class Site:
+    """The server processes behind one address, with what they share."""
+
+    def __init__(self, plan: Plan, make: MakeServer, network: Network) -> None:
+        self.plan: Final = plan
+        self.network: Final = network
+        self.world: Final = network.world
+        self.make: Final = make
+        self.stores: list[FailingStore] = []
+        self.session_store: FailingStore | None = None
+        self.task_store: Any = None
+        if plan.durable:
+            self.session_store = FailingStore(MemorySessionStore())
+            self.task_store = FailingStore(MemoryTaskStore())
+            self.stores = [self.session_store, self.task_store]
+        self._listeners: list[tuple[Process, Callable[[Changed], None]]] = []
+        self._sticky: dict[str, HttpService] = {}
+        self._making: Process | None = None
+        self.started = 0
+        self.processes: list[ServerProcess] = [ServerProcess(self) for _ in range(plan.processes)]
+
+    def bus(self) -> Any:
+        """Return the bus of changes that all processes share, for a server that is being made."""
+        process = self._making
+        assert process is not None
+        return _Bus(self, process)
+
+    def new_server(self, process: Process) -> Server:
+        """Return a server for a process."""
+        self._making = process
+        return self.make(self)
+
+    def listening(self, process: Process, callback: Callable[[Changed], None]) -> None:
+        """Have a process hear of changes."""
+        self._listeners.append((process, callback))
+
+    def spread(self, origin: Process, change: Changed) -> None:
+        """Tell all processes of a change: this one at once, others soon."""
+        self._listeners = [each for each in self._listeners if not each[0].is_dead]
+        for process, callback in self._listeners:
+            if process is origin:
+                callback(change)
+            else:
+                self.world.after(self.network.lag(), process, partial(callback, change))
+
+    def up(self) -> list[ServerProcess]:
+        """Return the processes that accept connections."""
+        return [each for each in self.processes if each.is_up]
+
+    def connect(self, end: PipeEnd, principal: Any) -> None:
+        """Connect a client to one of the processes. Raises ConnectFailed."""
+        up = self.up()
+        if not up:
+            raise ConnectFailed("cannot connect to the server: connection refused")
+        self.network.chance.choice(up).accept(end, principal)
+
+    def route(self, head: RequestHead) -> HttpService | None:
+        """Return the process for a request: that of its session, as balancers do, or any."""
+        for name, value in head.headers:
+            if name == b"mcp-session-id":
+                found = self._sticky.get(value.decode())
+                if found is not None and any(each.service is found for each in self.up()):
+                    return found
+        up = self.up()
+        return self.network.chance.choice(up).service if up else None
+
+    def learn(self, session: str, service: HttpService | None) -> None:
+        """Learn which process keeps a session."""
+        if service is not None:
+            self._sticky[session] = service
+
+    def links(self) -> list[Link]:
+        """Return all streams that are open."""
+        return [link for each in self.processes for link in each.links()]
+
+    def exchanges(self) -> list[Any]:
+        """Return all HTTP exchanges that are under way at a process."""
+        return [exchange for each in self.processes for exchange in each.service.exchanges.values()]
+
+
+class _Bus:
+    """The bus of changes, as one process sees it."""
+
+    def __init__(self, site: Site, process: Process) -> None:
+        self._site = site
+        self._process = process
+
+    def publish(self, change: Changed) -> None:
+        self._site.spread(self._process, change)
+
+    def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
+        self._site.listening(self._process, callback)
+        return lambda: None
+
+
+class ServerProcess:
+    """One server process: its sessions over streams, and those over HTTP."""
+
+    def __init__(self, site: Site) -> None:
+        site.started += 1
+        self.site: Final = site
+        self.network: Final = site.network
+        self.process: Final = Process(site.world, f"server {site.started}")
+        self.process._drawn = site.started << 64  # noqa: SLF001  no two processes draw the same
+        self.server: Final = site.new_server(self.process)
+        self.ends: dict[PipeEnd, None] = {}
+        self.is_up = False
+        self.is_over = False
+        self._stop = self.process.one_shot()
+        self._grace: float | None = None
+        self.on_over: Callable[[], object] = lambda: None
+        self.service = HttpService(site.network, self.process)
+        self.network.invariants.ledgers.append(self.server.ledger)
+        self.process.spawn(self._serve())
+
+    async def _serve(self) -> None:
+        host = TaskHost(self.process, lambda: self.site.world.now)
+        host.report = partial(self.network.invariants.reported, self.process)  # type: ignore[method-assign]  # no log
+        async with lifespan_of(self.server) as state:
+            tasks = self.server.tasks
+            if tasks is not None:
+                tasks.attach(host, state)
+            self._begin(state)
+            await self._stop
+            await self._drain()
+            if tasks is not None:
+                tasks.stop(host)
+                await tasks.flush(host)
+                tasks.detach(host)
+        self.is_over = True
+        self.on_over()
+
+    def _begin(self, state: Any) -> None:
+        plan, site = self.site.plan, self.site
+        options = HttpOptions(session_idle=30.0, resume_within=10.0, keep_alive=40.0)
+        self.service.host = HttpHost(
+            self.server,
+            self.process,
+            clock=lambda: site.world.now,
+            on_ready=self.service.note_ready,
+            on_deadline=self.service.note_deadline,
+            report=partial(self.network.invariants.reported, self.process),
+            options=options,
+            state=state,
+            store=site.session_store if plan.durable else None,
+        )
+        self._state = state
+        self.is_up = True
+
+    def accept(self, end: PipeEnd, principal: Any) -> None:
+        """Accept a connection."""
+        connection = self.server.connection(principal=principal)
+        far = PipeEnd(self.network, self.process, connection)
+        far.session = self.server.session(connection, far, self._state)
+        far.end_timeout = 10.0
+        far.on_over = lambda: self.ends.pop(far, None)
+        self.ends[far] = None
+        Link(self.network, end, far)
+        self.network.world.soon(self.process, far.turn)
+
+    def links(self) -> list[Link]:
+        """Return the streams that are open."""
+        return [end.link for end in self.ends if end.link is not None]
+
+    def close(self, grace: float) -> None:
+        """End gracefully."""
+        self.is_up = False
+        self._grace = grace
+        self.process.call_soon(lambda: self._stop.set(None))
+
+    async def _drain(self) -> None:
+        grace = self._grace or 0.0
+        self.service.host.close(grace)
+        for end in tuple(self.ends):
+            end.close(grace)
+        until = self.site.world.now + grace + 1.0
+        while (self.ends or not self.service.host.machine.closed) and self.site.world.now < until:
+            await self.process.sleep(0.2)
+        for link in self.links():
+            link.reset()
+        for exchange in tuple(self.service.exchanges.values()):
+            exchange.reset()
+        await self.process.sleep(10.0)
+
+    def kill(self) -> None:
+        """End as ``kill -9`` does. The system closes its connections."""
+        self.is_up = False
+        self.process.kill()
+        for link in self.links():
+            link.reset()
+        for exchange in tuple(self.service.exchanges.values()):
+            exchange.forget_server()
+        self.service.exchanges.clear()
+        self.network.invariants.ledgers.remove(self.server.ledger)
+
+
+# -------------------------------------------------------------------------------------------------------------- clients
+
+
+class Visitor:
+    """A client program: it opens a client, and its tasks use it; where the client is lost, it opens another."""
+
+    def __init__(self, site: Site, acts: Acts, party: Party, name: str) -> None:
+        self.site: Final = site
+        self.party: Final = party
+        self.name: Final = name
+        self.principal: Final = f"principal of {name}"
+        self.network: Final = site.network
+        self.invariants: Final = site.network.invariants
+        self.process: Final = Process(site.world, name)
+        self.process._drawn = hash_of(name) << 64  # noqa: SLF001  no two processes draw the same
+        self.listeners: dict[Listening, str] = {}
+        self.calls: list[Call] = []
+        self.client: Client | None = None
+        self._driver: PipeEnd | HttpEnd | None = None
+        self._acts = acts
+        self._tokens = 0
+        self._turns = Turns(self.process)
+        self._doing: set[ManualTask] = set()
+        for lane in party.lanes:
+            self.process.spawn(self._walk(lane))
+
+    async def _walk(self, lane: Sequence[Act]) -> None:
+        for act in lane:
+            await self.process.sleep(act.after)
+            if self.site.world.now >= self.site.plan.calm_at:
+                return
+            await self.perform(act)
+
+    async def perform(self, act: Act) -> None:
+        """Do one thing, in a task that can be cancelled, and wait for its end."""
+        self._tokens += 1
+        done = self.process.one_shot()
+        token = f"{self.name}.{self._tokens}"
+
+        async def run() -> None:
+            try:
+                await self._perform(act, token)
+            finally:
+                done.set(None)
+
+        task = self.process.spawn(run())
+        timer = None if act.cancel is None else self.process.call_later(act.cancel, task.cancel)
+        await done
+        if timer is not None:
+            timer.cancel()
+
+    async def _perform(self, act: Act, token: str) -> None:
+        call = self.invariants.begin(act.what, self.process, 3 * act.timeout + act.lasts + 200.0)
+        self.calls.append(call)
+        error: BaseException | None = None
+        try:
+            client = await self.open()
+            timed = self.invariants.begin(act.what, self.process, _most(act))
+            self.calls.append(timed)
+            try:
+                await self._acts[act.what](Visit(client, act, token, self, self.invariants))
+            finally:
+                timed.is_over = True
+        except Exception as found:
+            error = found
+        finally:
+            self.invariants.end(call, error)
+            if len(self.calls) > 100:
+                self.calls = [each for each in self.calls if not each.is_over]
+
+    # The client
+
+    async def open(self) -> Client:
+        """Return the client, a new one if there is none. Raises McpError."""
+        async with self._turns:
+            if self.client is None or self.client.ended is not None or self._is_closing(self.client):
+                self.client = None
+                self.client = await (self._open_http() if self.party.carrier == "http" else self._open_pipe())
+            return self.client
+
+    @staticmethod
+    def _is_closing(client: Client) -> bool:
+        return client.connection.phase in (Phase.CLOSING, Phase.CLOSED)
+
+    def _options(self) -> dict[str, Any]:
+        reopens = self.party.keeps and self.party.carrier == "pipe"
+        return {
+            "era": self.party.era,
+            "options": Options(reopens=reopens, initialize_timeout=10.0, probe_timeout=3.0),
+            "elicitation": partial(answer, self),
+            "on_log": partial(note, self.invariants, self),
+        }
+
+    async def _open_pipe(self) -> Client:
+        options = self._options()
+        connection = client_connection(**options)
+        end = self._driver = PipeEnd(self.network, self.process, connection)
+        client = Client(connection, end, **options)
+        end.session = client
+        if self.party.keeps:
+            end.reconnector = SessionReconnector(client, None)
+            client.driving.reconnect_by(end.reconnector)
+            end.on_lost = lambda: self._lost(client, end)
+        self.site.connect(end, self.principal)
+        return await self._opened(client)
+
+    async def _open_http(self) -> Client:
+        options = self._options()
+        connection = client_connection(**options)
+        end = self._driver = HttpEnd(self.network, self.process, self.principal, self.site.route, self.site.learn)
+        machine = HttpClient(
+            connection,
+            _LOCATION,
+            options=HttpClientOptions(reinitialize=self.party.keeps),
+            param_headers=lambda name: client.driving.param_headers(name),  # noqa: PLW0108  it is made below
+        )
+        end.attach(machine)
+        client = Client(connection, end, **options)
+        end.session = client
+        end.reconnector = SessionReconnector(client, None)
+        client.driving.reconnect_by(end.reconnector)
+        return await self._opened(client)
+
+    async def _opened(self, client: Client) -> Client:
+        try:
+            await client.initialize()
+        except BaseException:
+            client.close(0)
+            raise
+        return client
+
+    def _lost(self, client: Client, end: PipeEnd) -> None:
+        """Connect again, as a client that lasts does."""
+        reconnector, connection = end.reconnector, client.connection
+        assert reconnector is not None
+        self.invariants.lost(connection)
+        if connection.phase is not Phase.NEW or connection.peer is None:
+            connection.connection_lost(ConnectionLost("the connection was lost"), self.site.world.now)
+            end.wake()
+            return
+        reconnector.lose()
+        reconnector.tell()
+        self.process.spawn(self._connect_again(client, end, reconnector))
+
+    async def _connect_again(self, client: Client, end: PipeEnd, reconnector: SessionReconnector) -> None:
+        connection, wait = client.connection, 0.05
+        for _ in range(30):
+            await self.process.sleep(wait)
+            wait = min(5.0, wait * 2)
+            if self._is_closing(client):
+                reconnector.give_up()
+                return
+            try:
+                self.site.connect(end, self.principal)
+            except ConnectFailed:
+                continue
+            link = end.link
+            try:
+                await reconnector.open()
+            except McpError as error:
+                if self._is_closing(client):
+                    reconnector.give_up(error)
+                elif end.link is link and link is not None:
+                    link.drop(end)
+                    end.lose(ConnectionLost("no session on the new connection"))
+            return
+        failure = ConnectFailed("the server cannot be reached")
+        reconnector.give_up(failure)
+        connection.connection_lost(failure, self.site.world.now)
+        end.wake()
+
+    # The end
+
+    def vanish(self) -> None:
+        """End as ``kill -9`` does."""
+        self.process.kill()
+        for call in self.calls:
+            call.is_over = True
+        driver = self._driver
+        if isinstance(driver, PipeEnd) and driver.link is not None:
+            driver.link.drop(driver)
+        elif isinstance(driver, HttpEnd):
+            for exchange in tuple(driver.exchanges.values()):
+                exchange.cancel()
+
+    async def say_goodbye(self) -> None:
+        """Close everything."""
+        for listening in tuple(self.listeners):
+            listening.close()
+        self.listeners.clear()
+        if self.client is not None:
+            await self.client.aclose(1.0)
+
+
+def hash_of(name: str) -> int:
+    """Return a number for a name, the same in every run."""
+    return 1000 + int.from_bytes(name.encode(), "big") % 1_000_003
+
+
+def _most(act: Act) -> float:
+    """Return how long an act may take once its client is open: each of its calls has its timeout."""
+    calls, more = _CALLS.get(act.what, (1, 1.0))
+    return calls * act.timeout + act.lasts + more
+
+
+_CALLS: Final = {
+    "ask": (4, 1.0),  # a stateless server is asked anew with each answer
+    "close": (0, 12.0),
+    "job": (2, 130.0),  # a call that becomes a task has its timeout twice, after the list of tools that has its own
+    "keep_listening": (1, 130.0),  # its requests have the timeout of the client
+    "listen": (1, 130.0),
+    "lists": (2, 1.0),
+    "subscribe": (2, 130.0),
+    "unsubscribe": (2, 130.0),
+}
+"""How many calls an act makes at most, and how many seconds it may take beside them."""

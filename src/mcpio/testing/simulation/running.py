@@ -1,0 +1,277 @@
+"""Runs worlds: one from its plan, or as many as there is time for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from mcpio.errors import McpError
+from mcpio.testing.simulation.invariants import Invariants, Violation
+from mcpio.testing.simulation.network import Network
+from mcpio.testing.simulation.parties import Acts, MakeServer, ServerProcess, Site, Visitor
+from mcpio.testing.simulation.plan import Act, Mishap, Plan
+from mcpio.testing.simulation.workload import ACTS, exercised_server
+from mcpio.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from mcpio.app.listening import Listening
+
+__all__ = ["Outcome", "Running", "replay", "run_plan"]
+
+SETTLING: Final = 150.0
+"""Seconds after which everything that the faults have caused must be over."""
+MOST_STEPS: Final = 200_000
+"""Steps after which a world is taken for one that does not end."""
+
+
+@attrs.frozen
+class Outcome:
+    """What came of a world."""
+
+    plan: Plan
+    steps: int
+    """How much happened."""
+    asked: int
+    """How often an invariant was asked."""
+    faults: Counter[str]
+    """The faults that were injected, by kind."""
+    violation: Violation | None
+    """The invariant that was broken; ``None`` if all held."""
+
+
+def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
+    """Run a world to its end, or until an invariant is broken."""
+    return Running(plan, make, acts).run()
+
+
+def replay(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
+    """Run a world. Raises Violation if an invariant is broken."""
+    violation = run_plan(plan, make, acts).violation
+    if violation is not None:
+        raise violation
+
+
+class Running:
+    """One world while it runs."""
+
+    def __init__(self, plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
+        self.plan: Final = plan
+        self.world: Final = World(plan.seed, shuffles=plan.shuffles)
+        self.invariants: Final = Invariants(self.world)
+        self.network: Final = Network(self.world, self.invariants)
+        self.invariants.is_durable = plan.durable
+        self.network.delay = plan.delay
+        self.network.splits = plan.splits
+        self.network.duplicates = plan.duplicates
+        self._acts: Final = acts
+        self.site: Final = Site(plan, make, self.network)
+        self.visitors: list[Visitor] = [
+            Visitor(self.site, acts, party, f"client {number}") for number, party in enumerate(plan.parties, 1)
+        ]
+        for mishap in plan.mishaps:
+            self.world.at(mishap.at, self.world.network, partial(self._happen, mishap))
+
+    def run(self) -> Outcome:
+        """Run it to its end."""
+        try:
+            self._until(self.plan.calm_at)
+            self._calm()
+            self._until(self.plan.calm_at + SETTLING)
+            self._prove_liveness()
+            self._end()
+        except Violation:
+            pass  # the invariants have it
+        finally:
+            for process in self.world.processes:
+                process.bury()
+        found = self.invariants
+        return Outcome(self.plan, self.world.steps, found.asked, self.network.faults, found.violation)
+
+    def _until(self, when: float) -> None:
+        step, invariants, world = self.world.step, self.invariants, self.world
+        while step(when):
+            if invariants.violation is not None:
+                raise invariants.violation
+            if world.steps > MOST_STEPS:
+                invariants.broken("liveness", f"more than {MOST_STEPS:,} steps")
+        world.now = max(world.now, when)
+
+    # Faults
+
+    def _happen(self, mishap: Mishap) -> None:
+        if getattr(self, f"_{mishap.kind}")(mishap):
+            self.network.faults[mishap.kind.replace("_", " ")] += 1
+
+    def _one(self, mishap: Mishap, found: list[Any]) -> Any:
+        return found[mishap.on % len(found)] if found else None
+
+    def _resets(self, mishap: Mishap) -> bool:
+        found = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
+        if found is not None:
+            found.reset()
+        return found is not None
+
+    def _stalls(self, mishap: Mishap) -> bool:
+        links = self.site.links()
+        found = self._one(mishap, [*links, *self.site.exchanges()])
+        if found in links:
+            found.stall(mishap.lasts)
+        elif found is not None:
+            found.stalled_until = self.world.now + mishap.lasts
+        return found is not None
+
+    def _half_open(self, mishap: Mishap) -> bool:
+        found = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
+        if found is not None:
+            found.cut()
+        return found is not None
+
+    def _kills(self, mishap: Mishap) -> bool:
+        found: ServerProcess | None = self._one(mishap, self.site.up())
+        if found is not None:
+            found.kill()
+            self._start_later(found, mishap.lasts)
+        return found is not None
+
+    def _restarts(self, mishap: Mishap) -> bool:
+        found: ServerProcess | None = self._one(mishap, self.site.up())
+        if found is not None:
+            found.close(mishap.lasts)
+            if self.plan.durable:  # a store belongs to one process at a time
+                found.on_over = lambda: self._start_later(found, 0.1)
+            else:
+                found.on_over = lambda: self._leave(found)
+                self._start_later(found, 0.1)
+        return found is not None
+
+    def _leave(self, old: ServerProcess) -> None:
+        self.world.soon(self.world.network, old.kill)
+
+    def _start_later(self, old: ServerProcess, seconds: float) -> None:
+        def start() -> None:
+            if not old.process.is_dead:
+                old.kill()
+            self.site.processes.append(ServerProcess(self.site))
+
+        self.world.after(seconds, self.world.network, start)
+
+    def _pauses(self, mishap: Mishap) -> bool:
+        found = self._one(mishap, [*self.site.up(), *self.visitors])
+        found.process.pause(min(mishap.lasts, max(0.0, self.plan.calm_at - self.world.now)))
+        return True
+
+    def _vanishing(self, mishap: Mishap) -> bool:
+        found: Visitor = self._one(mishap, self.visitors)
+        found.vanish()
+        place = self.visitors.index(found)
+        self.visitors[place] = Visitor(self.site, self._acts, found.party, f"{found.name}'")
+        return True
+
+    def _clock_jumps(self, mishap: Mishap) -> bool:
+        for each in self.site.up():
+            each.process.clock_error += mishap.lasts * (1 if mishap.on % 2 else -1)
+        return bool(self.site.up())
+
+    def _store_failures(self, mishap: Mishap) -> bool:
+        def heal() -> None:
+            for store in self.site.stores:
+                store.is_failing = False
+
+        for store in self.site.stores:
+            store.is_failing = True
+        self.world.after(mishap.lasts, self.world.network, heal)
+        return bool(self.site.stores)
+
+    # The calm, and the end
+
+    def _calm(self) -> None:
+        """Switch the faults off. What is half open breaks at last."""
+        network = self.network
+        network.delay, network.splits, network.duplicates = 0.01, 0.0, 0.0
+        for each in network.cut:
+            each.reset()
+        for store in self.site.stores:
+            store.is_failing = False
+
+    def _do(self, visitor: Visitor, act: Act) -> None:
+        visitor.process.spawn(visitor.perform(act))
+
+    def _prove_liveness(self) -> None:
+        """Have every client call, and every listener hear; then have every client admitted anew."""
+        invariants, act = self.invariants, Act("touch" if "touch" in self._acts else min(self._acts), timeout=20.0)
+        for visitor in self.visitors:
+            self._do(visitor, act)  # it may find that its connection is gone
+        self._until(self.world.now + 60.0)
+        invariants.is_calm = True
+        heard = self._listeners()
+        for visitor in self.visitors:
+            self._do(visitor, act)
+        if "touch" in self._acts:
+            for size in range(3):
+                self._do(self.visitors[0], Act("touch", size=size, timeout=20.0))
+        self._until(self.world.now + 30.0)
+        for listening, owner in heard:
+            is_told = bool(listening._waiting) or listening.ended is not None  # noqa: SLF001  a look that takes nothing
+            invariants.holds("changes", is_told, f"a listener of {owner} hears nothing of a change")
+        self._raise()
+
+    def _listeners(self) -> list[tuple[Listening, str]]:
+        found: list[tuple[Listening, str]] = []
+        for visitor in self.visitors:
+            for listening, uri in visitor.listeners.items():
+                is_honoured = uri in (listening.honoured.resource_subscriptions or ())
+                if listening.ended is None and is_honoured and visitor.client is listening._client:  # noqa: SLF001
+                    listening._waiting.clear()  # noqa: SLF001  what it heard before says nothing of now
+                    found.append((listening, visitor.name))
+        return found
+
+    def _end(self) -> None:
+        """Close the clients, then the servers, and look what is left."""
+        for visitor in self.visitors:
+            visitor.process.spawn(self._guarded(visitor))
+        self._until(self.world.now + 20.0)
+        for visitor in self.visitors:
+            process = visitor.process
+            self._left(process.name, tasks=process.tasks, timers=process.timers)
+            client = visitor.client
+            if client is not None:
+                self._left(
+                    process.name, requests=len(client.connection.pending.outgoing), handlers=client.health().serving
+                )
+        self._until(self.world.now + 45.0)  # longer than sessions stay idle
+        for server in self.site.up():
+            sessions = server.service.host.machine.sessions
+            self._left(server.process.name, sessions=len(sessions), streams=len(server.ends))
+            server.close(2.0)
+        self._until(self.world.now + 30.0)
+        for server in self.site.processes:
+            if server.process.is_dead:
+                continue
+            self.invariants.holds("nothing is left", server.is_over, f"{server.process.name} does not end")
+            self._left(
+                server.process.name,
+                bytes=server.server.ledger.total,
+                sessions=len(server.server.sessions),
+                tasks=server.process.tasks,
+                timers=server.process.timers,
+                exchanges=len(server.service.exchanges),
+            )
+        self._raise()
+
+    @staticmethod
+    async def _guarded(visitor: Visitor) -> None:
+        try:
+            await visitor.say_goodbye()
+        except McpError:
+            return
+
+    def _left(self, where: str, **counts: int) -> None:
+        left = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        self.invariants.holds("nothing is left", not left, f"{left} at {where}")
+
+    def _raise(self) -> None:
+        if self.invariants.violation is not None:
+            raise self.invariants.violation

@@ -1,0 +1,278 @@
+"""The server that worlds exercise where no other is given, and what its clients do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from mcpio.app.asking import Accepted
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.tasks.receiver import TaskOptions
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.tasks import TaskLimits
+from mcpio.errors import RequestError, ToolError
+from mcpio.testing.simulation.invariants import Planned
+from mcpio.types.asking import ElicitResult
+from mcpio.types.content import TextContent
+
+if TYPE_CHECKING:
+    from mcpio.app.client import Client
+    from mcpio.app.listening import Listening
+    from mcpio.testing.simulation.invariants import Invariants
+    from mcpio.testing.simulation.parties import Site, Visitor
+    from mcpio.testing.simulation.plan import Act
+
+__all__ = ["ACTS", "Visit", "answer", "exercised_server", "note"]
+
+URIS: Final = ("note://1", "note://2", "note://3")
+
+
+@attrs.frozen
+class _Name:
+    name: str
+
+
+def exercised_server(site: Site) -> Server:  # noqa: C901  one small function after another
+    """Return a server that does what servers can do: it answers, waits, reports, asks, fails, and has tasks."""
+    plan = site.plan
+    limits = Limits(sessions=len(plan.parties) + 1, replay_events=64)
+    tasks = (
+        TaskOptions(store=site.task_store, task_after=1.0, limits=TaskLimits(default_ttl=100.0))
+        if plan.processes == 1
+        else None
+    )
+    options = Options(limits=limits)
+    server = Server("exercised", "1", options=options, changes=site.bus(), tasks=tasks)
+
+    def said(token: str, ctx: Context) -> str:
+        return f"{token} for {ctx.peer.principal}"
+
+    @server.tool
+    def echo(token: str, ctx: Context) -> str:
+        return said(token, ctx)
+
+    @server.tool
+    async def work(token: str, steps: int, seconds: float, ctx: Context) -> str:
+        for step in range(steps):
+            ctx.progress(step, steps, token)
+            ctx.info({"act": token, "step": step})
+            await ctx.sleep(seconds / steps)
+        return said(token, ctx)
+
+    @server.tool
+    async def hang(token: str, ctx: Context) -> str:
+        await ctx.sleep(100_000)
+        return token
+
+    @server.tool
+    async def fail(how: int, ctx: Context) -> str:
+        await ctx.sleep(0.01 * how)
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
+
+    @server.tool
+    def fail_at_once(how: int) -> str:
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
+
+    @server.tool
+    def long(size: int) -> str:
+        return "x" * size
+
+    @server.tool
+    async def in_thread(token: str, ctx: Context) -> str:
+        return await ctx.run_in_thread(partial(said, token, ctx))
+
+    @server.tool
+    async def ask(token: str, ctx: Context) -> str:
+        found = await ctx.elicit("Who are you?", _Name, key=token)
+        who = found.value.name if isinstance(found, Accepted) else "?"
+        return f"{said(token, ctx)} who is {who}"
+
+    @server.tool
+    def touch(uri: str) -> str:
+        server.notify_resource_updated(uri)
+        return uri
+
+    if tasks is not None:
+
+        @server.tool(task_support="required", resume=True)
+        async def job(token: str, seconds: float, owner: str, ctx: Context) -> str:
+            await ctx.sleep(seconds)
+            return f"{token} for {owner}"
+
+    for uri in URIS:
+        server.resource(uri, name=uri)(partial(_contents, uri))
+    return server
+
+
+def _contents(uri: str) -> str:
+    return uri
+
+
+# ----------------------------------------------------------------------------------------------------------------- acts
+
+
+@attrs.frozen
+class Visit:
+    """One act of a program, with what it needs."""
+
+    client: Client
+    act: Act
+    token: str
+    visitor: Visitor
+    invariants: Invariants
+
+    @property
+    def uri(self) -> str:
+        """The resource that it is about."""
+        return URIS[self.act.size % len(URIS)]
+
+    @property
+    def own(self) -> str:
+        """What the server says of this act."""
+        return f"{self.token} for {self.visitor.principal}"
+
+    async def call(self, tool: str, on_progress: Any = None, /, **arguments: Any) -> str:
+        """Call a tool, and return its text. Raises ToolError if it failed."""
+        result = await self.client.call_tool(tool, arguments, timeout=self.act.timeout, on_progress=on_progress)
+        block = result.content[0]
+        text = block.text if isinstance(block, TextContent) else ""
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    def check(self, said: str, expected: str) -> None:
+        """Judge an answer."""
+        self.invariants.holds("own answers", said == expected, f"{said!r:.100} in place of {expected!r:.100}")
+
+
+async def _echo(visit: Visit) -> None:
+    visit.check(await visit.call("echo", token=visit.token), visit.own)
+
+
+async def _work(visit: Visit) -> None:
+    seen: list[float] = []
+
+    def progressed(progress: float, total: float | None, message: str | None) -> None:
+        visit.check(str(message), visit.token)
+        visit.invariants.holds("order", not seen or progress > seen[-1], f"progress {progress} after {seen[-1:]}")
+        seen.append(progress)
+
+    arguments: dict[str, Any] = {"token": visit.token, "steps": visit.act.size * 2, "seconds": visit.act.lasts}
+    visit.check(await visit.call("work", progressed, **arguments), visit.own)
+
+
+async def _hang(visit: Visit) -> None:
+    await visit.call("hang", token=visit.token)
+
+
+async def _fail(visit: Visit) -> None:
+    tool = "fail" if visit.act.lasts else "fail_at_once"
+    try:
+        await visit.client.call_tool(tool, {"how": visit.act.size}, timeout=visit.act.timeout)
+    except RequestError as error:
+        visit.invariants.holds("errors", error.code in (-32050, -32603) or error.is_closing(), f"{error!r:.200}")
+
+
+async def _long(visit: Visit) -> None:
+    size = visit.act.size * 5000
+    visit.check(await visit.call("long", size=size), "x" * size)
+
+
+async def _in_thread(visit: Visit) -> None:
+    visit.check(await visit.call("in_thread", token=visit.token), visit.own)
+
+
+async def _ask(visit: Visit) -> None:
+    visit.check(await visit.call("ask", token=visit.token), f"{visit.own} who is {visit.visitor.name}")
+
+
+async def _job(visit: Visit) -> None:
+    if visit.visitor.site.plan.processes > 1:
+        return  # the stores of worlds are not shared between processes
+    owner = str(visit.visitor.principal)
+    said = await visit.call("job", token=visit.token, seconds=visit.act.lasts, owner=owner)
+    visit.check(said, visit.own)
+
+
+async def _touch(visit: Visit) -> None:
+    visit.check(await visit.call("touch", uri=visit.uri), visit.uri)
+
+
+async def _lists(visit: Visit) -> None:
+    client, timeout = visit.client, visit.act.timeout
+    await client.list_tools(timeout=timeout, fresh=True)
+    result = await client.read_resource(visit.uri, timeout=timeout)
+    visit.check(result.contents[0].text, visit.uri)  # type: ignore[union-attr]  # it is a text
+
+
+async def _ping(visit: Visit) -> None:
+    await visit.client.ping(timeout=visit.act.timeout)
+
+
+async def _listen(visit: Visit) -> None:
+    listening = visit.client.listen(uris=[visit.uri], keep=visit.visitor.party.keeps)
+    async with listening:
+        visit.visitor.listeners[listening] = visit.uri
+        try:
+            await visit.visitor.process.sleep(visit.act.lasts)
+        finally:
+            del visit.visitor.listeners[listening]
+
+
+async def _keep_listening(visit: Visit) -> None:
+    """Listen to the end of the world, beside what else the task does."""
+    listening: Listening = visit.client.listen(uris=[visit.uri], keep=visit.visitor.party.keeps)
+    await listening.__aenter__()
+    visit.visitor.listeners[listening] = visit.uri
+
+
+async def _subscribe(visit: Visit) -> None:
+    await visit.client.subscribe_resource(visit.uri, timeout=visit.act.timeout)
+
+
+async def _unsubscribe(visit: Visit) -> None:
+    await visit.client.unsubscribe_resource(visit.uri, timeout=visit.act.timeout)
+
+
+async def _close(visit: Visit) -> None:
+    await visit.client.aclose(visit.act.lasts)
+
+
+ACTS: Final[dict[str, Callable[[Visit], Awaitable[None]]]] = {
+    "echo": _echo,
+    "work": _work,
+    "hang": _hang,
+    "fail": _fail,
+    "long": _long,
+    "in_thread": _in_thread,
+    "ask": _ask,
+    "job": _job,
+    "touch": _touch,
+    "lists": _lists,
+    "ping": _ping,
+    "listen": _listen,
+    "keep_listening": _keep_listening,
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+    "close": _close,
+}
+"""What a program may do, by name."""
+
+
+def answer(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:
+    """Answer a question of the server, as the user of one client."""
+    del scope, request
+    return ElicitResult("accept", {"name": visitor.name})
+
+
+def note(invariants: Invariants, visitor: Visitor, message: Any) -> None:
+    """Judge a log message of the server."""
+    data = message.data
+    if isinstance(data, dict) and "act" in data:
+        invariants.holds("own answers", data["act"].startswith(visitor.name + "."), f"{visitor.name} hears {data}")
+        invariants.said_in_order(data["act"], data["step"])
