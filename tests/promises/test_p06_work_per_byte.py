@@ -8,17 +8,39 @@ half a second.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import pytest
+from hpack import Encoder
+from http2frames import (
+    CALM,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET,
+    HEADERS,
+    PING,
+    PRIORITY,
+    PROTOCOL_ERROR,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    rapid_resets,
+)
+from http2frames import frame as http2_frame
+from http2wire import PSEUDO
 from work import peak_memory, steps_of
 from wsproto.frame_protocol import Opcode
 
+from mcpio import Server
 from mcpio._drivers.event_loop import RECEIVE_SIZE
-from mcpio._drivers.http_parsers import ParserMark, new_parser
+from mcpio._drivers.http2 import PREFACE, FrameBudget, Http2Streams
+from mcpio._drivers.http_parsers import HttpTimeouts, ParserMark, new_parser
+from mcpio.app.http_host import HttpHost
 from mcpio.codec import BoundedOddities, codec
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
@@ -27,6 +49,7 @@ from mcpio.framing import jsonrpc
 from mcpio.framing.sse import SseParser
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
+from mcpio.testing import ManualRuntime
 from mcpio.types._fields import OneOrMore, Payload, is_union, members, without_null
 from mcpio.websocket import WebSocket, WebSocketOptions
 from mcpio.websocket.frames import frame
@@ -243,6 +266,82 @@ def test_read_full_of_the_shortest_parts_of_requests_takes_bounded_work(
 
     assert steps_of(play) < MOST_STEPS_OF_A_READ
     assert ends == (1 if first else READ // len(each))
+
+
+def _requests(flags: int, count: int = 200) -> bytes:
+    """Return the heads of that many requests, as short as fields that were sent before make them.
+
+    At most 100 may be open.
+    """
+    encoder = Encoder()
+    fields = [*PSEUDO, (":authority", "localhost")]
+    heads = (http2_frame(HEADERS, 2 * each + 1, encoder.encode(fields), END_HEADERS | flags) for each in range(count))
+    return b"".join(heads)
+
+
+OPENED = http2_frame(HEADERS, 1, GET, END_HEADERS)
+CLOSED = OPENED + http2_frame(RST_STREAM, 1, bytes(4))
+FRAMES: dict[str, tuple[bytes, bytes, int | None]] = {
+    "PING": (b"", http2_frame(PING, 0, bytes(8)), CALM),
+    "PING that answers": (b"", http2_frame(PING, 0, bytes(8), 1), CALM),
+    "SETTINGS": (b"", http2_frame(SETTINGS), CALM),
+    "SETTINGS of many windows": (
+        _requests(0, 100),
+        http2_frame(SETTINGS, 0, (b"\0\4\0\0\x40\0" + b"\0\4\0\0\x50\0") * 80),
+        None,
+    ),
+    "SETTINGS that answers": (b"", http2_frame(SETTINGS, 0, b"", 1), CALM),
+    "WINDOW_UPDATE": (OPENED, http2_frame(WINDOW_UPDATE, 0, b"\0\0\0\1"), CALM),
+    "WINDOW_UPDATE of a stream": (OPENED, http2_frame(WINDOW_UPDATE, 1, b"\0\0\0\1"), CALM),
+    "RST_STREAM": (CLOSED, http2_frame(RST_STREAM, 1, bytes(4)), CALM),
+    "PRIORITY": (b"", http2_frame(PRIORITY, 1, bytes(5)), CALM),
+    "empty DATA": (OPENED, http2_frame(DATA, 1), CALM),
+    "padded DATA": (OPENED, http2_frame(DATA, 1, b"\0", 8), CALM),
+    "shortest DATA without a price": (OPENED, http2_frame(DATA, 1, bytes(256)), None),
+    "DATA of a closed stream": (CLOSED, http2_frame(DATA, 1, b"a"), CALM),
+    "last DATA of a closed stream": (CLOSED, http2_frame(DATA, 1, b"", END_STREAM), CALM),
+    "empty CONTINUATION": (http2_frame(HEADERS, 1, GET), http2_frame(CONTINUATION, 1), PROTOCOL_ERROR),
+    "trailers": (OPENED, http2_frame(HEADERS, 1, b"\x90", END_HEADERS | END_STREAM), CALM),
+    "unknown": (b"", http2_frame(200), CALM),
+    "requests": (b"", _requests(END_STREAM), PROTOCOL_ERROR),
+    "requests that go on": (b"", _requests(0), PROTOCOL_ERROR),
+    "requests that are reset": (b"", b"".join(map(rapid_resets, range(100))), CALM),
+}
+"""What comes first, what fills the rest of a read, and with what code the connection ends over that."""
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("name", FRAMES)
+def test_read_full_of_the_cheapest_frames_of_http2_takes_bounded_work(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = 16  # of a read, and of what the frames of one may cost
+    monkeypatch.setattr(FrameBudget, "MOST", FrameBudget.MOST / part)
+    streams: Http2Streams
+
+    def wake(exchange: Hashable) -> None:
+        streams.wake(exchange)
+
+    host = HttpHost(
+        Server("s", "1"),
+        ManualRuntime(),
+        clock=float,
+        on_ready=wake,
+        on_deadline=lambda _: None,
+        report=lambda *_: None,
+    )
+    streams = Http2Streams(host, "owner", head_bytes=65536, timeouts=HttpTimeouts(), principal=None, on_request=None)
+    first, each, end = FRAMES[name]
+    streams.receive(PREFACE + http2_frame(SETTINGS) + first)
+    streams.data_to_send()
+
+    def play() -> None:
+        streams.receive((each * (RECEIVE_SIZE // part // len(each) + 1))[: max(RECEIVE_SIZE // part, len(each))])
+        while streams.data_to_send():
+            pass
+
+    assert steps_of(play) < MOST_STEPS_OF_A_READ * 64 // part
+    assert streams.end == end
 
 
 @pytest.mark.parametrize("line", [b"\n", b":\n", b"data\n", b"data\n\n", b"id\n", b"retry:1\n"])
