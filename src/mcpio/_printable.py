@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
     Tabs and newlines stay, and so do the two variation selectors that emoji end in.
     """
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 # Control characters move the cursor and worse. The others reorder text or hide it: line separators, annotation

@@ -66,10 +66,10 @@ class Backoff:
             raise ValueError(f"an attempt is 0 or more, and chance from 0 up to 1, not {attempt!r} and {chance!r}")
         if attempt >= self.tries or not self.is_worth_it(error):
             return None
-        asked = error.retry_after if isinstance(error, RequestError) else None
-        if asked is not None and asked > self.cap:
+        requested = error.retry_after if isinstance(error, RequestError) else None
+        if requested is not None and requested > self.cap:
             return None
-        return max(self._regular(attempt) * (1 - self.jitter * chance), asked or 0.0)
+        return max(self._regular(attempt) * (1 - self.jitter * chance), requested or 0.0)
 
     def _regular(self, attempt: int) -> float:
         try:

@@ -185,17 +185,17 @@ class RequestError(McpError):
 
         Without either, as with every error of the protocol itself, the answer is ``False``; except for ``is_closing``.
         """
-        said = self._in_data("retryable")
-        if isinstance(said, bool):
-            return said
+        stated = self._in_data("retryable")
+        if isinstance(stated, bool):
+            return stated
         if self.is_closing():
             return True
         if not self.is_refusal():
             return False
         from mcpio.refusals import find_refusal
 
-        known = find_refusal(self.code)
-        return known is not None and known.retryable
+        refusal = find_refusal(self.code)
+        return refusal is not None and refusal.retryable
 
     @property
     def retry_after(self) -> float | None:
@@ -204,9 +204,9 @@ class RequestError(McpError):
         ``None`` if neither is a number of 0 or more.
         """
         for member in ("retry_after", "retryAfter"):
-            said = self._in_data(member)
-            if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
-                return said
+            stated = self._in_data(member)
+            if isinstance(stated, int | float) and not isinstance(stated, bool) and stated >= 0:
+                return stated
         return None
 
     def _in_data(self, member: str) -> Any:
@@ -316,14 +316,14 @@ class ConnectionLost(McpError):
 class WebSocketClosed(ConnectionLost):
     """The other side closed a WebSocket abnormally, or it broke without a close frame (code 1006).
 
-    ``code`` is the code of the close frame, and ``said`` its text. It is the cause of a ``ConnectionLost``.
+    ``code`` is the code of the close frame, and ``text`` its text. It is the cause of a ``ConnectionLost``.
     """
 
-    def __init__(self, code: int, said: str = "") -> None:
-        how = "without a close frame" if code == 1006 else f"with code {int(code)}" + (f": {said}" if said else "")
-        super().__init__(f"the WebSocket was closed {how}")
+    def __init__(self, code: int, text: str = "") -> None:
+        ending = "without a close frame" if code == 1006 else f"with code {int(code)}" + (f": {text}" if text else "")
+        super().__init__(f"the WebSocket was closed {ending}")
         self.code: int = int(code)
-        self.said: str = said
+        self.text: str = text
 
 
 class ConnectFailed(McpError):
@@ -421,22 +421,22 @@ class Refusal(McpError):
         from mcpio.refusals import category_of, find_refusal
 
         self.category = category_of(code)
-        known = find_refusal(code)
+        refusal = find_refusal(code)
         if message is None:
-            if known is None:
+            if refusal is None:
                 raise ValueError(f"the code {code} has no meaning in the table: give a message")
-            message = known.meaning
+            message = refusal.meaning
         if retry_after is not None and not is_amount(retry_after):
             raise ValueError(f"retry_after= takes a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
         self.code: int = int(code)
         """The code, from 1001 to 1089."""
         self.message = message
-        self.http_status: int | None = known.http_status if known is not None else None
+        self.http_status: int | None = refusal.http_status if refusal is not None else None
         """The HTTP status that says most nearly the same."""
-        self.severity: RefusalSeverity = known.severity if known is not None else "error"
+        self.severity: RefusalSeverity = refusal.severity if refusal is not None else "error"
         """How bad it is."""
-        self.retryable: bool = retryable if retryable is not None else known is not None and known.retryable
+        self.retryable: bool = retryable if retryable is not None else refusal is not None and refusal.retryable
         """Whether the same request may succeed later."""
         self.retry_after = retry_after
         self.hint = hint
@@ -452,9 +452,9 @@ class Refusal(McpError):
             "retry_after": self.retry_after,
             "hint": self.hint,
         }
-        given = self.data if isinstance(self.data, Mapping) else {} if self.data is None else {"data": self.data}
-        said = {name: fact for name, fact in facts.items() if fact is not None}
-        return RequestError(self.code, self.message, {**given, **said})
+        data = self.data if isinstance(self.data, Mapping) else {} if self.data is None else {"data": self.data}
+        members = {name: fact for name, fact in facts.items() if fact is not None}
+        return RequestError(self.code, self.message, {**data, **members})
 
 
 class InsufficientScope(Refusal):

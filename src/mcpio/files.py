@@ -99,8 +99,8 @@ def embedded(
     """
     data = _content(path, max_bytes)
     name = os.path.basename(os.fspath(path))
-    place = uri or f"file:///{quote(name)}"
-    contents = _as_contents(place, name, data)
+    address = uri or f"file:///{quote(name)}"
+    contents = _as_contents(address, name, data)
     return EmbeddedResource(contents if mime_type is None else attrs.evolve(contents, mime_type=mime_type))
 
 
@@ -126,8 +126,8 @@ class _Shared:
             segments = _segments(path)
             if not self.hidden and any(segment.startswith(".") for segment in segments):
                 return None
-            with opened_place(self.root, segments) as place:
-                return self._contents(place, segments)
+            with opened_place(self.root, segments) as opened:
+                return self._contents(opened, segments)
         except PathClimbs:
             return self._refused(RefusalCode.PATH_TRAVERSAL_DETECTED)
         except UnsafePath:
@@ -143,24 +143,24 @@ class _Shared:
             return None
         raise Refusal(code, code.meaning)
 
-    def _contents(self, place: Place, segments: tuple[str, ...]) -> list[Contents] | None:
-        if place.is_directory:
-            return list(self._listing(place, segments))
-        data = place.read(self.max_bytes) if place.size <= self.max_bytes else None
+    def _contents(self, opened: Place, segments: tuple[str, ...]) -> list[Contents] | None:
+        if opened.is_directory:
+            return list(self._listing(opened, segments))
+        data = opened.read(self.max_bytes) if opened.size <= self.max_bytes else None
         if data is None:
             size = {"uri": self._uri(segments), "limit": self.max_bytes}
             raise RequestError(ErrorCode.INTERNAL_ERROR, "The file is too large to be read as a resource", size)
         return [_as_contents(self._uri(segments), segments[-1], data)]
 
-    def _listing(self, place: Place, segments: tuple[str, ...]) -> Iterator[Contents]:
+    def _listing(self, opened: Place, segments: tuple[str, ...]) -> Iterator[Contents]:
         """Yield the listing of a directory, and the contents of its files while they fit."""
-        names = sorted(name for name in place.names() if self._is_sayable(name))[:MOST_ENTRIES]
-        found = []
+        names = sorted(name for name in opened.names() if self._is_sayable(name))[:MOST_ENTRIES]
+        contents = []
         lines = ""
         left = self.max_bytes
         for name in names:
             try:
-                with place.entry(name) as entry:
+                with opened.entry(name) as entry:
                     lines += f"{name}/\n" if entry.is_directory else f"{name}\n"
                     if entry.is_directory or entry.size > left:
                         continue
@@ -170,10 +170,10 @@ class _Shared:
             except (OSError, Linked):
                 continue
             if data is not None:
-                found.append(_as_contents(self._uri((*segments, name)), name, data))
+                contents.append(_as_contents(self._uri((*segments, name)), name, data))
         at = self._uri(segments)
         yield TextResourceContents(at if not segments else f"{at}/", lines, DIRECTORY)
-        yield from found
+        yield from contents
 
     def _is_sayable(self, name: str) -> bool:
         try:

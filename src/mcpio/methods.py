@@ -119,14 +119,14 @@ def check_method(name: str) -> None:
         raise ValueError(f"the protocol has no method {name!r:.100}{hint}")
 
 
-def official_name(payload: Any, said: str) -> str:
-    """Return the official name of the method of a payload that was received as ``said``, perhaps in a dialect."""
-    if said in METHODS:
-        return said
+def official_name(payload: Any, name: str) -> str:
+    """Return the official name of the method of a payload that was received as ``name``, perhaps in a dialect."""
+    if name in METHODS:
+        return name
     try:
         return method_of(payload).name
     except KeyError:
-        return said
+        return name
 
 
 def declares(capabilities: Any, path: tuple[str, ...]) -> bool:

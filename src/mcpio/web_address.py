@@ -34,14 +34,14 @@ class WebAddress:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings to show to the user."""
-        found = []
+        warnings = []
         if self.is_international:
-            found.append("the name of the host has letters that may look like others")
+            warnings.append("the name of the host has letters that may look like others")
         if self.has_user_info:
-            found.append("what stands before the @ is not where the address leads")
+            warnings.append("what stands before the @ is not where the address leads")
         if not self.is_https and not self.is_local:
-            found.append("the connection is not encrypted")
-        return tuple(found)
+            warnings.append("the connection is not encrypted")
+        return tuple(warnings)
 
 
 def web_address(url: str) -> WebAddress:

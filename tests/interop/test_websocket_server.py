@@ -191,7 +191,7 @@ def test_close_code_reaches_the_client(code: int, in_order: bool) -> None:
             assert cause is None
         else:
             assert isinstance(cause, WebSocketClosed)
-            assert (cause.code, cause.said) == (code, "enough")
+            assert (cause.code, cause.text) == (code, "enough")
 
     assert talk(play).closed[0][0] in (code, 1000)
 

@@ -40,7 +40,7 @@ def test_errors_for_each_received_close_code() -> None:
     for code in (1002, 1003, 1006, 1007, 1008, 1009, 1011, 1012, 4000):
         error = error_for(code, "x")
         assert isinstance(error, WebSocketClosed)
-        assert (error.code, error.said) == (code, "x")
+        assert (error.code, error.text) == (code, "x")
 
 
 def test_close_codes_that_may_be_sent() -> None:

@@ -363,7 +363,7 @@ def test_close_frame_of_the_peer_is_answered(role: Role, code: int, in_order: bo
         assert end.error is None
     else:
         assert isinstance(end.error, WebSocketClosed)
-        assert (end.error.code, end.error.said) == (code, "why")
+        assert (end.error.code, end.error.text) == (code, "why")
     assert not socket.is_open
     said_last = frames(role, socket.data_to_send(0.0))
     assert said_last == [(Opcode.PONG, b"last"), (Opcode.CLOSE, close_payload(code, ""))]

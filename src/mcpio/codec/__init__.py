@@ -354,9 +354,9 @@ class _Hooks:
             if value.__class__ is not dict and not isinstance(value, Mapping):
                 refuse("an object", value)
             cls = choice.pick(value)
-            known = None if cls is None else self.existing[cls]
-            if known is not None:
-                return known(value, odd)
+            hook = None if cls is None else self.existing[cls]
+            if hook is not None:
+                return hook(value, odd)
             made = None if choice.unknown is None else choice.unknown(value)
             return _refuse_choice(choice, value) if made is None else made
 

@@ -71,13 +71,13 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
 
     names: dict[str, Any] = {"cls": cls, "others": others, "any": drop_any, "null": drop_null, **_COMMON}
     body, filled = "", {"given": "given", "extra": "extra"}
-    for place, (name, attribute, default, needed, tolerance, resolve) in enumerate(rows):
-        names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"default{place}": default}
-        absent = "raise Fault('missing')" if needed else f"v{place} = default{place}"
+    for index, (name, attribute, default, needed, tolerance, resolve) in enumerate(rows):
+        names |= {f"exact{index}": None, f"hook{index}": _first_hook(names, index, resolve), f"default{index}": default}
+        absent = "raise Fault('missing')" if needed else f"v{index} = default{index}"
         source = _MEMBER_IN if tolerance == "none" else _TOLERATED_MEMBER_IN
-        body += source.format(place=place, name=name, attribute=attribute, absent=absent, drop=tolerance)
+        body += source.format(place=index, name=name, attribute=attribute, absent=absent, drop=tolerance)
         if attribute is not None:
-            filled[attribute] = f"v{place}"
+            filled[attribute] = f"v{index}"
     fill = ""
     for one in attrs.fields(cls):
         # Attribute by attribute: ``__init__`` would check again what the hooks have checked.
@@ -139,10 +139,10 @@ def object_encoder(cls: type[Payload], constants: dict[str, str], rows: list[Out
     """Return the encoder of a class."""
 
     def put_back(payload: Any, out: dict[str, Any]) -> None:
-        for place, (attribute, name, default, _) in enumerate(rows):
+        for index, (attribute, name, default, _) in enumerate(rows):
             if attribute in payload.given and getattr(payload, attribute) is default:
                 try:
-                    out[name] = names[f"hook{place}"](default)
+                    out[name] = names[f"hook{index}"](default)
                 except Fault as fault:
                     fault.steps.append(name)
                     raise
@@ -155,9 +155,9 @@ def object_encoder(cls: type[Payload], constants: dict[str, str], rows: list[Out
 
     names: dict[str, Any] = {"put_back": put_back, "check": check, "expected": cls.__name__, **_COMMON}
     body = ""
-    for place, (attribute, name, default, resolve) in enumerate(rows):
-        names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"default{place}": default}
-        body += _MEMBER_OUT.format(place=place, name=name, attribute=attribute)
+    for index, (attribute, name, default, resolve) in enumerate(rows):
+        names |= {f"exact{index}": None, f"hook{index}": _first_hook(names, index, resolve), f"default{index}": default}
+        body += _MEMBER_OUT.format(place=index, name=name, attribute=attribute)
     checked = "check(payload)" if checks else ""
     return _made("encode", _ENCODE.format(body=body, constants=constants, checked=checked), names, cls)
 
@@ -189,13 +189,13 @@ _MEMBER_OUT = """
 _COMMON = {"EMPTY": EMPTY, "new": object.__new__, "Fault": Fault, "Mapping": Mapping, "refuse": refuse}
 
 
-def _first_hook(names: dict[str, Any], place: int, resolve: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
+def _first_hook(names: dict[str, Any], index: int, resolve: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     """Return a hook that replaces itself by the right one, once a message has the member, and calls that."""
 
     def first(value: Any, *odd: Any) -> Any:
         exact, hook = resolve()
-        names[f"exact{place}"] = exact
-        names[f"hook{place}"] = hook
+        names[f"exact{index}"] = exact
+        names[f"hook{index}"] = hook
         return hook(value, *odd)
 
     return first
@@ -211,17 +211,17 @@ def _made(function: str, source: str, names: dict[str, Any], cls: type[Payload])
 def checks_of(member: Member, revision: Revision) -> list[Check]:
     """Return the checks of a member to send, besides that of its type."""
     wire, default = member.wire, member.default
-    found: list[Callable[[Any], str | None]] = []
+    checks: list[Callable[[Any], str | None]] = []
     if wire.essential and not member.exists_in(revision):
-        found.append(lambda value: None if value is default else f"does not exist in {revision}")
+        checks.append(lambda value: None if value is default else f"does not exist in {revision}")
     if wire.required and default is None and member.exists_in(revision):
-        found.append(lambda value: "missing" if value is default else None)
+        checks.append(lambda value: "missing" if value is default else None)
     if wire.limits is not None:
         least, most = wire.limits
-        found.append(lambda value: None if value is None or least <= value <= most else f"must lie in {least}..{most}")
+        checks.append(lambda value: None if value is None or least <= value <= most else f"must lie in {least}..{most}")
     if wire.check is not None and revision <= wire.check_until and member.exists_in(revision):
-        found.append(wire.check)
-    return [(member.attribute, member.name, check) for check in found]
+        checks.append(wire.check)
+    return [(member.attribute, member.name, check) for check in checks]
 
 
 def itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:

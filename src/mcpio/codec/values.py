@@ -210,12 +210,12 @@ def choices_hook(choices: tuple[str, ...]) -> Callable[..., Any]:
 
     It returns the very object in ``choices``, so that defaults can be recognised by identity.
     """
-    known = {choice: choice for choice in choices}
+    by_value = {choice: choice for choice in choices}
     # Sorted, for typing gives equal Literals the order of whichever came first in the process.
-    expected = repr(*known) if len(known) == 1 else "one of " + ", ".join(map(repr, sorted(known)))
+    expected = repr(*by_value) if len(by_value) == 1 else "one of " + ", ".join(map(repr, sorted(by_value)))
 
     def convert(value: Any, _: Any = None) -> str:
-        made = known.get(value) if isinstance(value, str) else None
+        made = by_value.get(value) if isinstance(value, str) else None
         if made is None:
             raise Fault(f"expected {expected}, got {quoted(value)}")
         return made

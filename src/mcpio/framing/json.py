@@ -455,12 +455,12 @@ def _check(value: Any) -> None:
         _check_value(value, 0)
     except _Unwritable as error:
         kind, reason = error.kind, error.reason
-        place = "".join(reversed(error.path)).removeprefix(".")
+        path = "".join(reversed(error.path)).removeprefix(".")
     except RecursionError:
-        kind, reason, place = ValueError, "nested too deeply for the stack that is left", ""
+        kind, reason, path = ValueError, "nested too deeply for the stack that is left", ""
     else:
         return
-    raise kind(f"{place}: {reason}" if place else reason)
+    raise kind(f"{path}: {reason}" if path else reason)
 
 
 def _check_value(value: Any, depth: int) -> None:

@@ -180,17 +180,17 @@ def answered_id(text: bytes | str) -> int | None:
     first and the last characters are searched. This side's ids are integers, so others are not looked for.
     """
     start, end = _ends(text)
-    found = _ID_FIRST.match(start) or (_ID_LAST.search(end) if _ANSWER.match(start) else None)
-    return None if found is None else int(found[1])
+    match = _ID_FIRST.match(start) or (_ID_LAST.search(end) if _ANSWER.match(start) else None)
+    return None if match is None else int(match[1])
 
 
 def _asked_id(text: bytes | str) -> int | str | None:
     """Return the id of a request that is not read, where it is a plain one in a usual place."""
     start, end = _ends(text)
-    found = _CALL_ID_FIRST.match(start) or (_CALL_ID_LAST.search(end) if _CALL.match(start) else None)
-    if found is None:
+    match = _CALL_ID_FIRST.match(start) or (_CALL_ID_LAST.search(end) if _CALL.match(start) else None)
+    if match is None:
         return None
-    return int(found[1]) if found[2] is None else found[2]
+    return int(match[1]) if match[2] is None else match[2]
 
 
 def _ends(text: bytes | str) -> tuple[str, str]:
@@ -275,8 +275,8 @@ def result_in(answer: bytes) -> bytes:
 
 def error_code_in(answer: bytes) -> int | None:
     """Return the code in a message of ``encode_error``; ``None`` for any other message of this side."""
-    found = _ERROR_CODE.match(answer)
-    return None if found is None else int(found[1])
+    match = _ERROR_CODE.match(answer)
+    return None if match is None else int(match[1])
 
 
 _ERROR_CODE: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(?:-?\d+|"(?:[^"\\]|\\.)*+"),"error":\{"code":(-?\d+)')

@@ -93,8 +93,8 @@ class ParsedRequest:
         text: dict[bytes, str] = {}
         for name, value in head.headers:
             if name in _FIELDS:
-                said = value.decode("latin-1")
-                text[name] = said if name not in text else f"{text[name]}, {said}"
+                version = value.decode("latin-1")
+                text[name] = version if name not in text else f"{text[name]}, {version}"
         target, self.host = head.target, text.get(b"host")
         if not target.startswith("/"):
             target, self.host = _in_origin_form(target, self.host)
@@ -194,8 +194,8 @@ def preflight_headers(checks: Checks, requested: Headers = ()) -> Headers:
     options = checks.options
     if options.cors is None:
         return ()
-    asked = b",".join(value for name, value in requested if name == REQUESTED_HEADERS).lower()
-    params = b"".join(b", " + name for name in dict.fromkeys(_PARAM_NAME.findall(asked)))
+    names = b",".join(value for name, value in requested if name == REQUESTED_HEADERS).lower()
+    params = b"".join(b", " + name for name in dict.fromkeys(_PARAM_NAME.findall(names)))
     return (
         (b"access-control-allow-methods", ", ".join(checks.methods).encode()),
         (
@@ -324,10 +324,10 @@ def _version(request: ParsedRequest, checks: Checks) -> Rejection | None:
     """Require that the client's revision is one of the handshake era, if it names one (HTTP-31)."""
     if request.version is None or request.version in HANDSHAKE_NAMES or (checks.stateless and request.method == "POST"):
         return None
-    said = f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported"
+    reason = f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported"
     if checks.stateless and request.version in STATELESS_NAMES:
-        said = f"Invalid request: {request.method:.20} is for sessions, and {request.version} has none: only POST"
-    return Rejection(400, said)
+        reason = f"Invalid request: {request.method:.20} is for sessions, and {request.version} has none: only POST"
+    return Rejection(400, reason)
 
 
 MCP_CHECKS: Final[tuple[Check, ...]] = (
@@ -440,18 +440,22 @@ class Admissions(Generic[E]):
             get(b"content-encoding"),
             id(head.policy),  # which the outcome keeps alive
         )
-        found = self._known.get(key)
+        remembered = self._known.get(key)
         session, last = get(b"mcp-session-id"), get(b"last-event-id")
         size = len(length or b"") + len(session or b"") + len(last or b"")
-        if found is None:
+        if remembered is None:
             return self._learn(key, head, size)
-        if length is not None and found.endpoint is not None and int(length) > found.endpoint.checks.max_bytes:
+        if (
+            length is not None
+            and remembered.endpoint is not None
+            and int(length) > remembered.endpoint.checks.max_bytes
+        ):
             return self._decide(head)
         return (
-            found,
+            remembered,
             None if session is None else session.decode("latin-1"),
             None if last is None else last.decode("latin-1"),
-            found.size + size,
+            remembered.size + size,
         )
 
     def _decide(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:

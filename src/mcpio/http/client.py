@@ -210,11 +210,11 @@ class Location:
     @classmethod
     def parse(cls, url: str) -> Location:
         """Parse a URL. Raises ValueError if it is not one of a server, and TypeError if it is no string."""
-        if (found := _UNIX.match(required("url", url, str))) is not None:
-            path = unquote(found["path"])
+        if (unix_match := _UNIX.match(required("url", url, str))) is not None:
+            path = unquote(unix_match["path"])
             if not path or "\0" in path:
                 raise ValueError(f"the URL {url!r:.100} names no socket: http+unix://%2Frun%2Fserver.sock/mcp")
-            return attrs.evolve(cls.parse(f"{found['scheme']}://localhost{url[found.end() :]}"), unix=path)
+            return attrs.evolve(cls.parse(f"{unix_match['scheme']}://localhost{url[unix_match.end() :]}"), unix=path)
         parts = urlsplit(url)
         if parts.scheme not in _PORTS:
             raise ValueError(f"a server's URL begins with http:// or https://, not {url!r:.100}")
@@ -259,12 +259,12 @@ class Location:
         Credentials must not be sent to another origin.
         """
         try:
-            found = Location.parse(urljoin(self.url, reference))
+            location = Location.parse(urljoin(self.url, reference))
         except ValueError:
             return None
-        same = (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
-        same = same and found.unix in (None, self.unix)
-        return attrs.evolve(found, unix=self.unix) if same else None
+        same = (location.scheme, location.host, location.port) == (self.scheme, self.host, self.port)
+        same = same and location.unix in (None, self.unix)
+        return attrs.evolve(location, unix=self.unix) if same else None
 
 
 # ------------------------------------------------------------------------------------------------------------- mirrored
@@ -441,10 +441,10 @@ class ClientExchange:
         """
         if self.mirrored is not None:
             return None
-        found = None if self.parser is None else self.parser.last_id
-        if found is None:
+        id = None if self.parser is None else self.parser.last_id
+        if id is None:
             return self.resumes
-        return found if _USABLE_ID.fullmatch(found) else None
+        return id if _USABLE_ID.fullmatch(id) else None
 
     @property
     def operation(self) -> tuple[str | None, ...]:
@@ -494,8 +494,8 @@ class ClientExchange:
     def unauthorized(self, head: ResponseHead, *, is_without_auth: bool = False) -> AuthorizationRequired:
         """Return the error for the statuses 401 and 403."""
         challenges = headers_named(head, b"www-authenticate")
-        said = "; ".join(challenges) or self._quote() or "it does not say what it wants"
-        text = f"the server refuses {self.purpose.value} with status {head.status}: {said}"
+        reason = "; ".join(challenges) or self._quote() or "it does not say what it wants"
+        text = f"the server refuses {self.purpose.value} with status {head.status}: {reason}"
         return AuthorizationRequired(text, status=head.status, challenges=challenges, is_without_auth=is_without_auth)
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
@@ -1055,8 +1055,8 @@ class HttpClient:
         """Return whether a message cancels a stateless request: over HTTP the end of its stream does (PAT-06)."""
         if not self._is_stateless and self.connection.phase is not Phase.DISCOVERING:
             return False
-        told = jsonrpc.parse(message.text, len(message.text))
-        return isinstance(told, jsonrpc.Notification) and told.method == "notifications/cancelled"
+        parsed = jsonrpc.parse(message.text, len(message.text))
+        return isinstance(parsed, jsonrpc.Notification) and parsed.method == "notifications/cancelled"
 
     def _post(self, message: Outgoing) -> None:
         if not message.asked:
@@ -1273,8 +1273,8 @@ class HttpClient:
         """Follow a redirect, within the origin (HTTP-38)."""
         location = call.leads_to(head, self._location) if call.redirects < self._options.redirects else None
         if location is None:
-            said = f"a redirect that is not followed, to {header(head, b'location') or ''!r:.200}"
-            self._fail(call, call.unexpected(head, said))
+            reason = f"a redirect that is not followed, to {header(head, b'location') or ''!r:.200}"
+            self._fail(call, call.unexpected(head, reason))
             return
         call.redirects += 1
         if head.status == 308 and call.target == self._exchanges.target:

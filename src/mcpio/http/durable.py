@@ -134,10 +134,10 @@ class Journal:
 
     def lane(self, stream: Stream) -> Lane:
         """Return the lane of a stream."""
-        found = self._lanes.get(stream.number)
-        if found is None:
-            found = self._lanes[stream.number] = Lane()
-        return found
+        lane = self._lanes.get(stream.number)
+        if lane is None:
+            lane = self._lanes[stream.number] = Lane()
+        return lane
 
     def put(self, stream: Stream, data: bytes) -> None:
         """Append an event, which waits for the store and for an exchange."""
@@ -256,8 +256,8 @@ class Journal:
 def journal_of(session: HttpSession) -> Journal | None:
     """Return the journal of a session, which the server knows only in part."""
     journal: Any = session.journal
-    found: Journal | None = journal
-    return found
+    typed: Journal | None = journal
+    return typed
 
 
 def _lasting(saved: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -584,10 +584,10 @@ class StoreQueue:
 
     def store_done(self, token: int, value: Any, now: float) -> None:
         """Process the store's answer: a value, or the exception that it raised."""
-        asked = self._answers.pop(token, None)
-        if asked is None:
+        pending = self._answers.pop(token, None)
+        if pending is None:
             return
-        effect, entry = asked
+        effect, entry = pending
         if isinstance(effect, SessionLoad):
             self._loads -= 1
             # Past its deadline the requests that waited for it were turned away. Others may wait for a later look-up of
@@ -655,14 +655,14 @@ class StoreQueue:
         if isinstance(value, BaseException):
             self._unreachable(waiting)
             return
-        found: LoadedSession | None = None
+        loaded: LoadedSession | None = None
         if value is not None:
             try:
-                found = self._read(effect.key, value, now)
+                loaded = self._read(effect.key, value, now)
             except McpError as error:
                 # It may be of another version, which finds it again after a downgrade, until it is swept.
                 self._hooks.report("a stored session cannot be read", error)
-        self._loaded(found, waiting)
+        self._loaded(loaded, waiting)
 
     def _read(self, key: str, stored: Any, now: float) -> LoadedSession | None:
         """Return a loaded session, ``None`` if it was idle for too long. Raises InvalidMessage if it is invalid."""
@@ -857,29 +857,29 @@ class DurableSessions:
         for exchange in waiting:
             self._server.admit_again(exchange, rejection)
 
-    def _resume(self, found: LoadedSession | None, waiting: list[Exchange]) -> None:
+    def _resume(self, loaded: LoadedSession | None, waiting: list[Exchange]) -> None:
         """Continue a stored session, and the requests that waited for it."""
         if self._server.is_closing:
             self._turn_away(waiting, RESTARTING)
             return
-        if found is not None and not self._server.make_room():
+        if loaded is not None and not self._server.make_room():
             self._turn_away(waiting, TOO_MANY_SESSIONS)
             return
-        if found is not None and self._server.is_overloaded:
+        if loaded is not None and self._server.is_overloaded:
             self._turn_away(waiting, OVERLOADED)
             return
-        if found is not None:
+        if loaded is not None:
             try:
-                self._restore(found)
+                self._restore(loaded)
             except McpError as error:
                 self._hooks.report("a stored session cannot be taken up", error)
         self._found.extend(waiting)
 
-    def _restore(self, found: LoadedSession) -> None:
-        record, principal = found.record, found.record.owner
+    def _restore(self, loaded: LoadedSession) -> None:
+        record, principal = loaded.record, loaded.record.owner
         connection = self._hooks.restore(record.saved, principal, self._streams.now)
-        session = self._server.adopt(connection, principal, found.key)
-        journal = self._queue.open(session, found.key, is_new=False)
+        session = self._server.adopt(connection, principal, loaded.key)
+        journal = self._queue.open(session, loaded.key, is_new=False)
         session.next_stream = max(record.next_stream, LISTENING + 1)
         for each in record.streams:
             stream = session.streams[each.number] = Stream(each.number, None, session)
@@ -888,7 +888,7 @@ class DurableSessions:
             journal.lane(stream).sent = each.sent
             stream.requests = {request.id for request in connection.unanswered if request.via == stream.via}
             self._streams.wait_for_client(session, stream)
-        for event in found.stored.events:
+        for event in loaded.stored.events:
             self._streams.put_again(session, event)
         _fail_unreachable(session)
         self._server.arm_idle(session)

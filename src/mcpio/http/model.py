@@ -25,15 +25,15 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PATH = re.compile(r"[!\"$->@-~]+")
 
 
-def _names(given: Iterable[str]) -> frozenset[str]:
+def _names(names: Iterable[str]) -> frozenset[str]:
     # A bare str would match by substring, so require a collection.
-    if isinstance(given, str):
-        raise TypeError(f"expected a collection of names, as in [{given!r:.100}], not a str")
-    return frozenset(map(str.lower, given))
+    if isinstance(names, str):
+        raise TypeError(f"expected a collection of names, as in [{names!r:.100}], not a str")
+    return frozenset(map(str.lower, names))
 
 
-def _welcome(given: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*"]:
-    return "*" if given == "*" else _names(given)
+def _welcome(names: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*"]:
+    return "*" if names == "*" else _names(names)
 
 
 def check_path(name: str, path: object) -> None:
@@ -444,15 +444,15 @@ def check_mirrors(request: jsonrpc.Request, fields: Headers) -> None:
 
     Names of ``fields`` are in lower case.
     """
-    method, said = request.method, dict(fields)
+    method, values = request.method, dict(fields)
     member = _NAMED_BY.get(method)
     name = None if member is None else request.params.get(member)
     # Nearly every client repeats both as it should, each once. Anything else needs a closer look.
-    is_single = len(said) == len(fields)
-    if not is_single or said.get(b"mcp-method") != method.encode():
+    is_single = len(values) == len(fields)
+    if not is_single or values.get(b"mcp-method") != method.encode():
         check_field(fields, "Mcp-Method", method, encoded=False)
     if name.__class__ is str and not (
-        is_single and _NEVER_ENCODED.fullmatch(name) and said.get(b"mcp-name") == name.encode()
+        is_single and _NEVER_ENCODED.fullmatch(name) and values.get(b"mcp-name") == name.encode()
     ):
         check_field(fields, "Mcp-Name", name)
 
@@ -473,15 +473,15 @@ def check_field(
         return
     if len(values) != 1:
         raise _mismatch(f"{name} is {'there more than once' if values else 'missing'}, the body says {expected!r:.100}")
-    said = values[0].decode("latin-1")
+    text = values[0].decode("latin-1")
     try:
-        said = decode_field(said) if encoded else said
+        text = decode_field(text) if encoded else text
     except ValueError as error:
-        raise _mismatch(f"{name} is malformed, {said!r:.100}: {error}") from None
-    if number and _INTEGER.fullmatch(said):
-        said = str(int(said.partition(".")[0]))
-    if said != expected:
-        raise _mismatch(f"{name} is {said!r:.100}, the body says {expected!r:.100}")
+        raise _mismatch(f"{name} is malformed, {text!r:.100}: {error}") from None
+    if number and _INTEGER.fullmatch(text):
+        text = str(int(text.partition(".")[0]))
+    if text != expected:
+        raise _mismatch(f"{name} is {text!r:.100}, the body says {expected!r:.100}")
 
 
 _NEVER_ENCODED: Final = re.compile(r"[A-Za-z0-9._:/-]+")
@@ -525,15 +525,15 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
     Raises ValueError for an annotation that breaks a rule (HDR-05): clients over HTTP leave such a tool out (HDR-06).
     """
-    found: list[ParamHeader] = []
+    headers: list[ParamHeader] = []
     names: set[str] = set()
     for path, schema in _annotated(input_schema, ()):
         header = _header(path, schema)
         if header.name.lower() in names:
             raise ValueError(f"{_where(path)}: the header {header.name!r:.60} is named twice")
         names.add(header.name.lower())
-        found.append(header)
-    return tuple(found)
+        headers.append(header)
+    return tuple(headers)
 
 
 def param_fields(headers: tuple[ParamHeader, ...], arguments: Mapping[str, Any] | None) -> list[tuple[bytes, bytes]]:

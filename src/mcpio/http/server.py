@@ -318,30 +318,30 @@ class HttpServer:
         if options.sessions and Era.HANDSHAKE in self._eras:
             methods = ("POST", "GET", "DELETE") if options.listening else ("POST", "DELETE")
         mcp = Checks(MCP_CHECKS, methods, options, longest, self._serves_stateless)
-        found = [(options.path, Endpoint(mcp, self._admit_mcp, self._mcp))]
+        listed = [(options.path, Endpoint(mcp, self._admit_mcp, self._mcp))]
         if options.health is not None:
             health = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
-            found.append((options.health, Endpoint(health, lambda _: None, _health)))
+            listed.append((options.health, Endpoint(health, lambda _: None, _health)))
         files = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), options, 0)
         for path, page in options.pages.items():
-            found.append((path, Endpoint(files, lambda _: None, partial(_page, page))))
+            listed.append((path, Endpoint(files, lambda _: None, partial(_page, page))))
         if options.legacy is not None:
             listen, post = options.legacy
             listening = Checks(LEGACY_CHECKS, ("GET",), options, 0)
             posting = Checks(LEGACY_CHECKS, ("POST",), options, longest)
             # The address as seen from the other path: the client need not know what this is mounted under.
             serve = partial(self._legacy_listening, relpath(post, dirname(listen)))
-            found.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
-            found.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
+            listed.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
+            listed.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
         if protected is not None and protected.resource is not None:
             # A browser's page fetches the metadata before it can know what the server allows it (AUTH-09).
             public = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), attrs.evolve(options, cors=Cors()), 0)
             tell = partial(_metadata, json.dumps(protected.document()))
             paths = protected.metadata_paths(options.path)
-            found += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
-        endpoints = dict(found)
-        if len(endpoints) < len(found):
-            raise ValueError(f"each path must be given once: {', '.join(path for path, _ in found)}")
+            listed += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
+        endpoints = dict(listed)
+        if len(endpoints) < len(listed):
+            raise ValueError(f"each path must be given once: {', '.join(path for path, _ in listed)}")
         return endpoints
 
     # Feed
@@ -422,10 +422,10 @@ class HttpServer:
         # that waited for room: what the others send decides whether there is room.
         while True:
             if events:
-                found = events.popleft()
-                if isinstance(found[0], HttpSession):
-                    touched[found[0]] = None
-                return found
+                item = events.popleft()
+                if isinstance(item[0], HttpSession):
+                    touched[item[0]] = None
+                return item
             if touched:
                 session = next(iter(touched))
                 del touched[session]
@@ -462,21 +462,21 @@ class HttpServer:
         Pull only when what was pulled before is written: the rest is counted, and while there is much of it further
         requests of its client wait. After ``End`` the exchange is over.
         """
-        found = self._exchanges.get(exchange)
-        if found is None:
+        entry = self._exchanges.get(exchange)
+        if entry is None:
             return []
         self._ready.pop(exchange, None)
-        if found.gate and found.is_held:
+        if entry.gate and entry.is_held:
             return []  # the store has not answered yet, and will name it again
-        if found.stream is not None:
-            self.streams.pull(found, max_bytes)
-        elif found.call is not None:
-            found.call.pull(max_bytes)
-        items = found.take(max_bytes)
-        if found.response is _ENDED and not found.items:
-            self._forget_exchange(found)
+        if entry.stream is not None:
+            self.streams.pull(entry, max_bytes)
+        elif entry.call is not None:
+            entry.call.pull(max_bytes)
+        items = entry.take(max_bytes)
+        if entry.response is _ENDED and not entry.items:
+            self._forget_exchange(entry)
         else:
-            self._settle_exchange(found)
+            self._settle_exchange(entry)
         return items
 
     @property
@@ -507,21 +507,21 @@ class HttpServer:
             if self.calls is not None and kind == _CALLS:
                 self.calls.end(CLOSING)
                 continue
-            found = self._sessions.get(key)
-            if found is None:
+            overdue = self._sessions.get(key)
+            if overdue is None:
                 continue  # an earlier deadline ended it
             if kind == _IDLE:
-                self._expire(found)
+                self._expire(overdue)
                 continue
             if kind == _EXPIRY:
-                self._end_listening(found)
+                self._end_listening(overdue)
                 continue
             if kind == _ENGINE:
-                found.engine_due = None
-                found.connection.handle_timeout(now)
+                overdue.engine_due = None
+                overdue.connection.handle_timeout(now)
             else:
-                self.streams.handle_timeout(kind, found, number)
-            self._flush(found)
+                self.streams.handle_timeout(kind, overdue, number)
+            self._flush(overdue)
         if self._durable is not None:
             self._durable.handle_timeout(now)
 

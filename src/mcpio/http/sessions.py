@@ -144,7 +144,7 @@ class SessionRecord:
 
 def dump_session(record: SessionRecord) -> bytes:
     """Encode a record. Raises LocalProtocolError if JSON cannot express it."""
-    said = {
+    members = {
         "format": FORMAT,
         "owner": _identity(record.owner) if isinstance(record.owner, Grant) else record.owner,
         "next_stream": record.next_stream,
@@ -152,7 +152,7 @@ def dump_session(record: SessionRecord) -> bytes:
         "saved": record.saved,
     }
     try:
-        return json.dumps(said)
+        return json.dumps(members)
     except (TypeError, ValueError) as fault:
         raise LocalProtocolError(f"not expressible in JSON: {fault}") from fault
 
@@ -169,26 +169,26 @@ def load_session(key: str, stored: Any) -> SessionRecord:
             _whole(event.stream)
             _whole(event.number)
             _of_type(event.data, bytes)
-        said = _members(json.loads(_of_type(stored.record, bytes)))
-        streams = tuple(StreamRecord(*map(_whole, each)) for each in said["streams"])
-        return SessionRecord(_owner(said["owner"]), _whole(said["next_stream"]), streams, said["saved"])
+        members = _members(json.loads(_of_type(stored.record, bytes)))
+        streams = tuple(StreamRecord(*map(_whole, each)) for each in members["streams"])
+        return SessionRecord(_owner(members["owner"]), _whole(members["next_stream"]), streams, members["saved"])
     except (TypeError, ValueError, KeyError) as fault:
         # The key is a bearer credential, so the message quotes only its beginning.
         raise InvalidMessage(f"{key[:4]}…", f"not the record of a session: {fault!r:.100}") from fault
 
 
-def _members(said: Any) -> Any:
-    if said["format"] != FORMAT:
+def _members(value: Any) -> Any:
+    if value["format"] != FORMAT:
         raise ValueError("another format")
-    if not isinstance(said["saved"], Mapping):
+    if not isinstance(value["saved"], Mapping):
         raise TypeError("not the members of a session")
-    return said
+    return value
 
 
-def _owner(said: Any) -> Owner:
-    if isinstance(said, dict):
-        return Grant(*(_of_type(said[name], str, type(None)) for name in _IDENTITY))
-    owner: Owner = _of_type(said, str, int, type(None))
+def _owner(value: Any) -> Owner:
+    if isinstance(value, dict):
+        return Grant(*(_of_type(value[name], str, type(None)) for name in _IDENTITY))
+    owner: Owner = _of_type(value, str, int, type(None))
     return owner
 
 
@@ -202,8 +202,8 @@ _IDENTITY: Final = ("issuer", "subject", "client_id")
 def _whole(value: Any) -> int:
     if value.__class__ is not int or not 0 <= value <= LARGEST:
         raise ValueError(f"found {value!r:.60}")
-    found: int = value
-    return found
+    number: int = value
+    return number
 
 
 def _of_type(value: Any, *types: type) -> Any:
@@ -329,15 +329,15 @@ class EventQueue:
 
         Returns whether there were any.
         """
-        found = False
+        is_forgotten = False
         # Written as the deadline is: ``sent_at <= now - window`` rounds otherwise, and could be false when it comes.
         while self._kept and (now is None or self._events[0].sent_at + window <= now):
             event = self._events.popleft()
             self._kept -= 1
             self._held.replay -= event.size
             forgotten(event)
-            found = True
-        return found
+            is_forgotten = True
+        return is_forgotten
 
     def clear(self) -> Sequence[SentEvent]:
         """Remove and return all events."""
@@ -411,12 +411,12 @@ class ReplayBuffer:
 
     def take(self, stream: int, number: int = 0) -> list[SentEvent]:
         """Remove and return the events of a stream after ``number``."""
-        found = [event for event in self._events if event.stream == stream and event.number > number]
-        if found:
-            taken = set(map(id, found))
+        events = [event for event in self._events if event.stream == stream and event.number > number]
+        if events:
+            taken = set(map(id, events))
             self._events = deque(event for event in self._events if id(event) not in taken)
-            self._count(-sum(event.size for event in found))
-        return found
+            self._count(-sum(event.size for event in events))
+        return events
 
     def expire(self, now: float, window: float = 0.0) -> None:
         """Forget the events sent ``window`` seconds ago or earlier."""

@@ -324,13 +324,13 @@ class Streams:
     def forget_sent(self, session: HttpSession) -> bool:
         """Forget all events that were sent, to free memory; return whether there were any."""
         forgotten = partial(self._forget_event, session)
-        found = session.replay is not None
+        is_forgotten = session.replay is not None
         if session.replay is not None:
             session.replay.clear()
             session.replay = None
         for stream in session.streams.values():
-            found |= stream.events.forget_sent(forgotten)
-        return found
+            is_forgotten |= stream.events.forget_sent(forgotten)
+        return is_forgotten
 
     def _put_aside(self, session: HttpSession, message: Outgoing) -> None:
         """Send a message on the listening stream, since a JSON response has no place for it; or drop it."""
@@ -361,15 +361,15 @@ class Streams:
         nothing of the stream is left, it is told so (RESUME-05).
         """
         seen = parse_event_id(exchange.last_event_id or "")
-        number, place = (LISTENING, 0) if seen is None else seen
+        number, position = (LISTENING, 0) if seen is None else seen
         if number == LISTENING:
-            self._listen(session, exchange, place)
+            self._listen(session, exchange, position)
             return
         stream = session.streams.get(number)
         if stream is None:
-            stream = self._reopen(session, exchange, number, place)
-        elif 1 <= place < stream.next_number:
-            stream.events.rewind(place)
+            stream = self._reopen(session, exchange, number, position)
+        elif 1 <= position < stream.next_number:
+            stream.events.rewind(position)
         else:
             stream = None
         if stream is not None:
@@ -377,19 +377,19 @@ class Streams:
         elif exchange.response is _UNDECIDED:
             exchange.reject(NOT_KEPT)
 
-    def _listen(self, session: HttpSession, exchange: Exchange, place: int) -> None:
+    def _listen(self, session: HttpSession, exchange: Exchange, position: int) -> None:
         stream = self._listening(session)
-        is_resumption = 1 <= place < stream.next_number
+        is_resumption = 1 <= position < stream.next_number
         if is_resumption and session.replay is not None:
-            stream.events.put_back(session.replay.take(LISTENING, place))
+            stream.events.put_back(session.replay.take(LISTENING, position))
         self._carry(session, stream, exchange, is_resumption=is_resumption)
 
-    def _reopen(self, session: HttpSession, exchange: Exchange, number: int, place: int) -> Stream | None:
-        """Return a stream that was over, with its events after ``place``; ``None`` if none are kept."""
+    def _reopen(self, session: HttpSession, exchange: Exchange, number: int, position: int) -> Stream | None:
+        """Return a stream that was over, with its events after ``position``; ``None`` if none are kept."""
         kept = session.replay
         if kept is None or number not in kept:
             return None
-        events = kept.take(number, place)
+        events = kept.take(number, position)
         if not events:
             # The client has seen all of it: a stream that ends at once says so.
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))

@@ -86,8 +86,8 @@ class Recorder(Tap):
         """Write a call."""
         if verb == "receive_data":
             self._awaits_end = self._awaits_end or arguments["data"] is None
-            for said in self._fed(arguments["data"]):
-                self._entry(verb, said, now)
+            for piece in self._fed(arguments["data"]):
+                self._entry(verb, piece, now)
             return
         if verb == "receive_message":
             self._awaits_end = self._awaits_end or arguments["text"] is None
@@ -118,8 +118,8 @@ class Recorder(Tap):
         if data is None:
             yield {"data": None}
 
-    def _entry(self, verb: str, said: Mapping[str, Any], now: float) -> None:
-        self._put({"at": now if isfinite(now) else self._began, "do": verb, **said})
+    def _entry(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
+        self._put({"at": now if isfinite(now) else self._began, "do": verb, **arguments})
 
     def _put(self, value: dict[str, Any]) -> None:
         self._write(dumps(value).decode() + "\n")
@@ -269,25 +269,25 @@ _HEADER: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def _read_options(said: Mapping[str, Any]) -> Options:
+def _read_options(raw: Mapping[str, Any]) -> Options:
     try:
-        return Options(**{name: _OPTIONS[name](value) if name in _OPTIONS else value for name, value in said.items()})
+        return Options(**{name: _OPTIONS[name](value) if name in _OPTIONS else value for name, value in raw.items()})
     except (TypeError, ValueError, AttributeError) as error:
         raise LocalProtocolError(f"malformed recording: the options: {error}") from error
 
 
-def _read_profile(said: Any) -> Any:
+def _read_profile(raw: Any) -> Any:
     from mcpio.profiles import Profile
 
-    return Profile(said)
+    return Profile(raw)
 
 
 _OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "revisions": lambda said: tuple(map(read_revision, said)),
-    "keep_alive": lambda said: KeepAlive(**said),
-    "limits": lambda said: Limits(**said),
-    "request_timeout": lambda said: Timeout(**said),
+    "revisions": lambda raw: tuple(map(read_revision, raw)),
+    "keep_alive": lambda raw: KeepAlive(**raw),
+    "limits": lambda raw: Limits(**raw),
+    "request_timeout": lambda raw: Timeout(**raw),
     "custom_methods": frozenset,
-    "profiles": lambda said: frozenset(map(_read_profile, said)),
+    "profiles": lambda raw: frozenset(map(_read_profile, raw)),
     "emit_profile": _read_profile,
 }

@@ -52,10 +52,10 @@ class RelayRecorder:
     def message(self, from_client: bool, line: bytes | Overlong, now: float, via: int | str | None = None) -> None:
         """Write a message without its secrets."""
         if isinstance(line, Overlong):
-            said: dict[str, Any] = {"overlong": line.size_seen}
+            entry: dict[str, Any] = {"overlong": line.size_seen}
         else:
-            said = {"text": self._redactor.data(line).decode()}
-        self._passed(from_client, said, now, via)
+            entry = {"text": self._redactor.data(line).decode()}
+        self._passed(from_client, entry, now, via)
 
     def head(self, from_client: bool, head: Mapping[str, Any], now: float, via: int | str) -> None:
         """Write the head of an HTTP request or response without its secrets."""
@@ -65,9 +65,9 @@ class RelayRecorder:
         """Write a note."""
         self._put({"at": round(now - self._began, 6), "note": self._redactor.text(text)})
 
-    def _passed(self, from_client: bool, said: dict[str, Any], now: float, via: int | str | None) -> None:
+    def _passed(self, from_client: bool, entry: dict[str, Any], now: float, via: int | str | None) -> None:
         head = {"at": round(now - self._began, 6), "from": "client" if from_client else "server"}
-        self._put({**head, **({} if via is None else {"via": via}), **said})
+        self._put({**head, **({} if via is None else {"via": via}), **entry})
 
     def _put(self, value: dict[str, Any]) -> None:
         self._write(dumps(value).decode() + "\n")

@@ -267,8 +267,8 @@ class Redactor:
 
     def _cut(self, text: str) -> str:
         for pattern, replacement in self._patterns:
-            cut, found = pattern.subn(replacement, text)
-            text = cut if found else text
+            cut, count = pattern.subn(replacement, text)
+            text = cut if count else text
         return text
 
 

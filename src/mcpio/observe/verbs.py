@@ -54,26 +54,26 @@ def write_bytes(data: bytes | None) -> Any:
         return {"hex": data.hex()}
 
 
-def _read_bytes(said: Any) -> bytes | None:
-    return said.encode() if isinstance(said, str) else None if said is None else bytes.fromhex(said["hex"])
+def _read_bytes(raw: Any) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else None if raw is None else bytes.fromhex(raw["hex"])
 
 
 def _write_text(text: bytes | str | None) -> Any:
     if isinstance(text, bytes):
-        said = write_bytes(text)
-        return {"bytes": said} if isinstance(said, str) else said
+        written = write_bytes(text)
+        return {"bytes": written} if isinstance(written, str) else written
     if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
         # JSON cannot hold lone surrogates, but a caller may feed them.
         return {"utf-16": text.encode("utf-16-le", "surrogatepass").hex()}
     return text
 
 
-def _read_text(said: Any) -> bytes | str | None:
-    if said is None or isinstance(said, str):
-        return said
-    if "utf-16" in said:
-        return bytes.fromhex(said["utf-16"]).decode("utf-16-le", "surrogatepass")
-    return said["bytes"].encode() if "bytes" in said else bytes.fromhex(said["hex"])
+def _read_text(raw: Any) -> bytes | str | None:
+    if raw is None or isinstance(raw, str):
+        return raw
+    if "utf-16" in raw:
+        return bytes.fromhex(raw["utf-16"]).decode("utf-16-le", "surrogatepass")
+    return raw["bytes"].encode() if "bytes" in raw else bytes.fromhex(raw["hex"])
 
 
 def _redact_text(redactor: Redactor, name: str, text: bytes | str | None) -> Any:
@@ -94,10 +94,10 @@ def _write_timeout(timeout: Timeout | float | Default | None) -> Any:
     return [timeout.total, timeout.idle] if isinstance(timeout, Timeout) else _write_seconds(timeout)
 
 
-def _read_timeout(said: Any) -> Timeout | float | Default | None:
-    if said == "default":
+def _read_timeout(raw: Any) -> Timeout | float | Default | None:
+    if raw == "default":
         return DEFAULT
-    return Timeout(*said) if isinstance(said, list) else said
+    return Timeout(*raw) if isinstance(raw, list) else raw
 
 
 def _write_cause(cause: BaseException | str | None) -> str | None:
@@ -113,11 +113,11 @@ def write_cookie(cookie: Any) -> int | str | None:
     return cookie if cookie.__class__ in (int, str) else None
 
 
-def read_revision(said: Any) -> Revision:
+def read_revision(raw: Any) -> Revision:
     """Return the revision of a name. Raises ValueError if there is none."""
-    revision = Revision.parse(said)
+    revision = Revision.parse(raw)
     if revision is None:
-        raise ValueError(f"{said!r:.200} is not a revision")
+        raise ValueError(f"{raw!r:.200} is not a revision")
     return revision
 
 
@@ -126,13 +126,13 @@ BYTES: Final = Kind(write_bytes, _read_bytes)
 TEXT: Final = Kind(_write_text, _read_text, _redact_text)
 CHUNKS: Final = Kind(lambda chunks: [write_bytes(chunk) for chunk in chunks], redact=_redact_chunks)
 JSON: Final = Kind(redact=lambda redactor, name, value: redactor.message({name: value})[name])
-CAUSE: Final = Kind(_write_cause, lambda said: None if said is None else Exception(said), _redact_cause)
+CAUSE: Final = Kind(_write_cause, lambda raw: None if raw is None else Exception(raw), _redact_cause)
 ERROR: Final = Kind(_write_cause, redact=_redact_cause)
 SECONDS: Final = Kind(_write_seconds)
 TIMEOUT: Final = Kind(_write_timeout, _read_timeout)
 COOKIE: Final = Kind(write_cookie)
 VIA: Final = Kind(lambda via: via if via is None or via.__class__ in (int, str) else repr(via))
-INCOMING: Final = Kind(read=lambda said: None if said is None else IncomingId(said))
+INCOMING: Final = Kind(read=lambda raw: None if raw is None else IncomingId(raw))
 OUTGOING: Final = Kind(read=OutgoingId)
 REVISION: Final = Kind(read=read_revision)
 EVENT: Final = Kind(lambda event: None if event is None else type(event).__name__)
@@ -157,14 +157,14 @@ def write_all(kinds: Mapping[str, Kind], arguments: Mapping[str, Any], redactor:
     return {name: kinds[name].write(value) for name, value in arguments.items()}
 
 
-def _read_item(said: Mapping[str, Any]) -> BatchItem:
-    payload = (RawRequest if said["waits"] else RawNotification)(said["method"], said["params"])
-    return BatchItem(payload, _read_timeout(said["timeout"]), said["cookie"], said["progress"])
+def _read_item(raw: Mapping[str, Any]) -> BatchItem:
+    payload = (RawRequest if raw["waits"] else RawNotification)(raw["method"], raw["params"])
+    return BatchItem(payload, _read_timeout(raw["timeout"]), raw["cookie"], raw["progress"])
 
 
 ITEMS: Final = Kind(
     lambda items: [write_all(_ITEM, item, None) for item in items],
-    lambda said: [_read_item(item) for item in said],
+    lambda raw: [_read_item(item) for item in raw],
     lambda redactor, name, items: [
         {**item, "params": JSON.redact(redactor, "params", item["params"])}  # type: ignore[misc]  # it is set
         for item in items
@@ -194,20 +194,20 @@ class Verb:
         """What is written of a call."""
         self._call = call
 
-    def play(self, connection: Connection, said: Mapping[str, Any], now: float) -> Any:
+    def play(self, connection: Connection, raw: Mapping[str, Any], now: float) -> Any:
         """Make the call that was written, and return its result.
 
         Raises as the verb does, and TypeError, ValueError, KeyError or AttributeError for what no call is written as.
         """
         if self.role is not None and connection.role is not self.role:
             raise TypeError(f"only a {self.role.value} has this verb")
-        arguments = {name: kind.read(said[name]) for name, kind in self.arguments.items() if name in said}
+        arguments = {name: kind.read(raw[name]) for name, kind in self.arguments.items() if name in raw}
         return self._call(connection, now, **arguments)
 
 
-def _receive_data(connection: Connection, now: float, *, overlong: int | None = None, **said: bytes | None) -> None:
+def _receive_data(connection: Connection, now: float, *, overlong: int | None = None, **raw: bytes | None) -> None:
     # The bytes of an overlong line were not kept: any line of that length is refused in the same way.
-    connection.receive_data(said["data"] if overlong is None else b"x" * overlong + b"\n", now)
+    connection.receive_data(raw["data"] if overlong is None else b"x" * overlong + b"\n", now)
 
 
 def _next_message(connection: Connection, now: float, *, via: Any = ANY) -> bytes | None:

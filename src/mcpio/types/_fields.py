@@ -289,8 +289,8 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
         return all(getattr(self, name) == getattr(other, name) for name in _compared(self))
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in _said(self).items() if name != "given")
-        return f"{self.__class__.__name__}({said})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in _said(self).items() if name != "given")
+        return f"{self.__class__.__name__}({shown})"
 
     def __reduce__(self) -> Any:
         return _restore, (self.__class__, _said(self))
@@ -311,12 +311,12 @@ def _compared(payload: Payload) -> list[str]:
 
 def _said(payload: Payload) -> dict[str, Any]:
     """Return the members that differ from their defaults, those of the base classes last."""
-    said = {}
+    members = {}
     for attribute in sorted(attrs.fields(payload.__class__), key=lambda attribute: attribute.kw_only):
         value = getattr(payload, attribute.name)
         if value is not attribute.default:
-            said[attribute.name] = value
-    return said
+            members[attribute.name] = value
+    return members
 
 
 def _restore(cls: type[Payload], members: dict[str, Any]) -> Payload:
@@ -331,10 +331,10 @@ def members(cls: type[Payload]) -> tuple[Member, ...]:
 
     Members with a constant value are not included: ``cls.CONSTANTS`` has their names.
     """
-    known = _KNOWN.get(cls)
-    if known is None:
-        known = _KNOWN[cls] = tuple(_members(cls))
-    return known
+    cached = _KNOWN.get(cls)
+    if cached is None:
+        cached = _KNOWN[cls] = tuple(_members(cls))
+    return cached
 
 
 def _members(cls: type[Payload]) -> Iterator[Member]:
@@ -446,15 +446,15 @@ def _kinds_check(cls: type[Payload]) -> Callable[[Payload], None]:
     """
     names: dict[str, Any] = {"check": _check_kinds, "cls": cls}
     conditions = ["self.__class__ is cls"]  # a subclass inherits this function until its first object is made
-    for place, member in enumerate(members(cls)):
+    for index, member in enumerate(members(cls)):
         if member.annotation == "Any":
             continue
-        value, default = f"self.{member.attribute}", f"default{place}"
+        value, default = f"self.{member.attribute}", f"default{index}"
         names[default] = member.default
         exact = _exact_kind(member)
         if exact is not None:
-            names[f"exact{place}"] = exact
-            conditions.append(f"({value} is {default} or {value}.__class__ is exact{place})")
+            names[f"exact{index}"] = exact
+            conditions.append(f"({value} is {default} or {value}.__class__ is exact{index})")
         else:
             conditions.append(f"{value} is {default}")
     source = f"def check_kinds(self):\n    if not ({' and '.join(conditions)}):\n        check(self)"
@@ -507,17 +507,17 @@ _OF_ORIGIN: dict[Any, tuple[type, ...]] = {Literal: (str,), tuple: (tuple, list)
 def _fault(payload: Payload, member: Member, value: Any, kinds: tuple[type, ...]) -> str:
     names = " or ".join(dict.fromkeys(_NAMES.get(kind, kind.__name__) for kind in kinds))
     shown = value[:40] if isinstance(value, str | bytes | bytearray) else value  # it may be a whole image
-    told = f"{payload.__class__.__name__}: {member.attribute}= takes {names}, not {shown!r:.80}"
+    fault = f"{payload.__class__.__name__}: {member.attribute}= takes {names}, not {shown!r:.80}"
     if isinstance(value, bytes | bytearray) and member.attribute in ("data", "blob"):
         if hasattr(payload, "of"):
-            return f"{told}. Write {payload.__class__.__name__}.of(data)"
-        return f"{told}. Encode the bytes in base64: base64.b64encode(data).decode()"
+            return f"{fault}. Write {payload.__class__.__name__}.of(data)"
+        return f"{fault}. Encode the bytes in base64: base64.b64encode(data).decode()"
     if isinstance(value, str) and member.attribute == "content":
         text = f"TextContent({shown!r})"
-        return f"{told}. Wrap the text: {f'({text},)' if kinds == _OF_ORIGIN[tuple] else text}"
+        return f"{fault}. Wrap the text: {f'({text},)' if kinds == _OF_ORIGIN[tuple] else text}"
     if isinstance(value, Payload) and tuple in kinds:
-        return f"{told}. Put the item in a tuple"
-    return told
+        return f"{fault}. Put the item in a tuple"
+    return fault
 
 
 _NAMES: dict[type, str] = {

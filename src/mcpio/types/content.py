@@ -93,24 +93,31 @@ def bytes_of(source: Any, what: str, mime_type: str | None) -> tuple[bytes, str]
             hint = f": for a file use mcpio.files.{what}(path)" if is_path else ""
             raise TypeError(f"{what} content is made of bytes{draws}, not of type {type(source).__name__}{hint}")
         data = bytes(source)
-    found = media_type(data)
-    if found is None and mime_type is None:
+    detected = media_type(data)
+    if detected is None and mime_type is None:
         raise ValueError(
             f"the {len(data)} bytes are no {what} of a known kind. Raw pixels or samples have to be encoded first, as "
             "a PNG or WAV file; for another kind of file give its mime_type"
         )
-    chosen = mime_type or str(found)
+    chosen = mime_type or str(detected)
     if not chosen.startswith(f"{what}/"):
         raise ValueError(f"{chosen} is no {what} type: use EmbeddedResource.of(data, uri) for other files")
-    if mime_type is not None and found is not None and found.partition("/")[0] == what and not _agree(found, mime_type):
-        raise ValueError(f"the bytes are {found}, not {mime_type}")
+    if (
+        mime_type is not None
+        and detected is not None
+        and detected.partition("/")[0] == what
+        and not _agree(detected, mime_type)
+    ):
+        raise ValueError(f"the bytes are {detected}, not {mime_type}")
     return data, chosen
 
 
-def _agree(found: str, given: str) -> bool:
+def _agree(detected: str, declared: str) -> bool:
     """Whether two media types may name the same kind: most sounds have several names."""
     return (
-        found == given.partition(";")[0].strip().lower() or found.startswith("audio/") or given.startswith("image/x-")
+        detected == declared.partition(";")[0].strip().lower()
+        or detected.startswith("audio/")
+        or declared.startswith("image/x-")
     )
 
 
@@ -149,8 +156,8 @@ def _fault_in_time(text: str | None) -> str | None:
 
 
 def _fault_in_icon_address(text: str) -> str | None:
-    known = text[:8].lower().startswith(("https://", "http://", "data:"))
-    return None if known else "must begin with https://, http:// or data:"
+    is_known_scheme = text[:8].lower().startswith(("https://", "http://", "data:"))
+    return None if is_known_scheme else "must begin with https://, http:// or data:"
 
 
 _MIME_TYPE: Final = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(?:\s*;.*)?", re.ASCII)
@@ -349,9 +356,9 @@ def annotations_of(block: Any) -> Annotations | None:
     where the specification's examples put them though its schema does not (CONT-05); malformed members there are
     dropped.
     """
-    found = getattr(block, "annotations", None)
-    if found is not None:
-        annotations: Annotations = found
+    value = getattr(block, "annotations", None)
+    if value is not None:
+        annotations: Annotations = value
         return annotations
     contents = block.resource if isinstance(block, EmbeddedResource) else block
     inside = contents.extra.get("annotations") if isinstance(contents, ObjectPayload) else None
@@ -360,10 +367,10 @@ def annotations_of(block: Any) -> Annotations | None:
 
 def _tolerant(raw: Mapping[str, Any]) -> Annotations:
     audience, priority, modified = raw.get("audience"), raw.get("priority"), raw.get("lastModified")
-    known = [role for role in ("user", "assistant") if role in audience] if isinstance(audience, list) else None
+    roles = [role for role in ("user", "assistant") if role in audience] if isinstance(audience, list) else None
     is_number = isinstance(priority, int | float) and not isinstance(priority, bool)
     return Annotations(
-        None if known is None else tuple(known),  # type: ignore[arg-type]  # they are the two roles
+        None if roles is None else tuple(roles),  # type: ignore[arg-type]  # they are the two roles
         priority if is_number else None,
         modified if isinstance(modified, str) else None,
     )

@@ -418,8 +418,8 @@ class CallToolResult(FinalResult):
         """
         if not CONVERSIONS:
             raise RuntimeError("a result is made into types by the application layer: import mcpio.app.Client")
-        found: T = CONVERSIONS[0](self, kind)
-        return found
+        converted: T = CONVERSIONS[0](self, kind)
+        return converted
 
 
 @payload

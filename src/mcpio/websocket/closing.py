@@ -54,9 +54,9 @@ def code_for(end: ConnectionClosed | None, role: Role) -> CloseCode:
     return _CODES.get(reason, CloseCode.NORMAL)
 
 
-def error_for(code: int, said: str) -> McpError | None:
-    """Return the error for a received code; ``None`` for a graceful end. ``said`` is the reason with it."""
-    return None if code in _GRACEFUL else WebSocketClosed(code, said)
+def error_for(code: int, reason: str) -> McpError | None:
+    """Return the error for a received code; ``None`` for a graceful end. ``reason`` is the reason with it."""
+    return None if code in _GRACEFUL else WebSocketClosed(code, reason)
 
 
 def is_valid(code: int) -> bool:

@@ -253,16 +253,16 @@ def read_answer(answer: str) -> bool:
 def _parameters(text: str) -> dict[str, str | None] | None:
     """Return the parameters of permessage-deflate; ``None`` for another extension or a repeated parameter."""
     name, *rest = [part.strip() for part in text.split(";")]
-    found: dict[str, str | None] = {}
+    parameters: dict[str, str | None] = {}
     for part in rest:
         key, equals, value = (each.strip() for each in part.partition("="))
-        if key in found or (key in _FLAGS and equals):
+        if key in parameters or (key in _FLAGS and equals):
             return None
-        found[key] = value.strip('"') if equals else None
-    return found if name == _NAME else None
+        parameters[key] = value.strip('"') if equals else None
+    return parameters if name == _NAME else None
 
 
 def _bits(value: str | None, default: str | None, *, least: int = 9) -> int | None:
     """Return the bits of a window; ``None`` if invalid. zlib cannot compress with a window of 8 bits."""
-    said = default if value is None else value
-    return int(said) if said in {str(bits) for bits in range(least, _MAX_BITS + 1)} else None
+    text = default if value is None else value
+    return int(text) if text in {str(bits) for bits in range(least, _MAX_BITS + 1)} else None

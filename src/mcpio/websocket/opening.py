@@ -107,10 +107,10 @@ def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> 
 
 def _gathered(head: RequestHead) -> Mapping[bytes, bytes]:
     """Return the fields by name, repeated ones joined: one that must be unique is invalid then."""
-    found: dict[bytes, bytes] = {}
+    fields: dict[bytes, bytes] = {}
     for name, value in head.headers:
-        found[name] = value if name not in found else found[name] + b", " + value
-    return found
+        fields[name] = value if name not in fields else fields[name] + b", " + value
+    return fields
 
 
 def _is_key(key: bytes) -> bool:
@@ -267,8 +267,8 @@ class ClientOpening:
         """Return the error for a status other than 101."""
         status, text = self._status, self._body.decode(errors="replace")
         if status in (401, 403):
-            said = "; ".join(self._challenges) or repr(text)[:200]
-            message = f"the server refuses the WebSocket with status {status}: {said}"
+            reason = "; ".join(self._challenges) or repr(text)[:200]
+            message = f"the server refuses the WebSocket with status {status}: {reason}"
             return AuthorizationRequired(
                 message,
                 status=status,
@@ -280,7 +280,7 @@ class ClientOpening:
 
 
 def _no_http(error: Exception, *, has_ended: bool) -> McpError:
-    said = "the connection ended before an answer" if has_ended else f"the answer is not HTTP: {error}"
-    found = RemoteProtocolError(f"the handshake failed: {said}")
-    found.__cause__ = error
-    return found
+    reason = "the connection ended before an answer" if has_ended else f"the answer is not HTTP: {error}"
+    failure = RemoteProtocolError(f"the handshake failed: {reason}")
+    failure.__cause__ = error
+    return failure

@@ -335,7 +335,7 @@ def test_close_code_of_the_server_is_the_cause(code: int | None) -> None:
             assert cause is None
         else:
             assert isinstance(cause, WebSocketClosed)
-            assert (cause.code, cause.said) == (code, "why")
+            assert (cause.code, cause.text) == (code, "why")
 
     run(main)
 
