@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from mcpio._printable import printable
 from mcpio.app.client import Client
@@ -216,11 +216,11 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[TextIO]:
-    """Yield a new file, whose lines are written one by one. Raises Failure if it cannot be written."""
+def opened(path: str, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
+    """Yield a file, new or to append to, whose lines are written one by one. Raises Failure if it cannot be written."""
     try:
         # Line buffering: after a crash the file holds everything up to it.
-        file = open(path, "w", encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
+        file = open(path, mode, encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
     try:

@@ -6,7 +6,6 @@ import argparse
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -17,7 +16,7 @@ import trio
 from mcpio.app.servers_config import ServerEntry
 from mcpio.cli import connect, targets
 from mcpio.cli.exit_status import Exit, Failure, failure_of
-from mcpio.cli.output import add_record_option, opened
+from mcpio.cli.output import Console, add_record_option, opened
 from mcpio.cli.relaying.chaos import FAULTS, PROGRAMS_ONLY, URLS_ONLY, Chaos, parse_chaos
 from mcpio.cli.relaying.log import open_log
 from mcpio.cli.relaying.pipes import relay_pipes
@@ -114,7 +113,7 @@ async def _relay_url(options: argparse.Namespace, url: str) -> int:
         except OSError as error:
             failure = Failure(Exit.NOT_LOADED, f"cannot listen at port {options.port}: {error.strerror or error}")
         else:
-            print(f"http://127.0.0.1:{port}{location.target} is {url}", file=sys.stderr)
+            Console().note(f"http://127.0.0.1:{port}{location.target} is {url}")
             await trio.sleep_forever()
     raise failure
 
@@ -127,14 +126,14 @@ async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterat
         if options.record is not None:
             file = stack.enter_context(opened(options.record))
             recorder = RelayRecorder(file.write, target, time.monotonic(), redactor=Redactor())
-        ladder = Ladder(time.monotonic) if options.page else None if options.quiet else small_ladder()
         async with open_log(options.log) as show, trio.open_nursery() as nursery:
-            if options.page and ladder is not None:
+            ladder = None if options.quiet else small_ladder()
+            if options.page:
                 from mcpio.inspecting.backend import Viewer
                 from mcpio.inspecting.pages import serve_page
 
+                ladder = Ladder(time.monotonic)
                 viewer = Viewer(ladder, {"target": target, "mode": "relay"})
-                address: str = await nursery.start(serve_page, viewer.server, 0)
-                print(f"mcpio relay: {address}", file=sys.stderr, flush=True)
+                Console().note(f"mcpio relay: {await nursery.start(serve_page, viewer.server, 0)}")
             yield Traffic(None if options.quiet else show, ladder, recorder)
             nursery.cancel_scope.cancel()

@@ -150,10 +150,10 @@ class Ladder:
         """Record that a side sent bytes, which may be a part of a message."""
         self.heard[sender] = self.now(at)
 
-    def forget_open(self) -> None:
-        """Forget the requests without an answer, once no answer can come: the connection ended."""
-        for known in (self.open, self._tokens, self._token_of):
-            known.clear()
+    def forget_open(self, scope: str = "") -> None:
+        """Forget the requests without an answer, of one scope or of all, once no answer can come."""
+        for key in [key for key in self.open if key[0].endswith(scope)]:
+            self._forget(key)
 
     # What a page reads
 

@@ -335,13 +335,24 @@ async def test_fault_is_injected_and_noted(chaos: str, response: bytes, note: st
 
 @in_trio
 async def test_stalled_answer_waits_until_the_host_leaves() -> None:
-    async with _server() as url, _relay(url, "stall=1") as relay, await relay.connect() as host:
-        await host.send_all(POST % (len(PING), PING))
-        while not any("its answer is held" in line for line in relay.lines):
-            await trio.testing.wait_all_tasks_blocked(0.001)
-        with trio.move_on_after(0.01) as scope:
-            await host.receive_some()
-        assert scope.cancelled_caught
+    ended = trio.Event()
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await _read_until(stream, PING)
+        await stream.send_all(JSON + PONG)
+        while await stream.receive_some():
+            pass
+        ended.set()
+
+    async with _raw_server(answer) as url, _relay(url, "stall=1") as relay:
+        async with await relay.connect() as host:
+            await host.send_all(POST % (len(PING), PING))
+            while not any("its answer is held" in line for line in relay.lines):
+                await trio.testing.wait_all_tasks_blocked(0.001)
+            with trio.move_on_after(0.01) as scope:
+                await host.receive_some()
+            assert scope.cancelled_caught
+        await ended.wait()
 
 
 @in_trio

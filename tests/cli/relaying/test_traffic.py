@@ -168,6 +168,33 @@ def test_failed_recording_ends_and_the_lines_go_on() -> None:
     assert seen.said() == ["--> x 33 B", "--- the recording ends here: No space left on device", "--> x 33 B"]
 
 
+def test_fault_of_the_display_ends_only_that() -> None:
+    written: list[str] = []
+    seen = Seen(RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
+
+    def fail(line: str) -> None:
+        if "-->" in line:
+            raise ValueError("no room")
+        seen.lines.append(line)
+
+    seen.traffic._show = fail
+    seen.client.passed(_line(method="x") * 2)
+    seen.traffic.note("done")
+    assert seen.said() == ["--- this display ends here: ValueError('no room')"]
+    assert len(written) == 4
+
+
+def test_requests_of_an_ended_scope_do_not_wait() -> None:
+    seen = Seen()
+    for scope in (" 1", " 11"):
+        seen.traffic.message(True, _line(id=1, method="ping"), scope)
+    seen.traffic.forget(" 1")
+    seen.traffic.message(False, _line(id=1, result={}), " 1")
+    seen.traffic.message(False, _line(id=1, result={}), " 11")
+    assert "no request seen" in seen.lines[-2]
+    assert "#1 ping: result, " in seen.lines[-1]
+
+
 def test_nothing_is_shown_where_nothing_is_asked_for() -> None:
     written: list[str] = []
     traffic = Traffic(None, None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))

@@ -27,7 +27,7 @@ HOP_BY_HOP: Final = frozenset(
 """The fields that concern one connection. Transfer-Encoding does too, but h11 keeps to what it says."""
 
 HOST: Final = "127.0.0.1"
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError)
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
 AGAIN: Final = 30.0
 """Seconds that the answer to a duplicated request is read."""
 
@@ -124,6 +124,7 @@ class _Connection:
         self._relay = relay
         self._client = _Peer(stream, h11.SERVER)
         self._server: _Peer | None = None
+        self._left = trio.Event()
 
     async def run(self) -> None:
         """Pass requests on, one after the other."""
@@ -131,7 +132,10 @@ class _Connection:
         while isinstance(request := await client.next_event(), h11.Request):
             self._relay.exchanges += 1
             seen = _Seen(self._relay.traffic, self._relay.exchanges, request)
-            await self._exchange(request, seen)
+            try:
+                await self._exchange(request, seen)
+            finally:
+                seen.ended()
             if not client.restart() or (self._server is not None and not self._server.restart()):
                 return
 
@@ -222,6 +226,7 @@ class _Connection:
         data = await client.stream.receive_some(65536)
         client.http.receive_data(data)
         if not data:
+            self._left.set()
             # A host that has left and one that only sends no more look the same: the server decides.
             await (server.stream.send_eof() if hasattr(server.stream, "send_eof") else server.stream.aclose())
 
@@ -252,7 +257,8 @@ class _Connection:
                 case h11.Response():
                     seen.response(event)
                     if seen.hit(chaos, "stall", "its answer is held") is not None:
-                        await trio.sleep_forever()
+                        await self._left.wait()
+                        raise _Over
                     drops = seen.hit(chaos, "drop", "its answer is not passed on") is not None
                     if not drops:
                         await client.send(_without_hops(event))
@@ -288,7 +294,8 @@ class _Seen:
         headers = _joined(request.headers)
         self._method, target = request.method.decode(), request.target.decode("latin-1")
         # Ids are unique within a session. Without one, each exchange stands for itself.
-        self._scope = headers.get("mcp-session-id", str(number))
+        self._in_session = "mcp-session-id" in headers
+        self._scope = headers.get("mcp-session-id", f" {number}")
         said = "" if self._method == "POST" else f"{self._method} {target} (request {number})"
         traffic.head(True, said, {"method": self._method, "target": target, "headers": headers}, number)
         self._request = _Body()
@@ -307,6 +314,11 @@ class _Seen:
     def inject(self, fault: Fault, what: str) -> None:
         """Note an injected fault."""
         self._traffic.note(f"chaos {fault.text}: request {self.number}: {what}")
+
+    def ended(self) -> None:
+        """Take the end of the exchange. In a session, another one may bring what is still to come."""
+        if not self._in_session:
+            self._traffic.forget(self._scope)
 
     def request_body(self, data: bytes) -> None:
         """Take a piece of the request's body."""

@@ -58,7 +58,7 @@ async def open_log(path: str | None) -> AsyncIterator[Callable[[str], None]]:
     finished = trio.Event()
     with contextlib.ExitStack() as stack:
         try:
-            fd = os.dup(2) if path is None else stack.enter_context(opened(path)).fileno()
+            fd = os.dup(2) if path is None else stack.enter_context(opened(path, "a")).fileno()
         except OSError:
             fd = os.open(os.devnull, os.O_WRONLY)  # there is no standard error
         if path is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -56,6 +57,7 @@ async def relay_pipes(
                 stderr=Stderr.INHERIT,
                 die_with_parent=sys.platform == "linux",
             )
+        traffic.note(f"started {shlex.join(command)}, process {child.pid}")
         output_ended, exited = trio.Event(), trio.Event()
         source, sink = open_input(claimed.input_fd), open_output(claimed.output_fd)
         to_server = _Pump(source, child.stdin, Direction(traffic, from_client=True), chaos, child, exited, traffic)
@@ -76,6 +78,7 @@ async def relay_pipes(
                 if exited.is_set():
                     # Only a host that does not read its last output keeps the relay.
                     nursery.cancel_scope.cancel()
+                    return
                 traffic.note(f"{signal.Signals(number).name}, passed on")
                 _signal(child, number)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from mcpio._printable import printable
@@ -16,7 +17,7 @@ from mcpio.observe.tap import Redactor
 
 __all__ = ["MOST_BYTES", "Direction", "Traffic", "small_ladder"]
 
-MOST_BYTES: Final = 4 * 1024 * 1024
+MOST_BYTES: Final = 1024 * 1024
 """A longer message passes like any other, but is shown by its beginning only, and its recording says its size."""
 
 MOST_OPEN: Final = 10_000
@@ -55,27 +56,50 @@ class Traffic:
         """Take one message. Ids are told apart by ``scope``; ``via`` is the HTTP exchange."""
         now = self._clock()
         if self._ladder is not None:
-            said, size = self._added(self._ladder, from_client, line, scope, via, now)
-            self._line("-->" if from_client else "<--", self._redactor.message(said), size)
-        self._record(lambda recorder: recorder.message(from_client, line, now, via))
+            with self._guarded("_ladder", "this display"):
+                said, size = self._added(self._ladder, from_client, line, scope, via, now)
+                self._line("-->" if from_client else "<--", self._redactor.message(said), size)
+        if self._recorder is not None:
+            with self._guarded("_recorder", "the recording"):
+                self._recorder.message(from_client, line, now, via)
 
     def head(self, from_client: bool, said: str, head: Mapping[str, Any], via: int) -> None:
         """Take the head of an HTTP request or response; ``said`` is shown of it, unless it is empty."""
-        now = self._clock()
         if said:
-            said = self._redactor.message(said)
-            self._line("-->" if from_client else "<--", said)
-            if self._ladder is not None:
-                self._ladder.note(said, now, sender="client" if from_client else "server")
-        self._record(lambda recorder: recorder.head(from_client, head, now, via))
+            self._note("-->" if from_client else "<--", said, "client" if from_client else "server")
+        if self._recorder is not None:
+            with self._guarded("_recorder", "the recording"):
+                self._recorder.head(from_client, head, self._clock(), via)
 
     def note(self, text: str) -> None:
         """Show and record what the relay did or saw."""
-        now = self._clock()
-        self._line("---", text)
+        self._note("---", text, "server")
+        if self._recorder is not None:
+            with self._guarded("_recorder", "the recording"):
+                self._recorder.note(text, self._clock())
+
+    def forget(self, scope: str) -> None:
+        """Wait for no more answers in a scope."""
         if self._ladder is not None:
-            self._ladder.note(text, now)
-        self._record(lambda recorder: recorder.note(text, now))
+            self._ladder.forget_open(scope)
+
+    def _note(self, arrow: str, text: str, sender: Sender) -> None:
+        if self._ladder is not None:
+            with self._guarded("_ladder", "this display"):
+                said = self._redactor.message(text)
+                self._line(arrow, said)
+                self._ladder.note(said, self._clock(), sender=sender)
+
+    @contextmanager
+    def _guarded(self, part: str, name: str) -> Iterator[None]:
+        """Switch a part off that fails, such as a recording on a full disk: the conversation goes on."""
+        try:
+            yield
+        except Exception as error:  # a fault of the relay must not end what passes it either
+            setattr(self, part, None)
+            with suppress(Exception):  # where the line itself cannot be shown
+                reason = error.strerror if isinstance(error, OSError) else repr(error)
+                self._line("---", f"{name} ends here: {reason}")
 
     def _added(
         self, ladder: Ladder, from_client: bool, line: bytes | Overlong, scope: str, via: int | None, now: float
@@ -96,16 +120,6 @@ class Traffic:
         entry = ladder.message(sender, answer, now, via=via, scope=scope)
         entry["bytes"] = line.size_seen
         return _described(entry), size
-
-    def _record(self, write: Callable[[RelayRecorder], None]) -> None:
-        if self._recorder is None:
-            return
-        try:
-            write(self._recorder)
-        except OSError as error:
-            # The conversation matters more than its recording.
-            self._recorder = None
-            self._line("---", f"the recording ends here: {error.strerror or error}")
 
     def _line(self, arrow: str, said: str, size: str = "") -> None:
         if self._show is None:
