@@ -157,6 +157,8 @@ def test_two_servers_are_compared_in_rounds(tmp_path: Path, capsys: pytest.Captu
     value: Any = json.loads(capsys.readouterr().out)
     assert len(value["servers"]) == 2
     assert value["ratios"]["callsPerSecond"] > 0
+    assert main(["bench", str(file), "--against", "no-such-program"]) == Exit.NO_PROGRAM
+    assert capsys.readouterr().err.startswith("mcpio: no-such-program: cannot start 'no-such-program'")
     if sys.platform == "linux":
         assert value["servers"][0]["medians"]["serverMebibytes"] > 1
 

@@ -326,8 +326,10 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
                     figures.append(await _measure(at, seconds, options.calls, progress))
                     if bar is not None:
                         bar.next()
-        except McpError as error:
-            raise connect.explained(error, at.options) from error
+        except (McpError, Failure) as error:
+            failure = error if isinstance(error, Failure) else connect.explained(error, at.options)
+            which = f"{at.name}: " if len(chosen) > 1 else ""
+            raise Failure(failure.status, f"{which}{failure.message}") from error
     if options.json:
         console.result(_as_json(options, chosen, found))
     elif len(chosen) == 1:
