@@ -48,13 +48,13 @@ def _login() -> list[Row]:
                 case Fetch(token=token):
                     response = server.respond(effect, _NOW)
                     rows.extend(_fetched(effect, response.status))
-                    authorizer.fetched(token, response.status, response.headers, response.body, now=0.0)
+                    authorizer.answer(token, response, now=0.0)
                 case LoadCredentials(key=key, token=token):
-                    authorizer.stored(token, store.load(key), now=0.0)
+                    authorizer.answer(token, store.load(key), now=0.0)
                 case SaveCredentials(key=key, record=record, version=version, token=token):
-                    authorizer.stored(token, store.swap(key, record, version), now=0.0)
+                    authorizer.answer(token, store.swap(key, record, version), now=0.0)
                 case BindRedirect(path=path, token=token):
-                    authorizer.redirect_bound(token, f"http://127.0.0.1:3118{path}", now=0.0)
+                    authorizer.answer(token, f"http://127.0.0.1:3118{path}", now=0.0)
                 case AskUser(url=asked, token=token):
                     callback = server.approve(asked, _NOW)
                     rows.append(Arrow(_CLIENT, _ISSUER, (f"a browser opens {urlsplit(asked).path}",)))
@@ -63,7 +63,7 @@ def _login() -> list[Row]:
                     rows.append(
                         Arrow(_ISSUER, _CLIENT, (f"{urlsplit(callback).hostname}{urlsplit(callback).path} · {code}",))
                     )
-                    authorizer.user_returned(token, callback, now=0.0)
+                    authorizer.answer(token, callback, now=0.0)
 
     authorizer.authorize("call", "tools/call", now=0.0)
     perform()

@@ -382,7 +382,7 @@ def test_slow_authorization_server_fails_the_login_for_a_while() -> None:
     [error] = calls.outcomes[1]
     assert isinstance(error, AuthorizationError)
     assert error.temporary
-    calls.authorizer.fetched(fetch.token, late.status, late.headers, late.body, calls.now)
+    calls.authorizer.answer(fetch.token, late, calls.now)
     calls.drain()
     assert not calls.effects
 
@@ -484,7 +484,7 @@ def test_unfinished_login_times_out_and_the_next_one_registers_again() -> None:
     assert isinstance(error, AuthorizationError)
     assert error.code == "expired"
     assert any(isinstance(effect, CloseRedirect) for effect in calls.effects)
-    assert not calls.authorizer.user_returned(ask.token, world.server.approve(ask.url, world.now), calls.now)
+    assert not calls.authorizer.answer(ask.token, world.server.approve(ask.url, world.now), calls.now)
     calls.pass_time(30)
     assert calls.result(2) == OK
     assert len(world.server.registered) == 2
@@ -496,7 +496,7 @@ def test_declined_login_fails_all_calls_for_a_while() -> None:
         calls.call(name)
     while not isinstance(calls.effects[0], AskUser):
         calls.do(calls.effects.popleft())
-    calls.authorizer.user_declined(calls.effects.popleft().token, calls.now)
+    calls.authorizer.answer(calls.effects.popleft().token, None, calls.now)
     calls.drain()
     calls.make_ready_calls()
     [first], [second] = calls.outcomes[1], calls.outcomes[2]
@@ -520,9 +520,9 @@ def test_a_callback_with_another_state_does_not_end_the_wait() -> None:
     ask = calls.effects.popleft()
     assert isinstance(ask, AskUser)
     for url in ("http://127.0.0.1:3118/callback?code=c&state=wrong&error=x", "", "https://evil.example"):
-        assert not calls.authorizer.user_returned(ask.token, url, calls.now)
+        assert not calls.authorizer.answer(ask.token, url, calls.now)
     assert calls.authorizer.state is AuthorizationState.ASKING
-    assert calls.authorizer.user_returned(ask.token, world.server.approve(ask.url, world.now), calls.now)
+    assert calls.authorizer.answer(ask.token, world.server.approve(ask.url, world.now), calls.now)
     calls.drain()
     calls.settle()
     assert calls.outcomes[1] == [OK]
@@ -975,7 +975,7 @@ def test_failed_ask_user_effect_fails_the_login() -> None:
     calls = begun()
     while not isinstance(calls.effects[0], AskUser):
         calls.do(calls.effects.popleft())
-    calls.authorizer.effect_failed(calls.effects.popleft().token, "there is no display", calls.now)
+    calls.authorizer.failed(calls.effects.popleft().token, "there is no display", calls.now)
     calls.drain()
     calls.make_ready_calls()
     [error] = calls.outcomes[1]
@@ -1021,7 +1021,7 @@ def test_an_effect_without_an_answer_fails_in_time() -> None:
     assert isinstance(error, AuthorizationError)
     assert error.temporary
     assert "Fetch has no answer" in str(error)
-    calls.authorizer.fetched(fetch.token, 200, (), b"", calls.now)
+    calls.authorizer.answer(fetch.token, Response(200, (), b""), calls.now)
     assert calls.authorizer.state is AuthorizationState.FAILED
 
 
@@ -1029,15 +1029,12 @@ def test_an_answer_of_another_kind_raises_and_changes_nothing() -> None:
     calls = begun()
     effect = calls.effects.popleft()
     authorizer = calls.authorizer
-    with pytest.raises(LocalProtocolError, match="is a LoadCredentials"):
-        authorizer.fetched(effect.token, 200, (), b"", calls.now)
-    with pytest.raises(LocalProtocolError, match="is a LoadCredentials"):
-        authorizer.user_declined(effect.token, calls.now)
-    with pytest.raises(TypeError, match="is a Stored"):
-        authorizer.stored(effect.token, 5, calls.now)
-    authorizer.stored(effect.token + 5, None, calls.now)
-    authorizer.effect_failed(effect.token + 5, "x", calls.now)
-    authorizer.asserted(effect.token + 5, Secret("x"), calls.now)
+    for wrong in (Response(200, (), b""), 5, "x"):
+        with pytest.raises(TypeError, match="a LoadCredentials is answered by Stored or None, not by"):
+            authorizer.answer(effect.token, wrong, calls.now)
+    assert not authorizer.answer(effect.token + 5, None, calls.now)
+    authorizer.failed(effect.token + 5, "x", calls.now)
+    authorizer.answer(effect.token + 5, Secret("x"), calls.now)
     calls.effects.appendleft(effect)
     calls.settle()
     assert calls.outcomes[1] == [OK]
@@ -1048,7 +1045,7 @@ def test_invalid_redirect_uri_raises_and_changes_nothing() -> None:
     while not isinstance(calls.effects[0], BindRedirect):
         calls.do(calls.effects.popleft())
     with pytest.raises(ValueError, match="redirect URI"):
-        calls.authorizer.redirect_bound(calls.effects[0].token, "http://evil.example/", calls.now)
+        calls.authorizer.answer(calls.effects[0].token, "http://evil.example/", calls.now)
     calls.settle()
     assert calls.outcomes[1] == [OK]
 
@@ -1059,16 +1056,22 @@ def test_a_redirect_that_is_bound_too_late_is_closed() -> None:
         calls.do(calls.effects.popleft())
     effect = calls.effects.popleft()
     calls.pass_time(30)
-    calls.authorizer.redirect_bound(effect.token, "http://127.0.0.1:1/callback", calls.now)
+    calls.authorizer.answer(effect.token, "http://127.0.0.1:1/callback", calls.now)
     calls.drain()
     assert [type(each) for each in calls.effects] == [CloseRedirect]
 
 
 def test_a_late_answer_does_not_close_the_redirect_of_another_login() -> None:
     calls = begun()
-    while not isinstance(calls.effects[0], AskUser):
+    while not isinstance(calls.effects[0], BindRedirect):
         calls.do(calls.effects.popleft())
-    calls.authorizer.redirect_bound(1, "http://127.0.0.1:1/callback", calls.now)
+    late = calls.effects.popleft()
+    calls.pass_time(30)
+    calls.pass_time(30)
+    calls.call(1)
+    while not calls.effects or not isinstance(calls.effects[0], AskUser):
+        calls.do(calls.effects.popleft())
+    calls.authorizer.answer(late.token, "http://127.0.0.1:1/callback", calls.now)
     assert calls.authorizer.next_effect() is None
 
 
@@ -1083,8 +1086,8 @@ def test_late_lock_is_released(closes: bool) -> None:
         calls.authorizer.close(calls.now)
     else:
         calls.pass_time(60)
-    calls.authorizer.stored(lock.token, None, calls.now)
-    calls.authorizer.stored(lock.token, None, calls.now)
+    calls.authorizer.answer(lock.token, None, calls.now)
+    calls.authorizer.answer(lock.token, None, calls.now)
     calls.drain()
     assert [type(each) for each in calls.effects] == [UnlockCredentials]
 
@@ -1150,7 +1153,7 @@ def test_a_ready_call_that_is_dropped_is_not_named() -> None:
     authorizer.authorize(2, "x", 0.0)
     effect = authorizer.next_effect()
     assert effect is not None
-    authorizer.stored(effect.token, None, 0.0)
+    authorizer.answer(effect.token, None, 0.0)
     authorizer.drop(1)
     ready = authorizer.next_ready()
     assert ready is not None

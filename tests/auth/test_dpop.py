@@ -198,7 +198,7 @@ def test_calls_carry_a_fresh_proof_and_the_newest_nonce() -> None:
         while found is None:
             effect = authorizer.next_effect()
             assert effect is not None
-            authorizer.stored(effect.token, world.perform(effect), 0.0)
+            authorizer.answer(effect.token, world.perform(effect), 0.0)
             authorizer.next_ready()
             found = authorizer.authorize(call, "tools/call", 0.0, **more)
         given = dict(found)

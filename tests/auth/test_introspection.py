@@ -16,6 +16,7 @@ from mcpio.auth import (
     JwtVerifier,
     Refused,
     ResourceServer,
+    Response,
     Verifier,
     api_key_digest,
     load_signer,
@@ -44,7 +45,7 @@ def answer(guard: Guard, document: Any, status: int = 200, now: float = 0.0) -> 
     """Answer the one fetch, and return it with the one verdict."""
     effect = guard.next_effect()
     assert effect is not None
-    guard.fetched(effect.token, status, (), dumps(document), now)
+    guard.answer(effect.token, Response(status, (), dumps(document)), now)
     admission = guard.next_admission()
     assert isinstance(admission, Admission)
     return effect, admission.verdict
@@ -159,8 +160,8 @@ def test_requests_with_one_token_share_a_request_and_others_do_not() -> None:
     assert first is not None
     assert second is not None
     assert at.next_effect() is None
-    at.fetched(second.token, 200, (), dumps({"active": False}), 0.0)
-    at.fetched(first.token, 200, (), dumps(ACTIVE), 0.0)
+    at.answer(second.token, Response(200, (), dumps({"active": False})), 0.0)
+    at.answer(first.token, Response(200, (), dumps(ACTIVE)), 0.0)
     found: list[Any] = [at.next_admission() for _ in range(3)]
     assert [(each.request, isinstance(each.verdict, Grant)) for each in found] == [
         ("2", False),
@@ -240,7 +241,7 @@ def test_first_verifier_that_knows_a_token_decides() -> None:
     while (effect := at.next_effect()) is not None:
         seen.append(effect.url)
         document: Any = {"keys": []} if effect.url.endswith("/keys") else {**ACTIVE, "exp": None}
-        at.fetched(effect.token, 200, (), dumps(document), 0.0)
+        at.answer(effect.token, Response(200, (), dumps(document)), 0.0)
     verdicts = [each.verdict for each in iter(at.next_admission, None)]
     assert AS + "/introspect" in seen
     assert AS + "/keys" in seen

@@ -52,12 +52,13 @@ def cut(calls: Calls, effect: Effect, how: str) -> None:
         calls.world.now += max(0.0, deadline - calls.now)
         authorizer.handle_timeout(calls.now)
     elif how == "garbage" and isinstance(effect, Fetch):
-        authorizer.fetched(effect.token, 200, (), b'{"access_token": [], "issuer": 5, "client_id": {}}', calls.now)
+        body = b'{"access_token": [], "issuer": 5, "client_id": {}}'
+        authorizer.answer(effect.token, Response(200, (), body), calls.now)
     elif how == "garbage" and isinstance(effect, AskUser):
-        authorizer.user_returned(effect.token, "\x00?state=\ud800&state=&error=x", calls.now)
-        authorizer.user_declined(effect.token, calls.now)
+        authorizer.answer(effect.token, "\x00?state=\ud800&state=&error=x", calls.now)
+        authorizer.answer(effect.token, None, calls.now)
     else:
-        authorizer.effect_failed(effect.token, "it broke", calls.now)
+        authorizer.failed(effect.token, "it broke", calls.now)
     calls.drain()
     calls.make_ready_calls()
 
@@ -250,10 +251,10 @@ def test_no_answer_of_a_peer_raises(
             break
         effect = calls.effects.popleft()
         if isinstance(effect, AskUser):
-            assert not authorizer.user_returned(effect.token, callback, calls.now)
+            assert not authorizer.answer(effect.token, callback, calls.now)
         if isinstance(effect, Fetch) and place in places and left:
             status, body = left.pop()
-            authorizer.fetched(effect.token, status, (), body, calls.now)
+            authorizer.answer(effect.token, Response(status, (), body), calls.now)
             calls.drain()
             calls.make_ready_calls()
         else:
@@ -275,8 +276,8 @@ def test_missing_answer_leaves_no_memory_in_use() -> None:
         while authorizer.next_ready() is not None:
             authorizer.drop(name)
     for token in range(1, 200):
-        authorizer.fetched(token, 200, (), b"", now)
-        authorizer.asserted(token, Secret("x"), now)
-        authorizer.effect_failed(token, "x", now)
-        authorizer.user_declined(token, now)
+        authorizer.answer(token, Response(200, (), b""), now)
+        authorizer.answer(token, Secret("x"), now)
+        authorizer.failed(token, "x", now)
+        authorizer.answer(token, None, now)
     assert authorizer.next_effect() is None

@@ -20,6 +20,7 @@ from mcpio.auth import (
     Pause,
     Refused,
     ResourceServer,
+    Response,
     Secret,
     api_key_digest,
     load_signer,
@@ -156,7 +157,7 @@ def answer(machine: Guard, server: AuthorizationServer, now: float) -> list[Fetc
     while (effect := machine.next_effect()) is not None:
         assert isinstance(effect, Fetch)
         response = server.respond(effect, now)
-        machine.fetched(effect.token, response.status, response.headers, response.body, now)
+        machine.answer(effect.token, response, now)
         done.append(effect)
     return done
 
@@ -188,12 +189,12 @@ def test_keys_from_before_are_used_where_new_ones_cannot_be_fetched_and_the_fail
     fetch = machine.next_effect()
     assert fetch is not None
     keys = server.respond(fetch, 1.0)
-    machine.fetched(fetch.token, 200, (("cache-control", "max-age=60"),), keys.body, 1.0)
+    machine.answer(fetch.token, Response(200, (("cache-control", "max-age=60"),), keys.body), 1.0)
     assert len(admissions(machine)) == 1
     assert machine.admit(2, bearer(token), "/mcp", 62.0) is None
     fetch = machine.next_effect()
     assert fetch is not None
-    machine.effect_failed(fetch.token, "no route", 62.0)
+    machine.failed(fetch.token, "no route", 62.0)
     assert admissions(machine) == [Admission(2, Grant(AS, "client", "c"))]
     assert "no route" in str(machine.next_failure())
     # The next try is made after a while.
@@ -217,11 +218,11 @@ def test_without_keys_requests_are_refused_for_now_and_no_token_is_blamed(how: s
     assert machine.admit(1, bearer(token), "/mcp", 1.0) is None
     fetch = machine.next_effect()
     assert fetch is not None
-    machine.fetched(fetch.token + 1, 200, (), b"{}", 1.0)
+    machine.answer(fetch.token + 1, Response(200, (), b"{}"), 1.0)
     if how == "status":
-        machine.fetched(fetch.token, 500, (), b"", 1.0)
+        machine.answer(fetch.token, Response(500, (), b""), 1.0)
     elif how == "failure":
-        machine.effect_failed(fetch.token, "no route", 1.0)
+        machine.failed(fetch.token, "no route", 1.0)
     else:
         machine.handle_timeout(5.9)
         assert admissions(machine) == []
@@ -233,7 +234,7 @@ def test_without_keys_requests_are_refused_for_now_and_no_token_is_blamed(how: s
     assert failure is not None
     assert {"status": "status 500", "failure": "no route", "timeout": "did not come in time"}[how] in str(failure)
     assert machine.next_failure() is None
-    machine.fetched(fetch.token, 200, (), b"{}", 6.0)
+    machine.answer(fetch.token, Response(200, (), b"{}"), 6.0)
     assert machine.admit(2, bearer(token), "/mcp", 7.0) is None
     answer(machine, server, 7.0)
     assert [each.request for each in admissions(machine) if isinstance(each.verdict, Grant)] == [2]
@@ -319,7 +320,7 @@ def test_mistake_in_a_verifier_refuses_all_requests_that_wait_for_it(flow: Any, 
     assert [machine.admit(name, bearer("a"), "/mcp", 0.0) for name in ("1", "2")] == [None, None]
     effect = machine.next_effect()
     assert effect is not None
-    machine.fetched(effect.token, 200, (), b"", 0.0)
+    machine.answer(effect.token, Response(200, (), b""), 0.0)
     assert [(each.request, getattr(each.verdict, "status", None)) for each in admissions(machine)] == [
         ("1", 503),
         ("2", 503),

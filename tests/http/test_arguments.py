@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.auth import ApiKeys, Authorizer, BearerToken, ResourceServer
+from mcpio.auth import ApiKeys, Authorizer, BearerToken, ResourceServer, Response
 from mcpio.auth.resource_server import Guard
 from mcpio.engine import ClientConnection, ServerConnection
 from mcpio.engine.table import Role
@@ -124,17 +124,13 @@ VERBS: list[tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = [
     (websocket, lambda machine, now: machine.close(1000, "", now)),
     (authorizer, lambda machine, now: machine.authorize(1, "x", now)),
     (authorizer, lambda machine, now: machine.refused(1, 401, (), now)),
-    (authorizer, lambda machine, now: machine.fetched(1, 200, (), b"", now)),
-    (authorizer, lambda machine, now: machine.stored(1, None, now)),
-    (authorizer, lambda machine, now: machine.redirect_bound(1, "http://a/", now)),
-    (authorizer, lambda machine, now: machine.user_returned(1, "http://a/", now)),
-    (authorizer, lambda machine, now: machine.user_declined(1, now)),
-    (authorizer, lambda machine, now: machine.effect_failed(1, "x", now)),
+    (authorizer, lambda machine, now: machine.answer(1, Response(200, (), b""), now)),
+    (authorizer, lambda machine, now: machine.failed(1, "x", now)),
     (authorizer, lambda machine, now: machine.handle_timeout(now)),
     (authorizer, lambda machine, now: machine.close(now)),
     (guard, lambda machine, now: machine.admit(1, (), "/", now)),
-    (guard, lambda machine, now: machine.fetched(1, 200, (), b"", now)),
-    (guard, lambda machine, now: machine.effect_failed(1, "x", now)),
+    (guard, lambda machine, now: machine.answer(1, Response(200, (), b""), now)),
+    (guard, lambda machine, now: machine.failed(1, "x", now)),
     (guard, lambda machine, now: machine.handle_timeout(now)),
 ]
 

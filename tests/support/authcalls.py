@@ -9,21 +9,17 @@ from typing import Any, Literal
 from authworld import World
 
 from mcpio.auth import (
-    AskUser,
     AuthorizationEvent,
     Authorizer,
-    BindRedirect,
     ClientCredentials,
     CloseRedirect,
     Device,
     Effect,
     EffectFailed,
     Fetch,
-    NeedAssertion,
     OAuth,
     Response,
     RestoreCredentials,
-    Secret,
     ShowCode,
     UnlockCredentials,
     Verdict,
@@ -116,7 +112,7 @@ class Calls:
         try:
             answer = self.world.perform(effect)
         except EffectFailed as error:
-            self.authorizer.effect_failed(effect.token, str(error), self.now)
+            self.authorizer.failed(effect.token, str(error), self.now)
         else:
             self.answer(effect, answer)
         self.drain()
@@ -124,20 +120,8 @@ class Calls:
             self.make_ready_calls()
 
     def answer(self, effect: Effect, answer: Any) -> None:
-        token = effect.token
-        match effect:
-            case Fetch():
-                self.authorizer.fetched(token, answer.status, answer.headers, answer.body, self.now)
-            case BindRedirect():
-                self.authorizer.redirect_bound(token, answer, self.now)
-            case AskUser():
-                self.authorizer.user_returned(token, answer, self.now)
-            case NeedAssertion():
-                self.authorizer.asserted(token, Secret(answer.reveal()), self.now)
-            case RestoreCredentials() | UnlockCredentials() | CloseRedirect() | ShowCode():
-                pass
-            case _:
-                self.authorizer.stored(token, answer, self.now)
+        if not isinstance(effect, RestoreCredentials | UnlockCredentials | CloseRedirect | ShowCode):
+            self.authorizer.answer(effect.token, answer, self.now)
 
     def settle(self) -> None:
         """Do all effects and let time pass where the machine waits for that alone, until nothing is left to do."""

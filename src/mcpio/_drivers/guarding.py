@@ -87,12 +87,12 @@ class RequestGuard:
         try:
             response = await fetch(attrs.evolve(effect, timeout=left), self._loop())
         except EffectFailed as error:
-            self.guard.effect_failed(effect.token, str(error), self._now())
+            self.guard.failed(effect.token, str(error), self._now())
         except BaseException:
             self._to_fetch.appendleft((effect, until))
             raise
         else:
-            self.guard.fetched(effect.token, response.status, response.headers, response.body, self._now())
+            self.guard.answer(effect.token, response, self._now())
         finally:
             self._wake()
 

@@ -46,7 +46,6 @@ from mcpio.auth.effects import (
     LockCredentials,
     MemoryCredentials,
     NeedAssertion,
-    Response,
     RestoreCredentials,
     SaveCredentials,
     ShowCode,
@@ -722,13 +721,55 @@ def declare_extension(of_client: dict[str, Any], auth: Any) -> None:
         of_client["capabilities"] = attrs.evolve(declared, extensions=extensions)
 
 
-class SingleFlow:
-    """Runs one flow of ``mcpio.auth`` outside of a client: a login that is finished elsewhere, or a revocation."""
+class EffectRunner:
+    """Does what a flow asks for that needs neither a person nor a lock: fetches, the store and assertions."""
 
     def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
         self._setup = setup
         self._loop = loop
         self._runtime = runtime
+        self._reach: Reach | None = None
+
+    async def reach(self) -> Reach:
+        """Return how far fetches may reach, asked once: to private addresses, if those of the server are private.
+
+        A name never gives loopback addresses. Who owns a name could make it resolve to a private address, but then
+        fetches are https to hosts with valid certificates.
+        """
+        if self._reach is None:
+            self._reach = await _reach_of_server(self._setup, self._loop)
+        return self._reach
+
+    async def outcome(self, effect: Effect) -> Any:
+        """Do an effect and return its answer. Raises EffectFailed, and the exceptions of the store."""
+        setup, store = self._setup, self._setup.store
+        match effect:
+            case Fetch():
+                return await fetch(
+                    effect,
+                    self._loop,
+                    ssl_context=setup.ssl_context,
+                    proxy=setup.proxy,
+                    trust_env=setup.trust_env,
+                    reach=await self.reach(),
+                )
+            case LoadCredentials(key=key):
+                return await self._stored(lambda: store.load(key))
+            case SaveCredentials(key=key, record=record, version=version):
+                return await self._stored(lambda: store.swap(key, record, version))
+            case NeedAssertion():
+                return await _assertion_of(setup.method, effect)
+        return None
+
+    async def _stored(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+class SingleFlow(EffectRunner):
+    """Runs one flow of ``mcpio.auth`` outside of a client: a login that is finished elsewhere, or a revocation."""
+
+    def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
+        super().__init__(setup, loop, runtime)
         self.key: str = setup.authorizer(runtime, loop.now(), interaction="never").key
         """The key of the credentials."""
 
@@ -738,30 +779,21 @@ class SingleFlow:
             server_url=self._setup.url,
             entropy=self._runtime.entropy,
             now=self._runtime.wall_clock(),
-            reach=await reach_of_server(self._setup, self._loop),
+            reach=await self.reach(),
         )
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow and return its result. Raises AuthorizationError, and the exceptions of the store."""
-        store = self._setup.store
         try:
             effect = next(flow)
             while True:
-                answer: Any = None
-                match effect:
-                    case Fetch():
-                        try:
-                            response = await fetch_for(self._setup, effect, self._loop, effect.reach)
-                        except EffectFailed as error:
-                            effect = flow.throw(error)
-                            continue
-                        answer = attrs.evolve(response, at=self._runtime.wall_clock())
-                    case LoadCredentials(key=key):
-                        answer = store.load(key)
-                    case SaveCredentials(key=key, record=record, version=version):
-                        answer = store.swap(key, record, version)
-                    case NeedAssertion():
-                        answer = await assertion_of(self._setup.method, effect)
+                try:
+                    answer = await self.outcome(effect)
+                except EffectFailed as error:
+                    effect = flow.throw(error)
+                    continue
+                if isinstance(effect, Fetch):
+                    answer = attrs.evolve(answer, at=self._runtime.wall_clock())
                 effect = flow.send(answer)
         except StopIteration as end:
             result: T = end.value
@@ -776,19 +808,7 @@ class SingleFlow:
         return credentials
 
 
-async def fetch_for(setup: LoginSetup, effect: Fetch, loop: EventLoop, reach: Reach) -> Response:
-    """Perform the request of an effect with the options of the setup."""
-    return await fetch(
-        effect, loop, ssl_context=setup.ssl_context, proxy=setup.proxy, trust_env=setup.trust_env, reach=reach
-    )
-
-
-async def reach_of_server(setup: LoginSetup, loop: EventLoop) -> Reach:
-    """Return how far fetches may reach: to private addresses, if those of the server are private.
-
-    A name never gives loopback addresses. Who owns a name could make it resolve to a private address, but then fetches
-    are https to hosts with valid certificates.
-    """
+async def _reach_of_server(setup: LoginSetup, loop: EventLoop) -> Reach:
     found, host = Reach.of_url(setup.url), host_of(setup.url)
     if found is not Reach.PUBLIC or setup.proxy is not None:
         return found
@@ -800,7 +820,7 @@ async def reach_of_server(setup: LoginSetup, loop: EventLoop) -> Reach:
     return Reach.PRIVATE if kinds == {Reach.PRIVATE} else Reach.PUBLIC
 
 
-async def assertion_of(method: Any, effect: NeedAssertion) -> Secret:
+async def _assertion_of(method: Any, effect: NeedAssertion) -> Secret:
     """Return the assertion that a method has, or that its function gives. Raises EffectFailed without any."""
     source = method.assertion
     if source is None:
@@ -813,7 +833,7 @@ async def assertion_of(method: Any, effect: NeedAssertion) -> Secret:
     return found
 
 
-class LoginDriver:
+class LoginDriver(EffectRunner):
     """Does the effects of one `Authorizer`, each in a task."""
 
     def __init__(
@@ -826,10 +846,8 @@ class LoginDriver:
         on_answer: Callable[[], object],
     ) -> None:
         """``start`` starts a task, and ``on_answer`` is called after each answer."""
+        super().__init__(setup, loop, runtime)
         self._authorizer = authorizer
-        self._setup = setup
-        self._loop = loop
-        self._runtime = runtime
         self._start = start
         self._on_answer = on_answer
         self._receiver: RedirectReceiver | None = None
@@ -838,7 +856,6 @@ class LoginDriver:
         self._calls: set[_ThreadedCall[Any]] = set()
         self._is_over = False
         self._to_restore: RestoreCredentials | None = None
-        self._reach: Reach | None = None
         self._is_locked = False
 
     def perform(self, effect: Effect) -> None:
@@ -889,38 +906,31 @@ class LoginDriver:
 
     async def _perform(self, effect: Effect) -> None:
         try:
-            await self._answer(effect)
+            if isinstance(effect, AskUser):
+                await self._ask(effect)
+            elif isinstance(effect, ShowCode):
+                await _awaited(self._setup.ask_user(effect))
+            else:
+                self._authorizer.answer(effect.token, await self.outcome(effect), self._loop.now())
         except AuthorizationError as error:
-            self._authorizer.effect_failed(effect.token, str(error), self._loop.now())
+            self._authorizer.failed(effect.token, str(error), self._loop.now())
         except Exception as error:
             # A store, a browser or a function of the program failed: that fails this login, and nothing else.
-            self._authorizer.effect_failed(effect.token, f"{type(error).__name__}: {error}", self._loop.now())
+            self._authorizer.failed(effect.token, f"{type(error).__name__}: {error}", self._loop.now())
         self._on_answer()
 
-    async def _answer(self, effect: Effect) -> None:
-        authorizer, store, token, now = self._authorizer, self._setup.store, effect.token, self._loop.now
+    async def outcome(self, effect: Effect) -> Any:
+        """Do an effect and return its answer."""
+        store = self._setup.store
         match effect:
-            case Fetch():
-                response = await self._fetch(effect)
-                authorizer.fetched(token, response.status, response.headers, response.body, now())
-            case LoadCredentials(key=key):
-                authorizer.stored(token, await self._stored(lambda: store.load(key)), now())
-            case SaveCredentials(key=key, record=record, version=version):
-                saved = await self._stored(lambda: store.swap(key, record, version))
-                authorizer.stored(token, saved, now())
+            case BindRedirect():
+                return self._bind(effect)
             case LockCredentials(key=key):
                 while not await self._stored(lambda: store.try_lock(key), lambda: store.unlock(key)):
                     await self._runtime.sleep(_LOCK_POLL)
                 self._is_locked = True
-                authorizer.stored(token, None, now())
-            case BindRedirect():
-                authorizer.redirect_bound(token, self._bind(effect), now())
-            case NeedAssertion():
-                authorizer.asserted(token, await assertion_of(self._setup.method, effect), now())
-            case AskUser():
-                await self._ask(effect)
-            case ShowCode():
-                await _awaited(self._setup.ask_user(effect))
+                return None
+        return await super().outcome(effect)
 
     async def _stored(self, function: Callable[[], T], give_back: Callable[[], object] | None = None) -> T:
         """Call the store, in a thread if it blocks. ``give_back`` undoes a call with a true result.
@@ -961,11 +971,6 @@ class LoginDriver:
         except Exception as error:
             report("the credentials of a renewal without an answer were not restored", error)
         self._to_restore = None
-
-    async def _fetch(self, effect: Fetch) -> Response:
-        if self._reach is None:
-            self._reach = await reach_of_server(self._setup, self._loop)
-        return await fetch_for(self._setup, effect, self._loop, self._reach)
 
     def _bind(self, effect: BindRedirect) -> str:
         """Bind the requested port, or another one unless it is fixed: then the client is registered again."""
@@ -1013,13 +1018,13 @@ class LoginDriver:
         if url is not None:
             if not isinstance(url, str):
                 raise TypeError(f"ask_user= returns a URL or None, not {type(url).__name__}")
-            if not self._authorizer.user_returned(effect.token, url, self._loop.now()):
+            if not self._authorizer.answer(effect.token, url, self._loop.now()):
                 report("the URL that was given does not belong to the login that is waited for", None)
 
     async def _receive(self, receiver: RedirectReceiver, effect: AskUser) -> None:
         url = await self._runtime.to_thread(lambda: receiver.wait(effect.pending))
         if url is not None:
-            self._authorizer.user_returned(effect.token, url, self._loop.now())
+            self._authorizer.answer(effect.token, url, self._loop.now())
             self._on_answer()
 
 

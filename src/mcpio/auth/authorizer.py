@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from types import NoneType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -315,7 +316,8 @@ class Authorizer:
         self._pending: PendingAuthorization | None = None
         self._shows_code = False
         self._is_bound = False
-        self._late_locks: set[int] = set()
+        # By the token of an effect that was given up: what undoes it, should it be done all the same.
+        self._late: dict[int, Effect] = {}
 
     # What a program looks at.
 
@@ -455,64 +457,42 @@ class Authorizer:
 
     # Answers. Those to an effect that is no longer awaited are ignored.
 
-    def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
-        """Answer a `Fetch`."""
-        check_time(now)
-        if self._is_awaited(token, Fetch):
-            self._send(Response(status, tuple(headers), body, self._epoch + now), now)
+    def answer(self, token: int, value: Any, now: float) -> bool:
+        """Answer an effect with what its class says, such as a `Response` to a `Fetch`. Returns whether it was taken.
 
-    def stored(self, token: int, value: Stored | int | None, now: float) -> None:
-        """Answer a `LockCredentials` (with ``None``), `LoadCredentials` or `SaveCredentials`. Raises TypeError."""
-        check_time(now)
-        if token in self._late_locks:
-            # The flow that wanted this lock is gone; release the lock at once.
-            self._late_locks.discard(token)
-            self._put(UnlockCredentials(key=self.key))
-        elif self._is_awaited(token, LockCredentials, LoadCredentials, SaveCredentials):
-            if value is not None and not isinstance(self._awaited, LockCredentials):
-                _checked(value, Stored if isinstance(self._awaited, LoadCredentials) else int)
-            self._send(value, now)
+        An `AskUser` takes the URL that the browser was sent to, or ``None`` where the person does not want to log in. A
+        URL with another state changes nothing, so that no other page can end a login: keep waiting (AUTH-27).
 
-    def redirect_bound(self, token: int, uri: str, now: float) -> None:
-        """Answer a `BindRedirect` with the URI that browsers are to be sent to. Raises ValueError for another URI."""
-        check_time(now)
-        if self._is_awaited(token, BindRedirect):
-            check_redirect_uri(uri)
-            self._is_bound = True
-            self._send(uri, now)
-        elif not self._is_bound:
-            self._put(CloseRedirect())
-
-    def asserted(self, token: int, assertion: Secret, now: float) -> None:
-        """Answer a `NeedAssertion`. Raises TypeError unless the assertion is a `Secret`."""
-        check_time(now)
-        if self._is_awaited(token, NeedAssertion):
-            self._send(_checked(assertion, Secret), now)
-
-    def user_returned(self, token: int, callback_url: str, now: float) -> bool:
-        """Answer an `AskUser` with the URL that the browser was sent to. Returns whether it belongs to this login.
-
-        A URL with another state changes nothing, so that no other page can end a login: keep waiting (AUTH-27).
+        Raises TypeError for a value of another type, and ValueError for a URI that is not a redirect URI.
         """
         check_time(now)
-        pending = self._pending
-        if not self._is_awaited(token, AskUser) or pending is None or not pending.matches(callback_url):
+        effect = self._awaited
+        if effect is None or effect.token != token:
+            undo = self._late.pop(token, None)
+            # Another login may have bound its redirect since.
+            if undo is not None and not (isinstance(undo, CloseRedirect) and self._is_bound):
+                self._put(undo)
             return False
-        self._enter(AuthorizationInput.RECV_ANSWER)
-        self._stop_asking()
-        self._start(self._finish(pending, callback_url, now), self._obtained, now)
+        kind = _ANSWERS[type(effect)]
+        if not isinstance(value, kind):
+            names = " or ".join(each.__name__ for each in kind).replace("NoneType", "None")
+            raise TypeError(f"a {type(effect).__name__} is answered by {names}, not by {type(value).__name__}")
+        answer: Any = value
+        match effect:
+            case AskUser():
+                return self._returned(answer, now)
+            case BindRedirect():
+                check_redirect_uri(answer)
+                self._is_bound = True
+            case Fetch():
+                answer = attrs.evolve(answer, at=self._epoch + now)
+        self._send(answer, now)
         return True
 
-    def user_declined(self, token: int, now: float) -> None:
-        """Answer an `AskUser` where the person does not want to log in."""
-        check_time(now)
-        if self._is_awaited(token, AskUser):
-            self._fail(AuthorizationError("the person did not log in", code="access_denied"), now)
-
-    def effect_failed(self, token: int, reason: str, now: float) -> None:
+    def failed(self, token: int, reason: str, now: float) -> None:
         """Report that an effect failed: no route, the store is broken, the port is taken. ``reason`` is for people."""
         check_time(now)
-        self._late_locks.discard(token)
+        self._late.pop(token, None)
         if self._awaited is None or self._awaited.token != token:
             return
         if isinstance(self._awaited, AskUser):
@@ -536,8 +516,7 @@ class Authorizer:
             self._drop_client(self._awaited.issuer)
             self._fail(AuthorizationError("the login was not completed in time", code="expired"), now)
         else:
-            if isinstance(self._awaited, LockCredentials):
-                self._late_locks.add(self._awaited.token)
+            self._note_late()
             self._throw(EffectFailed(f"{type(self._awaited).__name__} has no answer in time"), now)
 
     def close(self, now: float) -> None:
@@ -561,6 +540,20 @@ class Authorizer:
                 self.drop(call)
 
     # The decisions.
+
+    def _returned(self, callback_url: str | None, now: float) -> bool:
+        """Go on with the answer of a person. Returns whether it belongs to this login."""
+        pending = self._pending
+        assert pending is not None
+        if callback_url is None:
+            self._fail(AuthorizationError("the person did not log in", code="access_denied"), now)
+            return True
+        if not pending.matches(callback_url):
+            return False
+        self._enter(AuthorizationInput.RECV_ANSWER)
+        self._stop_asking()
+        self._start(self._finish(pending, callback_url, now), self._obtained, now)
+        return True
 
     def _admit(self, now: float) -> None:
         """Start the work that must precede a call: loading the credentials, or an early renewal."""
@@ -751,7 +744,7 @@ class Authorizer:
                 self._ready.append(Ready(name, error))
         self._release(None)
 
-    def _failed(self, error: AuthorizationError, now: float) -> None:
+    def _flow_failed(self, error: AuthorizationError, now: float) -> None:
         """Choose the next step after a failed flow."""
         token = self._credentials.token
         if self._state is AuthorizationState.LOADING:
@@ -887,7 +880,7 @@ class Authorizer:
             self._on_result(end.value, now)
         except AuthorizationError as error:
             self._flow = None
-            self._failed(error, now)
+            self._flow_failed(error, now)
         else:
             self._await(effect, now + _patience(effect))
 
@@ -902,20 +895,17 @@ class Authorizer:
         self._tokens += 1
         self._effects.append(attrs.evolve(effect, token=self._tokens))
 
-    def _is_awaited(self, token: int, *kinds: type[Effect]) -> bool:
-        if self._awaited is None or self._awaited.token != token:
-            return False
-        if not isinstance(self._awaited, kinds):
-            raise LocalProtocolError(
-                f"the effect {token} is a {type(self._awaited).__name__}, which has another answer"
-            )
-        return True
+    def _note_late(self) -> None:
+        """Remember what undoes the effect that is given up: a lock or a redirect that nothing would end."""
+        if isinstance(self._awaited, LockCredentials):
+            self._late[self._awaited.token] = UnlockCredentials(key=self.key)
+        elif isinstance(self._awaited, BindRedirect):
+            self._late[self._awaited.token] = CloseRedirect()
 
     def _abandon(self) -> None:
         """Abandon the flow and release its lock and redirect."""
         flow, self._flow = self._flow, None
-        if isinstance(self._awaited, LockCredentials):
-            self._late_locks.add(self._awaited.token)
+        self._note_late()
         self._awaited, self._deadline = None, None
         self._effects = deque(each for each in self._effects if isinstance(each, _UNANSWERED))
         if flow is not None:
@@ -970,15 +960,19 @@ def _patience(effect: Effect) -> float:
             return _STORE_SECONDS
 
 
-def _checked(answer: Any, kind: type[T]) -> T:
-    if isinstance(answer, kind):
-        return answer
-    raise TypeError(f"the answer is a {kind.__name__}, not {type(answer).__name__}")
-
-
 def _ignore(result: Any, now: float) -> None:
     """Ignore a result."""
 
 
 _UNANSWERED: Final = (RestoreCredentials, UnlockCredentials, CloseRedirect, ShowCode)
 _SENDING: Final = (AuthorizationState.OPEN, AuthorizationState.READY)
+_ANSWERS: Final[Mapping[type, tuple[type, ...]]] = {
+    Fetch: (Response,),
+    LockCredentials: (NoneType,),
+    LoadCredentials: (Stored, NoneType),
+    SaveCredentials: (int, NoneType),
+    BindRedirect: (str,),
+    NeedAssertion: (Secret,),
+    AskUser: (str, NoneType),
+}
+"""The types of the answers that effects take."""

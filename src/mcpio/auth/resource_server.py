@@ -301,13 +301,13 @@ class Guard:
         """Return when to call `handle_timeout`, or ``None``."""
         return min((each.deadline for each in self._loading.values()), default=None)
 
-    def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
+    def answer(self, token: int, response: Response, now: float) -> None:
         """Answer a `Fetch`."""
         check_time(now)
-        response = Response(status, tuple(headers), body, self.epoch + now)
-        self._answer(token, lambda flow: flow.send(response), now)
+        timed = attrs.evolve(required("response", response, Response), at=self.epoch + now)
+        self._answer(token, lambda flow: flow.send(timed), now)
 
-    def effect_failed(self, token: int, reason: str, now: float) -> None:
+    def failed(self, token: int, reason: str, now: float) -> None:
         """Report that a `Fetch` failed."""
         check_time(now)
         self._answer(token, lambda flow: flow.throw(EffectFailed(reason)), now)
@@ -316,7 +316,7 @@ class Guard:
         """Abandon fetches that take too long; the requests that wait for them are refused with 503."""
         check_time(now)
         for each in [each for each in self._loading.values() if each.deadline <= now]:
-            self.effect_failed(each.awaited, "the keys did not come in time", now)
+            self.failed(each.awaited, "the keys did not come in time", now)
 
     def _presented(self, headers: Headers, method: str, target: str, certificate: str | None) -> _Presented | Refused:
         # RFC 6750 §5.3: URLs end up in logs and histories.

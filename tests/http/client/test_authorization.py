@@ -64,16 +64,10 @@ class AuthTalk(WebTalk):
         while (effect := self.machine.next_effect()) is not None:
             self.effects.append(effect)
             self.world.now = self.epoch + self.now
-            token = effect.token
             if isinstance(effect, AskUser):
                 self.asks.append(effect)
-            elif isinstance(effect, Fetch):
-                response = self.world.fetch(effect)
-                self.authorizer.fetched(token, response.status, response.headers, response.body, self.now)
-            elif isinstance(effect, BindRedirect):
-                self.authorizer.redirect_bound(token, self.world.perform(effect), self.now)
-            elif isinstance(effect, LoadCredentials | SaveCredentials | LockCredentials):
-                self.authorizer.stored(token, self.world.perform(effect), self.now)
+            elif isinstance(effect, Fetch | BindRedirect | LoadCredentials | SaveCredentials | LockCredentials):
+                self.authorizer.answer(effect.token, self.world.perform(effect), self.now)
             elif isinstance(effect, RestoreCredentials):
                 self.world.perform(effect)
             else:
@@ -85,7 +79,7 @@ class AuthTalk(WebTalk):
         """Answer the person's question; return what was asked because of it."""
         ask = self.asks.pop()
         self.world.now = self.epoch + self.now
-        assert self.authorizer.user_returned(ask.token, self.world.server.approve(ask.url, self.world.now), self.now)
+        assert self.authorizer.answer(ask.token, self.world.server.approve(ask.url, self.world.now), self.now)
         return self.step()
 
     def token(self, asked: Asked) -> str | None:
@@ -205,7 +199,7 @@ def test_time_stands_still_while_a_person_enters_a_device_code() -> None:
 def test_person_who_declines_fails_the_request() -> None:
     talk = AuthTalk()
     talk.answer(talk.begin(), 401, www_authenticate=FIELD)
-    talk.authorizer.user_declined(talk.asks[0].token, talk.now)
+    talk.authorizer.answer(talk.asks[0].token, None, talk.now)
     talk.step()
     (closed,) = talk.found(ConnectionClosed)
     assert isinstance(closed.cause, AuthorizationError)
@@ -217,7 +211,7 @@ def failed(**options: Any) -> AuthTalk:
     talk = logged_in(**options)
     id = talk.ask(CALL)
     talk.answer(talk.requests[-1], 403, www_authenticate=f'{FIELD}, error="insufficient_scope", scope="more"')
-    talk.authorizer.user_declined(talk.asks.pop().token, talk.now)
+    talk.authorizer.answer(talk.asks.pop().token, None, talk.now)
     talk.step()
     assert isinstance(talk.error(id), AuthorizationError)
     talk.events.clear()

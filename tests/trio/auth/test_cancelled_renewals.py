@@ -136,15 +136,15 @@ def test_client_cancelled_while_its_token_is_renewed_leaves_the_refresh_token(
     async def play(site: AuthSite) -> None:
         key = await store_expired(site, loop, tmp_path)
         store, reached = FileCredentials(tmp_path), threading.Event()
-        fetch_for = login.fetch_for
+        unpatched: Any = vars(login)["fetch"]
 
-        async def fetch(setup: Any, effect: Any, *args: Any) -> Any:
+        async def fetch(effect: Any, *args: Any, **options: Any) -> Any:
             if effect.url.endswith("/token"):
                 reached.set()
                 await forever(loop)
-            return await fetch_for(setup, effect, *args)
+            return await unpatched(effect, *args, **options)
 
-        monkeypatch.setattr(login, "fetch_for", fetch)
+        monkeypatch.setattr(login, "fetch", fetch)
         opening = loop.open_http if over == "http" else loop.open_websocket
         url = site.url if over == "http" else site.url.replace("http:", "ws:")
         options: Any = {"era": "handshake"} if over == "http" else {}
@@ -154,7 +154,7 @@ def test_client_cancelled_while_its_token_is_renewed_leaves_the_refresh_token(
                 raise AssertionError("it was not cancelled")
 
         assert await cancel_when(reached, loop, client)
-        monkeypatch.setattr(login, "fetch_for", fetch_for)
+        monkeypatch.setattr(login, "fetch", unpatched)
         found = store.load(key)
         assert found is not None
         assert from_text(Credentials, found.record).refresh_token is not None
