@@ -130,6 +130,7 @@ def test_envelope_that_was_read_before_is_checked_as_a_new_one() -> None:
         ({"_meta": {**GOOD, "progressToken": 1.5}}, None, ErrorCode.INVALID_PARAMS),
         ({"_meta": GOOD}, ("2025-11-25",), ErrorCode.HEADER_MISMATCH),
         ({"_meta": GOOD}, (), ErrorCode.HEADER_MISMATCH),
+        ({"_meta": {**GOOD, INFO: None}}, None, ErrorCode.INVALID_PARAMS),
         ({}, None, ErrorCode.INVALID_PARAMS),
     ):
         with pytest.raises(RequestError) as raised:

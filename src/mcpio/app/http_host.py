@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mcpio.events import IncomingId
     from mcpio.http.durable import DurableHooks, DurableSessions
     from mcpio.http.model import Answer, HttpOptions, RequestHead, RequestItem, ResponseItem
+    from mcpio.http.server import HttpEvent
     from mcpio.http.sessions import SessionEffect
 
 __all__ = ["HttpHost"]
@@ -149,16 +150,16 @@ class HttpHost:
         if now is None:
             now = self.clock()
         self._begin_turn(now)
-        exchange, events = machine.serve(head, body, now), machine.events
-        if exchange.call is not None and len(events) == 1 and not self._is_draining:
+        exchange = machine.serve(head, body, now)
+        if self._is_draining or (found := machine.only_event(exchange)) is None:
+            self._drain()
+        else:
             # The usual case: nothing but the request is to be acted on, and its answer is there after that.
             self._is_draining = True
             try:
-                self._handle_stateless(*events.popleft())  # type: ignore[arg-type]  # an event of the calls
+                self._act(*found)
             finally:
                 self._is_draining = False
-        else:
-            self._drain()
         answer = machine.answer_of(exchange)
         if answer is None or machine.has_news:
             self._drain()
@@ -216,24 +217,11 @@ class HttpHost:
         if self._is_draining:
             return  # the drain that is under way sees this too
         self._is_draining = True
-        machine, sessions = self.machine, self._sessions
+        machine = self.machine
         try:
             while True:
                 while (found := machine.next_event()) is not None:
-                    session, event = found
-                    if isinstance(session, Calls):
-                        self._handle_stateless(session, event)
-                        continue
-                    try:
-                        if event.__class__ is SessionOpened:
-                            self._open(session, event)
-                        elif event.__class__ is SessionClosed:
-                            self._close(session)
-                        elif session.key in sessions:  # otherwise it could not be begun, and was reported
-                            sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
-                    except BaseException as error:
-                        self.report("a session failed", failure_of(error))
-                        session.connection.abort(error)
+                    self._act(*found)
                 if self._store is not None and self._store.carry_on(self.runtime):
                     continue
                 exchange = machine.next_ready()
@@ -246,6 +234,21 @@ class HttpHost:
         if deadline != self._deadline:
             self._deadline = deadline
             self._on_deadline(deadline)
+
+    def _act(self, session: HttpSession | Calls, event: HttpEvent) -> None:
+        if isinstance(session, Calls):
+            self._handle_stateless(session, event)
+            return
+        try:
+            if event.__class__ is SessionOpened:
+                self._open(session, event)
+            elif event.__class__ is SessionClosed:
+                self._close(session)
+            elif session.key in self._sessions:  # otherwise it could not be begun, and was reported
+                self._sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
+        except BaseException as error:
+            self.report("a session failed", failure_of(error))
+            session.connection.abort(error)
 
     def _note_room(self, session: HttpSession) -> None:
         """Resume handlers whose results wait for their client to read."""

@@ -489,6 +489,12 @@ class Outbox:
                 return message
         return None
 
+    def pop_only(self, via: Hashable) -> Outgoing | None:
+        """Remove and return the last message of an exchange, if no other waits for any."""
+        if self._held != 1 or self._turns is None or via not in self._turns or not self._turns[via][0].last:
+            return None
+        return self.pop()
+
     def pop_by(self, via: Hashable) -> Outgoing | None:
         """Remove and return the next message of an exchange, or without one if ``via`` is ``None``."""
         while (turns := self._turns) is not None and (queue := turns.get(via)) is not None:

@@ -348,6 +348,21 @@ class Connection(Answers):
                 self._tell_call("next_message", text=None if message is None else message.text, **which)
         return message
 
+    def take_answer(self, via: Hashable) -> bytes | None:
+        """Remove and return the answer to the request of an exchange, if nothing else is to be done.
+
+        That is, if it is the only output, no event waits, and the connection goes on as before the request. Otherwise
+        ``None``: drain the events, and take what there is by ``next_message``.
+        """
+        channel = self._channel
+        if self._observers or self._ready or self._events or channel.life is not _OPEN or channel.inbox.deferred_bytes:
+            return None
+        message = channel.outbox.pop_only(via)
+        if message is None:
+            return None
+        channel.sent_bytes += len(message.text)
+        return message.text
+
     def pending_exchanges(self) -> list[Hashable]:
         """Return the exchanges that ``next_message`` has output for; ``None`` is the output without an exchange."""
         return self._channel.outbox.vias()

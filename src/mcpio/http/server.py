@@ -405,10 +405,48 @@ class HttpServer:
         ``None`` says that the rest comes by ``next_ready`` and ``responses_to_send``, as for any other request. After
         an answer the exchange is over; drain the events again.
         """
-        exchange.is_direct = False
-        if exchange.answer is not None:
+        if exchange.stream is not None and exchange.response is _UNDECIDED:
+            self._answer_from(exchange, exchange.stream)
+        elif exchange.answer is not None:
             self._forget_exchange(exchange)
+        exchange.is_direct = False
         return exchange.answer
+
+    def only_event(self, exchange: Exchange) -> tuple[HttpSession | Calls, HttpEvent] | None:
+        """Return the request that ``serve`` took, if nothing else is to be acted on; otherwise drain.
+
+        Act on it, then call ``answer_of``.
+        """
+        session, events = exchange.session, self.events
+        if len(events) != 1 or self._deferring or self._durable is not None:
+            return None
+        if session is None:
+            return None if exchange.call is None else events.popleft()
+        if exchange.stream is None or self._touched or events[0][1].__class__ is not RequestReceived:
+            return None
+        self._touched[session] = None
+        return events.popleft()
+
+    def _answer_from(self, exchange: Exchange, stream: Stream) -> None:
+        """Answer with what the engine of a session has for an exchange, if the session then needs no other look."""
+        session: Any = exchange.session
+        is_usual = exchange.session_id is not None and exchange.answers != "sse" and not stream.refused
+        if not is_usual or self._durable is not None or session not in self._touched:
+            return
+        text = session.connection.take_answer(stream.via)
+        if text is None:
+            return
+        exchange.respond(200, _JSON_ONLY, text)
+        del session.streams[stream.number]
+        if not session.streams:
+            session.streams = {}  # one that held something is larger than an idle session should be
+        stream.exchange = exchange.stream = None
+        if exchange.answer is not None:
+            # The session is as it was before the request.
+            self._begun.clear()
+            del self._touched[session], self._exchanges[exchange.id]
+            self._leave(exchange, session)
+            self._settle(session)
 
     # Pull
 
@@ -717,13 +755,7 @@ class HttpServer:
         session = exchange.session
         if session is None:
             return
-        del session.exchanges[exchange]
-        session.exchange_bytes -= exchange.cost
-        if not session.exchanges:
-            session.exchanges = {}  # one that held something is larger than an idle session should be
-            if session.connection.pending.incoming and self.is_open(session):
-                self._abandoned.pop(session, None)
-                self._abandoned[session] = None
+        self._leave(exchange, session)
         if exchange.body:
             exchange.drop_body()
         if exchange.items:
@@ -731,13 +763,23 @@ class HttpServer:
         if exchange.gate and session.journal is not None:
             # The client left before the store answered: a response put in its place would never be taken.
             session.journal.gated.pop(exchange, None)
+        self._output_taken(session)
+        if self._durable is not None and self.is_closing:
+            self._flush(session)
+
+    def _leave(self, exchange: Exchange, session: HttpSession) -> None:
+        """Detach an exchange that is over from its session."""
+        del session.exchanges[exchange]
+        session.exchange_bytes -= exchange.cost
+        if not session.exchanges:
+            session.exchanges = {}  # one that held something is larger than an idle session should be
+            if session.connection.is_serving and self.is_open(session):
+                self._abandoned.pop(session, None)
+                self._abandoned[session] = None
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._named:
             # To the end: ``make_room`` ends the first one that is idle.
             self._named[session.id] = self._named.pop(session.id)
-        self._output_taken(session)
-        if self._durable is not None and self.is_closing:
-            self._flush(session)
 
     # The endpoint of MCP: POST, GET and DELETE
 
@@ -1340,6 +1382,7 @@ def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerC
     return attrs.evolve(without_changes(declared), logging=declared.logging if options.sessions else None)
 
 
+_JSON_ONLY: Final[Headers] = (JSON,)
 _NEVER: Final = float("inf")
 _ITEMS: Final = frozenset([Body, End, Reset])
 _KEY: Final = "session_id"
