@@ -15,6 +15,7 @@ import trio.testing
 from certificates import serving_as, trusting
 
 from mcpio import Client, ConnectFailed, Context, Server
+from mcpio.cli.relaying import endpoint
 from mcpio.cli.relaying.chaos import parse_chaos
 from mcpio.cli.relaying.endpoint import HttpRelay
 from mcpio.cli.relaying.traffic import Traffic, small_ladder
@@ -234,11 +235,12 @@ async def test_host_that_leaves_ends_the_stream_of_the_server() -> None:
     assert relay.said() == ["--> GET /mcp (request 1)", "<-- HTTP 200 OK text/event-stream (request 1)"]
 
 
+@pytest.mark.parametrize("announced", [b"", b"Connection: close\r\n"])
 @in_trio
-async def test_server_that_closes_idle_connections_is_connected_anew() -> None:
+async def test_server_that_closes_its_connections_is_connected_anew(announced: bytes) -> None:
     async def answer(stream: trio.SocketStream) -> None:
         await _read_until(stream, PING)
-        await stream.send_all(JSON + PONG)
+        await stream.send_all(JSON[:-2] + announced + b"\r\n" + PONG)
         await stream.aclose()
 
     async with _raw_server(answer) as url, _relay(url) as relay, await relay.connect() as host:
@@ -270,6 +272,18 @@ async def test_response_before_the_end_of_the_request_passes() -> None:
     async with _raw_server(answer) as url, _relay(url) as relay, await relay.connect() as host:
         await host.send_all((POST % (1000, b""))[:-2] + b"Expect: 100-continue\r\n\r\n")
         assert (await _read_until(host, b"never")).startswith(b"HTTP/1.1 413 Too Large\r\n")
+
+
+@in_trio
+async def test_fault_of_one_connection_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _server() as url, _relay(url) as relay:
+        monkeypatch.setattr(endpoint, "responses", None)
+        async with await relay.connect() as host:
+            await host.send_all(b"GET /mcp HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            assert await _read_until(host, b"never") == b""
+        assert relay.said()[-1].startswith("--- a connection failed: AttributeError(")
+        async with open_http(relay.url) as client:
+            assert (await client.call_tool("echo", {"text": "hello"})).text == "hello"
 
 
 @in_trio

@@ -107,12 +107,10 @@ class HttpRelay:
         connection = _Connection(self, stream)
         try:
             await connection.run()
-        except (*BROKEN, _Over):
+        except* (*BROKEN, _Over):
             pass  # Both sides see the end.
-        except BaseExceptionGroup as group:
-            rest = group.split((*BROKEN, _Over))[1]
-            if rest is not None:
-                raise rest from None
+        except* Exception as group:
+            self.traffic.note(f"a connection failed: {group.exceptions[0]!r}")  # the others go on
         finally:
             await connection.close()
 
@@ -136,8 +134,15 @@ class _Connection:
                 await self._exchange(request, seen)
             finally:
                 seen.ended()
-            if not client.restart() or (self._server is not None and not self._server.restart()):
+            if not client.restart():
                 return
+            if self._server is not None and not self._server.restart():
+                await self._drop_server()
+
+    async def _drop_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await trio.aclose_forcefully(server.stream)
 
     async def close(self) -> None:
         """Close both connections."""
@@ -177,8 +182,7 @@ class _Connection:
     async def _connected(self) -> _Peer:
         """Return the connection to the server, a new one if the old one was closed."""
         if self._server is not None and self._relay.is_stale(self._server):
-            old, self._server = self._server, None
-            await trio.aclose_forcefully(old.stream)
+            await self._drop_server()
         if self._server is None:
             self._server = await self._relay.connect()
         return self._server
