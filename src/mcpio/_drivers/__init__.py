@@ -100,8 +100,8 @@ def report(message: str, error: BaseException | None) -> None:
         message = f"{message}: {hint}"
     if logger.isEnabledFor(logging.ERROR):
         info = (type(error), error, error.__traceback__)
-        place = logger.findCaller()[:2]
-        record = logger.makeRecord("mcpio", logging.ERROR, *place, "%s", (_in_one_entry(message),), info)
+        caller = logger.findCaller()[:2]
+        record = logger.makeRecord("mcpio", logging.ERROR, *caller, "%s", (_in_one_entry(message),), info)
         # Formatters print this in place of what they would make of ``exc_info``.
         record.exc_text = _in_one_entry("    " + "".join(format_exception(*info)).rstrip("\n"))
         logger.handle(record)
@@ -231,7 +231,7 @@ def contain(
 def first_failure(group: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
     """Return the first exception of a group that is not a cancellation, or else a cancellation."""
     _, failures = group.split(cancelled)
-    found: BaseException = group if failures is None else failures
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    failure: BaseException = group if failures is None else failures
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

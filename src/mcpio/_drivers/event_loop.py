@@ -241,7 +241,7 @@ class EventLoop(Protocol):
     async def accept_waiting(self, listener: Any) -> Any:
         """Return a connection that the system has accepted already, or ``None``, even if cancelled."""
 
-    def socket_of(self, found: Any) -> Any:
+    def socket_of(self, listener: Any) -> Any:
         """Return the socket of a listener or of an accepted connection; ``None`` if it has none."""
 
     async def server_stream(

@@ -41,12 +41,12 @@ class Proxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
             raise ValueError(f"a proxy's URL begins with http://, not {parts.scheme}://")
-        place = Location.parse(f"http://{parts.netloc.rpartition('@')[2]}/")
+        location = Location.parse(f"http://{parts.netloc.rpartition('@')[2]}/")
         authorization = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             authorization = b"Basic " + base64.b64encode(pair.encode())
-        return cls(place.host, place.port, authorization)
+        return cls(location.host, location.port, authorization)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -54,17 +54,17 @@ class Proxy:
         return [] if self.authorization is None else [(b"proxy-authorization", self.authorization)]
 
 
-def find_proxy(location: Location, given: str | None, *, trust_env: bool) -> Proxy | None:
+def find_proxy(location: Location, proxy: str | None, *, trust_env: bool) -> Proxy | None:
     """Return the proxy to use, if any: the given one, or that of the environment if it is trusted."""
-    if location.unix is not None and given is not None:
+    if location.unix is not None and proxy is not None:
         raise ValueError("no proxy leads to a Unix socket")
-    if given is not None:
-        return Proxy.parse(given)
+    if proxy is not None:
+        return Proxy.parse(proxy)
     if not trust_env or location.unix is not None:
         return None
     proxies = getproxies_environment()
-    found = proxies.get(location.scheme) or proxies.get("all")
-    return Proxy.parse(found) if found and not _goes_direct(location, proxies.get("no", "")) else None
+    url = proxies.get(location.scheme) or proxies.get("all")
+    return Proxy.parse(url) if url and not _goes_direct(location, proxies.get("no", "")) else None
 
 
 def _goes_direct(location: Location, exceptions: str) -> bool:

@@ -124,7 +124,7 @@ class RequestGuard:
             return verdict
         if verdict.why:
             # The client is told the same for each invalid token, so this line is the only trace of the reason.
-            said = ", and ".join(map(str, verdict.why))
+            reasons = ", and ".join(map(str, verdict.why))
             kind = ("token", *(each.claim for each in verdict.why))
-            self._faults.report(f"a token is refused with status {verdict.status}: {said}", None, kind)
+            self._faults.report(f"a token is refused with status {verdict.status}: {reasons}", None, kind)
         return Denied(verdict.status, verdict.message, header_fields(verdict.headers))

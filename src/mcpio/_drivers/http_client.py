@@ -169,13 +169,13 @@ class HttpPool:
 
     async def open(self) -> ByteStream:
         """Return a new connection. Raises ConnectFailed with the reason as its cause."""
-        place, limit = self.location.place, self.timeouts.connect
+        origin, limit = self.location.place, self.timeouts.connect
         with self.loop.scope(limit):
             try:
                 return await self._open()
             except self._unopenable as error:
-                raise ConnectFailed(f"cannot connect to {place}: {reason_of(error)}") from error
-        message = f"cannot connect to {place} within {limit:g} s"
+                raise ConnectFailed(f"cannot connect to {origin}: {reason_of(error)}") from error
+        message = f"cannot connect to {origin} within {limit:g} s"
         raise ConnectFailed(message) from TimeoutError(message)
 
     async def _open(self) -> ByteStream:

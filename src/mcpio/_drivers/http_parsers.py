@@ -66,18 +66,18 @@ def begin_lookup(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Ha
         return _failed(error)
 
 
-async def end_lookup(found: Awaitable[Hashable | Denied]) -> Hashable:
+async def end_lookup(lookup: Awaitable[Hashable | Denied]) -> Hashable:
     """Await the principal of a request. A failure is reported, and the request is denied with status 500."""
     try:
-        return await found
+        return await lookup
     except Exception as error:
         return _failed(error)
 
 
 async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
     """Return the principal of a request, whether that takes a wait or not."""
-    found = begin_lookup(find, head, peer)
-    return (await end_lookup(found)) if isawaitable(found) else found
+    lookup = begin_lookup(find, head, peer)
+    return (await end_lookup(lookup)) if isawaitable(lookup) else lookup
 
 
 def _failed(error: Exception) -> Denied:
@@ -312,13 +312,13 @@ class H11Parser:
         """Process received bytes; ``b""`` is the end of input."""
         if self._is_empty and data:
             try:
-                found = self._head.feed(data)
+                parts = self._head.feed(data)
             except BadRequest as fault:
                 self._fault = fault
                 return
-            if found is None:
+            if parts is None:
                 return
-            head, data = found
+            head, data = parts
             self._http.receive_data(head)
             self._is_empty = False
             if not data:
@@ -414,10 +414,10 @@ class HttptoolsParser:
             end = ParserMark.CLOSED if is_whole else BadRequest(400, "the connection ended within a request")
             self._events.append(end)
             return
-        known = len(self._events)
+        before = len(self._events)
         self._parse(data)
         # An event is progress: only bytes that no event accounts for are counted.
-        if len(self._events) > known or self._is_between:
+        if len(self._events) > before or self._is_between:
             self._since_event = 0
             return
         # httptools keeps no count of the length of chunk extensions and trailers.
@@ -507,10 +507,10 @@ class HttptoolsParser:
         while position < len(data) and not self._is_over:
             try:
                 if self._is_between:
-                    found = self._head.feed(data[position:])
-                    if found is None:
+                    parts = self._head.feed(data[position:])
+                    if parts is None:
                         return
-                    piece, rest = found
+                    piece, rest = parts
                     position = len(data) - len(rest)
                 else:
                     end = self._end_of_piece(data, position)
@@ -536,10 +536,10 @@ class HttptoolsParser:
             end = min(position + self._body_left, len(data))
             self._body_left -= end - position
             return end
-        if not position and (found := (self._tail + data[:3]).find(_HEAD_END)) >= 0:
-            return found + len(_HEAD_END) - len(self._tail)
-        found = data.find(_HEAD_END, max(position - 3, 0))
-        return len(data) if found < 0 else found + len(_HEAD_END)
+        if not position and (position_of_end := (self._tail + data[:3]).find(_HEAD_END)) >= 0:
+            return position_of_end + len(_HEAD_END) - len(self._tail)
+        position_of_end = data.find(_HEAD_END, max(position - 3, 0))
+        return len(data) if position_of_end < 0 else position_of_end + len(_HEAD_END)
 
     def _restart_after_upgrade(self) -> None:
         """Read on after an upgrade request as a server that ignores the upgrade may (RFC 9110 section 7.8).

@@ -287,12 +287,12 @@ class HttpConnection:
         principal = self._principal
         if self._find_principal is not None:
             item = RequestHead(None, head.method, head.target, head.headers, principal)
-            found = begin_lookup(self._find_principal, item, self.peer)
-            if isawaitable(found):
+            lookup = begin_lookup(self._find_principal, item, self.peer)
+            if isawaitable(lookup):
                 self._step(Input.SEND_LOOKUP)
                 self._arm()
-                found = await end_lookup(found)
-            principal = found
+                lookup = await end_lookup(lookup)
+            principal = lookup
         if self._websockets is not None:
             item = RequestHead(None, head.method, head.target, head.headers, principal)
             answer = self._websockets.answer(item, is_current=head.is_current)

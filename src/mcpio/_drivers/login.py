@@ -102,8 +102,8 @@ class CredentialStore(Protocol):
 
 def state_directory() -> Path:
     """Return where mcpio keeps what outlives a program: ``$MCPIO_HOME``, or the place that the system has for it."""
-    if found := os.environ.get("MCPIO_HOME"):
-        return Path(found)
+    if directory := os.environ.get("MCPIO_HOME"):
+        return Path(directory)
     if sys.platform == "win32":  # pragma: no cover - tests run on Linux
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mcpio"
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcpio"
@@ -129,15 +129,15 @@ class FileCredentials:
 
     def load(self, key: str) -> Stored | None:
         """Return the record of a key and its version, or ``None``. Raises ValueError for a file that cannot be read."""
-        found = self._read(self._file(key))
-        return None if found is None else found[1]
+        record = self._read(self._file(key))
+        return None if record is None else record[1]
 
     def swap(self, key: str, record: Secret, version: int | None) -> int | None:
         """Replace the record of that version. Returns the new version, or ``None`` where another one is stored."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._mutex, self._alone():
-            found = self.load(key)
-            if (None if found is None else found.version) != version:
+            stored = self.load(key)
+            if (None if stored is None else stored.version) != version:
                 return None
             # A first version is random: a record that was forgotten and stored again is another one, and a process
             # that read the earlier one must not replace it.
@@ -152,13 +152,13 @@ class FileCredentials:
 
     def keys(self) -> list[str]:
         """Return the keys of all records, in order. Files that cannot be read are left out."""
-        found = []
+        names = []
         for file in self.path.glob("*.json"):
             with contextlib.suppress(ValueError, OSError):
                 read = self._read(file, seal=False)
                 if read is not None:
-                    found.append(read[0])
-        return sorted(found)
+                    names.append(read[0])
+        return sorted(names)
 
     def try_lock(self, key: str) -> bool:
         """Acquire the lock of a key among processes, without waiting. Returns whether it was free."""
@@ -272,11 +272,11 @@ class KeyringCredentials(FileCredentials):
 
     def _secret_key(self) -> bytes:
         if self._key is None:
-            found = self._keyring.get_password("mcpio", "credentials")
-            if found is None:
-                found = b64encode(os.urandom(32)).decode()
-                self._keyring.set_password("mcpio", "credentials", found)
-            self._key = b64decode(found)
+            encoded = self._keyring.get_password("mcpio", "credentials")
+            if encoded is None:
+                encoded = b64encode(os.urandom(32)).decode()
+                self._keyring.set_password("mcpio", "credentials", encoded)
+            self._key = b64decode(encoded)
         return self._key
 
 
@@ -801,21 +801,21 @@ class SingleFlow(EffectRunner):
 
     async def finish(self, pending: PendingAuthorization, callback_url: str) -> Credentials:
         """Finish a login that waits for a person, store the credentials and return them."""
-        known, _ = await self.run(load_credentials(self.key))
-        flow = self._setup.method.finish(await self.context(), pending, callback_url, known)
+        stored, _ = await self.run(load_credentials(self.key))
+        flow = self._setup.method.finish(await self.context(), pending, callback_url, stored)
         credentials: Credentials = await self.run(flow)
         await self.run(save_credentials(self.key, credentials))
         return credentials
 
 
 async def _reach_of_server(setup: LoginSetup, loop: EventLoop) -> Reach:
-    found, host = Reach.of_url(setup.url), host_of(setup.url)
-    if found is not Reach.PUBLIC or setup.proxy is not None:
-        return found
+    reach, host = Reach.of_url(setup.url), host_of(setup.url)
+    if reach is not Reach.PUBLIC or setup.proxy is not None:
+        return reach
     try:
         addresses = await loop.resolve(host, 443)
     except OSError:
-        return found
+        return reach
     kinds = {Reach.of_address(address) for address in addresses}
     return Reach.PRIVATE if kinds == {Reach.PRIVATE} else Reach.PUBLIC
 
@@ -825,12 +825,12 @@ async def _assertion_of(method: Any, effect: NeedAssertion) -> Secret:
     source = method.assertion
     if source is None:
         raise EffectFailed(f"{type(method).__name__} has no assertion= to get a JWT from")
-    found = await _awaited(source(effect) if callable(source) else source)
-    if isinstance(found, str):
-        return Secret(found)
-    if not isinstance(found, Secret):
-        raise TypeError(f"assertion= returns a str or a Secret, not {type(found).__name__}")
-    return found
+    assertion = await _awaited(source(effect) if callable(source) else source)
+    if isinstance(assertion, str):
+        return Secret(assertion)
+    if not isinstance(assertion, Secret):
+        raise TypeError(f"assertion= returns a str or a Secret, not {type(assertion).__name__}")
+    return assertion
 
 
 class LoginDriver(EffectRunner):
@@ -1130,12 +1130,12 @@ class _ThreadedCall(Generic[T]):
         with self._in_turn:
             if self._left.is_set():
                 raise EffectFailed("it was cancelled")
-            found = self._function()
+            value = self._function()
             with self._mutex:
-                self._must_give_back = bool(found) and self._give_back is not None
+                self._must_give_back = bool(value) and self._give_back is not None
             if self._left.is_set():
                 self.leave()
-        return found
+        return value
 
     def leave(self) -> None:
         """Note that the task was cancelled, and give back what the call acquired."""

@@ -27,13 +27,13 @@ class Place(ABC):
     mark: tuple[int, ...]
     """Differs once a file was written again, as far as its file system tells."""
 
-    def __init__(self, found: os.stat_result) -> None:
-        if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & _REPARSE_POINT:
+    def __init__(self, status: os.stat_result) -> None:
+        if stat.S_ISLNK(status.st_mode) or getattr(status, "st_file_attributes", 0) & _REPARSE_POINT:
             raise Linked
-        self.is_directory = stat.S_ISDIR(found.st_mode)
-        self.size = found.st_size
-        self.mark = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-        if not self.is_directory and not stat.S_ISREG(found.st_mode):
+        self.is_directory = stat.S_ISDIR(status.st_mode)
+        self.size = status.st_size
+        self.mark = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+        if not self.is_directory and not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError("neither a file nor a directory")
 
     @abstractmethod
@@ -77,10 +77,10 @@ class _OpenPlace(Place):
 class _PathPlace(Place):
     """A file or directory known by its path, for systems that cannot open files relative to a directory."""
 
-    def __init__(self, path: str, found: os.stat_result) -> None:
-        super().__init__(found)
+    def __init__(self, path: str, status: os.stat_result) -> None:
+        super().__init__(status)
         self._path = path
-        self._found = found
+        self._found = status
 
     def names(self) -> list[str]:
         return os.listdir(self._path)
@@ -146,8 +146,8 @@ def _read(fd: int, most: int) -> bytes | None:
 
 def mime_type_of(name: str, otherwise: str) -> str:
     """Return the MIME type that the name of a file says."""
-    found, encoding = _known_types().guess_type(name, strict=False)
-    return _ENCODED.get(encoding, otherwise) if encoding else found or otherwise
+    type, encoding = _known_types().guess_type(name, strict=False)
+    return _ENCODED.get(encoding, otherwise) if encoding else type or otherwise
 
 
 @cache

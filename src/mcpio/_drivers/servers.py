@@ -192,11 +192,11 @@ class Servers:
             return [skill async for skill in client.skills(**call)] if has_skills else []
 
         names = PublicNames(self._states)
-        found = await self._gather(names, listed)
-        count = Counter(each.name for each in found)
+        skills = await self._gather(names, listed)
+        count = Counter(each.name for each in skills)
         return [
             each if count[each.name] == 1 else attrs.evolve(each, name=names.public(each.server, each.item.uri))
-            for each in found
+            for each in skills
         ]
 
     @overload
@@ -244,22 +244,22 @@ class Servers:
 
     async def _found(self, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]) -> str:
         """Return the server's own name of an item. Asks for the lists again if it is not known."""
-        found = names.find(public)
-        if found is None:
+        name = names.find(public)
+        if name is None:
             await refresh()
-            found = names.find(public)
-        if found is None:
+            name = names.find(public)
+        if name is None:
             raise names.missing(public)
-        return found
+        return name
 
     async def _gather(self, names: PublicNames, listed: Callable[[Client], Awaitable[list[T]]]) -> list[Gathered[T]]:
         """Return one kind of item of all servers, in the order of the configuration."""
-        found: dict[str, list[T]] = {}
+        by_server: dict[str, list[T]] = {}
         failures: list[Exception] = []
 
         async def ask(name: str, client: Client) -> None:
             try:
-                found[name] = await listed(client)
+                by_server[name] = await listed(client)
             except (McpError, LocalProtocolError) as error:
                 report(f"the server {name!r} does not list what it offers: {error}", None)
             except Exception as error:
@@ -274,8 +274,8 @@ class Servers:
             raise failures[0]
         gathered = []
         for name in self._states:
-            items: list[Any] = found.get(name, [])
-            if name in found:
+            items: list[Any] = by_server.get(name, [])
+            if name in by_server:
                 names.record(name, (item.name for item in items))
             gathered += [Gathered(names.public(name, item.name), name, item) for item in items]
         return gathered
@@ -331,9 +331,9 @@ class Servers:
         what = _LISTS.get(type(notification).__name__)
         if what is not None:
             self._tell(name, what)
-        given = self._options.get("on_notification")
-        if given is not None:
-            given(notification)
+        callback = self._options.get("on_notification")
+        if callback is not None:
+            callback(notification)
 
     def _become(self, name: str, state: ServerState) -> None:
         self._states[name] = state

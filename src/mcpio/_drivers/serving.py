@@ -80,13 +80,17 @@ class Place:
 
 def address_of(listener: Any, loop: EventLoop) -> tuple[str, int] | str | None:
     """Return host and port of a listener on TCP, the path of one on a Unix socket, or ``None`` for another."""
-    found = loop.socket_of(listener)
-    if found is None:
+    listening_socket = loop.socket_of(listener)
+    if listening_socket is None:
         return None
-    if found.family in (socket.AF_INET, socket.AF_INET6):
-        host, port, *_ = found.getsockname()
+    if listening_socket.family in (socket.AF_INET, socket.AF_INET6):
+        host, port, *_ = listening_socket.getsockname()
         return host, port
-    return os.fsdecode(found.getsockname()) if found.family == getattr(socket, "AF_UNIX", None) else None
+    return (
+        os.fsdecode(listening_socket.getsockname())
+        if listening_socket.family == getattr(socket, "AF_UNIX", None)
+        else None
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- serving

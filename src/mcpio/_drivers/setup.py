@@ -98,10 +98,10 @@ def prepare_server(server: Server, principal: Any, now: float, **options: Unpack
     return _setup(connection, saved, options, now)
 
 
-def prepare_client(options: ClientOptions, now: float, **how: Unpack[ClientSetupOptions]) -> SessionSetup:
+def prepare_client(options: ClientOptions, now: float, **setup: Unpack[ClientSetupOptions]) -> SessionSetup:
     """Return the setup of a client. Raises LocalProtocolError for a connection that cannot continue."""
-    saved = _saved(how)
-    connection = how.get("connection")
+    saved = _saved(setup)
+    connection = setup.get("connection")
     if connection is None:
         connection = client_connection(**options)
         if saved is not None:
@@ -111,7 +111,7 @@ def prepare_client(options: ClientOptions, now: float, **how: Unpack[ClientSetup
         raise TypeError(f"a client needs a ClientConnection, not a {type(connection).__name__}")
     if connection.phase not in (Phase.NEW, Phase.OPERATING):
         raise LocalProtocolError(f"a client cannot use a connection in phase {connection.phase.value}")
-    return _setup(connection, saved, how, now)
+    return _setup(connection, saved, setup, now)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -190,7 +190,7 @@ _LATE: Final = (
 
 def preload(*more: str) -> None:
     """Import every module that server sessions import late, and ``more``, by their full names."""
-    for module in (*(f"mcpio.types.{found.name}" for found in iter_modules(types.__path__)), *_LATE, *more):
+    for module in (*(f"mcpio.types.{package.name}" for package in iter_modules(types.__path__)), *_LATE, *more):
         import_module(module)
     json.loads(b"0")  # The first use chooses the library for JSON, and imports it.
 

@@ -94,9 +94,9 @@ class _Reading:
     def of(self, where: Segments) -> _Read:
         """Return a file as it is. Raises _Fault if it cannot be read."""
         if where not in self.now:
-            known = self.before.get(where)
-            is_same = known is not None and known.is_settled and known.mark == self.places[where].mark
-            self.now[where] = known if known is not None and is_same else self._read(where)
+            before = self.before.get(where)
+            is_same = before is not None and before.is_settled and before.mark == self.places[where].mark
+            self.now[where] = before if before is not None and is_same else self._read(where)
         return self.now[where]
 
     def _read(self, where: Segments) -> _Read:
@@ -291,11 +291,11 @@ class FolderOnDisk:
 
     def _shared(self, where: Segments, read: _Read) -> SharedFile:
         """Return a file as it is served. A ``SKILL.md`` has the name and the description of its skill."""
-        told = read.frontmatter if isinstance(read.frontmatter, dict) else {}
+        declared = read.frontmatter if isinstance(read.frontmatter, dict) else {}
         resource = Resource(
             self._uri(where),
-            told.get("name", where[-1]),
-            description=told.get("description"),
+            declared.get("name", where[-1]),
+            description=declared.get("description"),
             mime_type=mime_type_of(where[-1], "application/octet-stream"),
             size=read.size,
         )

@@ -108,8 +108,8 @@ async def open_in_time(
             # Trio's own errors say less than their causes.
             cause = error if isinstance(error, OSError | UnicodeError) else error.__cause__ or error
             raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
-    said = f"no connection to {where} within {timeout:g} s"
-    raise ConnectFailed(said) from TimeoutError(said)
+    reason = f"no connection to {where} within {timeout:g} s"
+    raise ConnectFailed(reason) from TimeoutError(reason)
 
 
 def tcp_connector(host: str, port: int, given: dict[str, Any], loop: EventLoop) -> SocketConnector[ByteStream]:

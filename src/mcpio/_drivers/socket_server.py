@@ -114,8 +114,8 @@ class SocketPeer:
         if not self.certificate:
             return None
         subject: tuple[tuple[tuple[str, str], ...], ...] = self.certificate.get("subject", ())
-        found = {tuple(name) for name in self.certificate.get("subjectAltName", ())}
-        alternatives = sorted(name for name in found if name[0] in _ALTERNATIVES)
+        identities = {tuple(name) for name in self.certificate.get("subjectAltName", ())}
+        alternatives = sorted(name for name in identities if name[0] in _ALTERNATIVES)
         if alternatives or any(kind in _INDIVIDUAL for names in subject for kind, _ in names):
             return (*subject, *alternatives)
         if self.fingerprint is None:
@@ -182,8 +182,8 @@ def user_id_of_peer(connected: Any) -> int | None:
     """Return the user id of the process at the other end of a Unix socket; ``None`` if it is not known."""
     if connected is None or not hasattr(socket, "SO_PEERCRED") or connected.family != socket.AF_UNIX:
         return None
-    said = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    user: int = struct.unpack("iII", said)[1]
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    user: int = struct.unpack("iII", credentials)[1]
     return user
 
 
@@ -593,8 +593,8 @@ class StreamHandler:
     async def _principal(self, peer: SocketPeer) -> Hashable:
         if self._find_principal is None:
             return peer.identity
-        found: Hashable | Awaitable[Hashable] = self._find_principal(peer)
-        return (await found) if isawaitable(found) else found
+        principal: Hashable | Awaitable[Hashable] = self._find_principal(peer)
+        return (await principal) if isawaitable(principal) else principal
 
 
 class _SilenceTimer:
@@ -655,27 +655,27 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, loop: EventLoop) -
     A stale socket file is replaced. ``mode`` are the file's permissions, from the moment when clients can connect.
     Raises OSError with ``EADDRINUSE`` if another server listens on it, or ``EEXIST`` if the file is not a socket.
     """
-    place = os.fspath(path)
+    file = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.setblocking(False)
-        async with _locked(os.path.dirname(place) or ".", loop):
-            _remove_stale(place)
-            made.bind(place)
-            found = _identity(place)
+        async with _locked(os.path.dirname(file) or ".", loop):
+            _remove_stale(file)
+            made.bind(file)
+            identity = _identity(file)
             try:
                 # Before ``listen`` no client can connect, so none finds wider permissions.
-                os.chmod(place, mode)
+                os.chmod(file, mode)
                 made.listen(BACKLOG)
             except BaseException:
-                os.unlink(place)
+                os.unlink(file)
                 raise
         try:
             yield made
         finally:
             # The socket still listens here, so no other server takes the file for a stale one.
             with suppress(OSError):
-                if _identity(place) == found:
-                    os.unlink(place)
+                if _identity(file) == identity:
+                    os.unlink(file)
 
 
 @asynccontextmanager
@@ -726,5 +726,5 @@ def _remove_stale(path: str) -> None:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino

@@ -392,8 +392,8 @@ def default_environment() -> dict[str, str]:
     These are HOME, LOGNAME, PATH, SHELL, TERM and USER; on Windows, what programs there need to start. Values that are
     exported shell functions are left out.
     """
-    found = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-    return {name: value for name, value in found.items() if not value.startswith("()")}
+    variables = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    return {name: value for name, value in variables.items() if not value.startswith("()")}
 
 
 @contextlib.contextmanager
@@ -427,11 +427,11 @@ def _reason(exc: OSError, program: str, cwd: str | None) -> str:
 def environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, str]:
     """Return the environment of a child. Raises TypeError for a value that is not a str."""
     base = dict(os.environ) if inherit_env else default_environment()
-    given = dict(env or {})
-    for name, value in given.items():
+    variables = dict(env or {})
+    for name, value in variables.items():
         if not isinstance(value, str | bytes | os.PathLike):
             raise TypeError(f"env: the value of {name!r} is text, not of type {type(value).__name__}")
-    return base | given
+    return base | variables
 
 
 def stderr_mode(sink: StderrSink) -> Stderr:
@@ -648,7 +648,7 @@ class StdioClient(Client):
         """
         child = self.child
         if isinstance(error, ConnectFailed):
-            found: Exception = ConnectFailed(
+            explained: Exception = ConnectFailed(
                 f"{error}{await self._words_on_failure(error, child)}", era_probe=error.era_probe
             )
         elif isinstance(error, ConnectionLost):
@@ -658,11 +658,11 @@ class StdioClient(Client):
                     await self._end_known.wait()
                 if not self._left_by_server:
                     return error
-            found = ConnectionLost(f"{error.reason}: {await child.last_words()}")
+            explained = ConnectionLost(f"{error.reason}: {await child.last_words()}")
         else:
             return error
-        found.__cause__ = error.__cause__
-        return found
+        explained.__cause__ = error.__cause__
+        return explained
 
     def _handle(self, event: Event) -> bool:
         if event.__class__ is NoiseReceived and self._noise[0] is not self.child:
@@ -683,12 +683,12 @@ class StdioClient(Client):
         return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
 
     async def _words_on_failure(self, error: ConnectFailed, child: Child) -> str:
-        said = f"; its output is not a message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
+        noise = f"; its output is not a message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
         cause = error.__cause__
         if isinstance(cause, ConnectFailed):  # it ended when it was asked for its era
             cause = cause.__cause__
         if isinstance(cause, ConnectionLost):
-            return f"{said}: {await child.last_words()}"
+            return f"{noise}: {await child.last_words()}"
         # The child is alive, or was ended by us: its exit status tells nothing, but its output may.
         tail = printable(child.stderr_tail.strip())
-        return f"{said}; the end of the server's standard error:\n{tail}" if tail else said
+        return f"{noise}; the end of the server's standard error:\n{tail}" if tail else noise

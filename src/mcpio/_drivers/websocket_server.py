@@ -57,7 +57,7 @@ async def serve_websocket(
     policy = checked("policy", given.get("policy"), HostPolicy) or HostPolicy(None, None)
     http = HttpOptions(path=given.get("path", "/mcp"), policy=policy)
 
-    def listening(found: HttpListening) -> None:
-        started(WebSocketListening(found.url, found.port))
+    def listening(http_listening: HttpListening) -> None:
+        started(WebSocketListening(http_listening.url, http_listening.port))
 
     await run_http(server, place, where, ssl_context, config, http, "ws", given, listening)

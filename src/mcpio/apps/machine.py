@@ -299,8 +299,8 @@ class ViewConnection:
         self.tool = required("tool", tool, Tool)
         self.set_tools(tools)
         self._info = Implementation("mcpio", "0") if host is None else required("host", host, Implementation)
-        given = _DEFAULT_CAPABILITIES if capabilities is None else capabilities
-        self._capabilities: dict[str, Any] = dict(required("capabilities", given, Mapping))  # type: ignore[type-abstract]  # any mapping
+        declared = _DEFAULT_CAPABILITIES if capabilities is None else capabilities
+        self._capabilities: dict[str, Any] = dict(required("capabilities", declared, Mapping))  # type: ignore[type-abstract]  # any mapping
         context = {} if context is None else required("context", context, Mapping)  # type: ignore[type-abstract]  # any mapping
         self._context: dict[str, Any] = {"toolInfo": {"tool": _plain(tool)}, **context}
         self._mode = self._context.get("displayMode", "inline")
@@ -569,10 +569,10 @@ class ViewConnection:
 
     def _step(self, what: ViewInput) -> ViewPhase:
         """Return the next phase. Raises LocalProtocolError if there is none."""
-        found = LEGAL.get((self.phase, what))
-        if found is None:
+        row = LEGAL.get((self.phase, what))
+        if row is None:
             raise LocalProtocolError(f"cannot {what.value}: the view is {self.phase.value}")
-        return found
+        return row
 
     def _notify(self, what: ViewInput, name: str, params: Mapping[str, Any]) -> None:
         phase = self._step(what)
@@ -581,10 +581,10 @@ class ViewConnection:
         self._announce()
 
     def _waiting(self, id: IncomingId) -> int | str:
-        found = self._requests.get(id)
-        if found is None:
+        request = self._requests.get(id)
+        if request is None:
             raise LocalProtocolError(f"no request {id!r:.60} of the view waits for an answer")
-        return found
+        return request
 
     def _put(self, message: bytes) -> None:
         self._outbox.append(message)

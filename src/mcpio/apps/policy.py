@@ -58,8 +58,8 @@ def csp_of(meta: Mapping[str, Any]) -> str:
     What is not an origin is left out, so no declaration can end a directive or begin another.
     """
     declared = _ui(meta).get("csp")
-    found = {option: "".join(f" {origin}" for origin in _origins(declared, name)) for option, name in DOMAINS.items()}
-    resources = found["resources"]
+    origins = {option: "".join(f" {origin}" for origin in _origins(declared, name)) for option, name in DOMAINS.items()}
+    resources = origins["resources"]
     directives = {
         "default-src": "'none'",
         "script-src": f"'self' 'unsafe-inline'{resources}",
@@ -67,9 +67,9 @@ def csp_of(meta: Mapping[str, Any]) -> str:
         "img-src": f"'self' data:{resources}",
         "font-src": f"'self'{resources}" if resources else "",
         "media-src": f"'self' data:{resources}",
-        "connect-src": found["connect"].strip() or "'none'",
-        "frame-src": found["frames"].strip() or "'none'",
-        "base-uri": found["bases"].strip() or "'self'",
+        "connect-src": origins["connect"].strip() or "'none'",
+        "frame-src": origins["frames"].strip() or "'none'",
+        "base-uri": origins["bases"].strip() or "'self'",
         "object-src": "'none'",
     }
     return "; ".join(f"{name} {sources}" for name, sources in directives.items() if sources)

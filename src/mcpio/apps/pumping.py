@@ -221,8 +221,8 @@ class _Pump:
         return encoded
 
     async def _of_program(self, event: ViewRequested) -> Mapping[str, Any]:
-        found = None if self._answer is None else await settled(self._answer(event))
-        if found is None:
+        settled_answer = None if self._answer is None else await settled(self._answer(event))
+        if settled_answer is None:
             raise RequestError(REFUSED, "the host refused")
-        answer: Mapping[str, Any] = found
+        answer: Mapping[str, Any] = settled_answer
         return answer

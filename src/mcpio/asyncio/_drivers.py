@@ -370,8 +370,8 @@ async def start_client(
     ``abort`` closes the transport at once, unless it is closed.
     """
     try:
-        of_client, how = split_options(options)
-        setup = prepare_client(of_client, asyncio.get_running_loop().time(), **how)
+        of_client, for_setup = split_options(options)
+        setup = prepare_client(of_client, asyncio.get_running_loop().time(), **for_setup)
 
         def carrying(started: asyncio.Future[C]) -> Coroutine[Any, Any, None]:
             return carry(

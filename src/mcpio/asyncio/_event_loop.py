@@ -379,8 +379,8 @@ class AsyncioEventLoop:
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Ask the system in a thread."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
     async def checkpoint(self) -> None:
         """Yield to other tasks."""
@@ -432,8 +432,8 @@ class AsyncioEventLoop:
         """Listen on every address of a host."""
         listeners: list[socket.socket] = []
         try:
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
+            addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in dict.fromkeys(addresses):
                 listeners.append(made := socket.socket(family, kind, protocol))
                 made.setblocking(False)
                 if os.name == "posix":
@@ -489,9 +489,9 @@ class AsyncioEventLoop:
         finally:
             self._loop.remove_reader(listener)
 
-    def socket_of(self, found: socket.socket | Accepted) -> socket.socket:
+    def socket_of(self, listener: socket.socket | Accepted) -> socket.socket:
         """Return the socket."""
-        return found.socket if isinstance(found, Accepted) else found
+        return listener.socket if isinstance(listener, Accepted) else listener
 
     async def server_stream(
         self, accepted: Accepted, context: ssl.SSLContext | None, timeout: float | None, *, https_compatible: bool

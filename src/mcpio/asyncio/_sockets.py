@@ -85,8 +85,8 @@ async def serve_tcp(
     """
     with _telling(started) as tell:
         here = _host()
-        place = Place(loop=here.loop, host=host, port=port, listeners=listeners)
-        await serve_sockets(server, place, here, ssl_context, options, tell)
+        address = Place(loop=here.loop, host=host, port=port, listeners=listeners)
+        await serve_sockets(server, address, here, ssl_context, options, tell)
 
 
 async def serve_unix(
@@ -107,8 +107,8 @@ async def serve_unix(
     """
     with _telling(started) as tell:
         here = _host()
-        place = Place(loop=here.loop, unix=path, unix_mode=mode)
-        await serve_sockets(server, place, here, None, options, tell)
+        address = Place(loop=here.loop, unix=path, unix_mode=mode)
+        await serve_sockets(server, address, here, None, options, tell)
 
 
 async def serve_http(
@@ -147,8 +147,8 @@ async def serve_http(
 
     with _telling(started) as tell:
         here = _host()
-        place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-        await http_server.serve_http(server, place, here, ssl_context, options, tell)
+        address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await http_server.serve_http(server, address, here, ssl_context, options, tell)
 
 
 async def serve_websocket(
@@ -185,8 +185,8 @@ async def serve_websocket(
 
     with _telling(started) as tell:
         here = _host()
-        place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-        await websocket_server.serve_websocket(server, place, here, ssl_context, options, tell)
+        address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+        await websocket_server.serve_websocket(server, address, here, ssl_context, options, tell)
 
 
 # -------------------------------------------------------------------------------------------------------------- sockets
@@ -260,33 +260,33 @@ async def connect_websocket(
     return client
 
 
-def _to_tcp(host: str, port: int, given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return tcp_connector(host, port, given, loop)
+def _to_tcp(host: str, port: int, client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
+    return tcp_connector(host, port, client_options, loop)
 
 
-def _to_unix(path: str | os.PathLike[str], given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
-    return unix_connector(path, given, loop)
+def _to_unix(path: str | os.PathLike[str], client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
+    return unix_connector(path, client_options, loop)
 
 
-def _to_websocket(url: str, given: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
+def _to_websocket(url: str, client_options: dict[str, Any], loop: EventLoop) -> SocketConnector[Any]:
     from mcpio._drivers.websocket import websocket_connector  # only clients over WebSocket pay for it
 
-    return websocket_connector(url, given, loop)
+    return websocket_connector(url, client_options, loop)
 
 
 async def _start(make: MakeConnector, group: asyncio.TaskGroup | None, options: Mapping[str, Any]) -> Started[Client]:
-    given = dict(options)
-    connector = make(given, AsyncioEventLoop())
-    return await open_in_either_era(lambda options: _connect(connector, group, options), given)
+    client_options = dict(options)
+    connector = make(client_options, AsyncioEventLoop())
+    return await open_in_either_era(lambda options: _connect(connector, group, options), client_options)
 
 
 async def _connect(
-    connector: SocketConnector[Any], group: asyncio.TaskGroup | None, given: dict[str, Any]
+    connector: SocketConnector[Any], group: asyncio.TaskGroup | None, client_options: dict[str, Any]
 ) -> Started[Client]:
-    adapter, make_client = await connector.client(given)
+    adapter, make_client = await connector.client(client_options)
 
     def abort() -> None:
         newest: Any = connector.adapter
         newest.stream.cut()
 
-    return await start_client(adapter, group, given, make_client, abort=abort)
+    return await start_client(adapter, group, client_options, make_client, abort=abort)

@@ -311,18 +311,18 @@ async def start_process(
     """
     mode = stderr_mode(stderr)
     machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
-    place = None if cwd is None else os.fspath(cwd)
+    directory = None if cwd is None else os.fspath(cwd)
     loop = asyncio.get_running_loop()
-    how: dict[str, Any] = {}
+    platform_options: dict[str, Any] = {}
     if sys.platform != "win32":
-        how["start_new_session"] = True
+        platform_options["start_new_session"] = True
     if die_with_parent and sys.platform != "linux":
         raise ValueError("die_with_parent needs Linux")
     if die_with_parent and sys.platform == "linux":
         from mcpio._drivers.posix import tie_to
 
-        how["preexec_fn"] = tie_to(os.getpid())
-    with starting(argv, place):
+        platform_options["preexec_fn"] = tie_to(os.getpid())
+    with starting(argv, directory):
         transport, protocol = await loop.subprocess_exec(
             lambda: _Protocol(loop),
             *argv,
@@ -330,8 +330,8 @@ async def start_process(
             stdout=PIPE,
             stderr={Stderr.INHERIT: None, Stderr.DISCARD: DEVNULL, Stderr.PIPE: PIPE}[mode],
             env=environment(env, inherit_env),
-            cwd=place,
-            **how,
+            cwd=directory,
+            **platform_options,
         )
     return ChildProcess(tuple(argv), transport, protocol, machine, stderr if callable(stderr) else None)
 
@@ -560,15 +560,17 @@ async def _start(
     argv: Sequence[str], group: asyncio.TaskGroup | None, options: Mapping[str, Any]
 ) -> Started[StdioClient]:
     check_options(options, StdioOptions.__annotations__)
-    return await open_in_either_era(lambda given: _connect(argv, group, given), options)
+    return await open_in_either_era(lambda client_options: _connect(argv, group, client_options), options)
 
 
-async def _connect(argv: Sequence[str], group: asyncio.TaskGroup | None, given: dict[str, Any]) -> Started[StdioClient]:
-    of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
+async def _connect(
+    argv: Sequence[str], group: asyncio.TaskGroup | None, client_options: dict[str, Any]
+) -> Started[StdioClient]:
+    of_process = {name: client_options.pop(name) for name in ProcessOptions.__annotations__ if name in client_options}
     children = Children(partial(start_process, argv, **of_process), _adapter, AsyncioEventLoop())
     try:
-        adapter, make = await children.client(given)
-        return await start_client(adapter, group, given, make, StdioClient.end_process, abort=children.close)
+        adapter, make = await children.client(client_options)
+        return await start_client(adapter, group, client_options, make, StdioClient.end_process, abort=children.close)
     except BaseException:
         children.close()
         raise

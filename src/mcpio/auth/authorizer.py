@@ -392,10 +392,10 @@ class Authorizer:
         if entry is None or call in self._waiting:
             raise LocalProtocolError("only a call that was made can be refused")
         self.handle_timeout(now)
-        found = parse_challenges(fields)
-        challenge = next((each for each in found if each.is_oauth), None)
+        parsed = parse_challenges(fields)
+        challenge = next((each for each in parsed if each.is_oauth), None)
         # A 401 without any challenge breaks RFC 9110, and servers of 2025-03-26 do so.
-        lacks_token = status == 401 and (challenge is not None or not found)
+        lacks_token = status == 401 and (challenge is not None or not parsed)
         lacks_scope = status == 403 and challenge is not None and challenge.params.get("error") == "insufficient_scope"
         if self._state is AuthorizationState.CLOSED or not (lacks_token or lacks_scope):
             return self._refusal(call, f"the server answers with status {status}", status, fields)
@@ -615,11 +615,11 @@ class Authorizer:
         return ""
 
     def _loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
-        stored, known, version = self._without_dropped(result[0]), self._credentials, result[1]
+        stored, credentials, version = self._without_dropped(result[0]), self._credentials, result[1]
         if version is None and self._was_stored:
-            known = attrs.evolve(known, token=None)  # a logout removed the record
-        kept = newest_credentials(stored, known)
-        self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **known.registrations})
+            credentials = attrs.evolve(credentials, token=None)  # a logout removed the record
+        kept = newest_credentials(stored, credentials)
+        self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **credentials.registrations})
         self._was_stored = version is not None and stored.token is not None
         self._use_known(now)
 
@@ -641,8 +641,8 @@ class Authorizer:
     def _renew(self, refused: TokenSet | None, now: float) -> None:
         self._enter(AuthorizationInput.RECV_DUE)
         signer = self._method.signer if isinstance(self._method, OAuth) else None
-        known, was_stored = self._credentials, self._was_stored
-        flow = renew_credentials(self._context(now), self.key, known, refused, signer, was_stored=was_stored)
+        credentials, was_stored = self._credentials, self._was_stored
+        flow = renew_credentials(self._context(now), self.key, credentials, refused, signer, was_stored=was_stored)
         self._start(flow, self._renewed, now)
 
     def _renewed(self, result: tuple[Credentials, EffectFailed | None], now: float) -> None:
@@ -818,8 +818,8 @@ class Authorizer:
 
     def _any_challenge(self) -> Challenge | None:
         """Return the challenge of a call that waits."""
-        found = (self._calls[name].challenge for name in self._waiting)
-        return next((challenge for challenge in found if challenge is not None), None)
+        challenges = (self._calls[name].challenge for name in self._waiting)
+        return next((challenge for challenge in challenges if challenge is not None), None)
 
     def _refusal(self, call: Hashable, message: str, status: int, fields: tuple[str, ...]) -> AuthorizationError:
         del self._calls[call]
@@ -848,8 +848,8 @@ class Authorizer:
             documents=self._documents,
         )
 
-    def _enter(self, given: AuthorizationInput) -> None:
-        self._state = AUTHORIZATION_TABLE[self._state, given]
+    def _enter(self, entered: AuthorizationInput) -> None:
+        self._state = AUTHORIZATION_TABLE[self._state, entered]
 
     def _start(self, flow: Flow[T], on_result: Callable[[T, float], None], now: float) -> None:
         self._flow, self._on_result = flow, on_result
@@ -935,8 +935,8 @@ class Authorizer:
 
 def _refusal(token: TokenSet | None) -> str:
     """Say that a server refuses a token that it should accept. One from elsewhere has no issuer."""
-    how = "was just obtained" if token is None or token.issuer else "was given"
-    return f"the server refuses the token that {how}"
+    origin = "was just obtained" if token is None or token.issuer else "was given"
+    return f"the server refuses the token that {origin}"
 
 
 def _lacking(token: TokenSet, missing: Collection[str]) -> str:

@@ -380,8 +380,8 @@ class MemoryCredentials:
 
     def swap(self, key: str, record: Secret, version: int | None) -> int | None:
         """Replace the record of that version. Returns the new version, or ``None`` where another one is stored."""
-        found = self._stored.get(key)
-        if (found.version if found else None) != version:
+        stored = self._stored.get(key)
+        if (stored.version if stored else None) != version:
             return None
         # Never one from before: a record that was forgotten and stored again is another one.
         self._last_version += 1
@@ -481,11 +481,11 @@ class BearerToken(AuthorizationOptions):
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[Credentials]:
         """Ask the driver for the token and return ``credentials`` with it."""
-        found: Secret = yield NeedAssertion(kind="access_token", audience=context.server_url)
-        text = found.reveal()
+        assertion: Secret = yield NeedAssertion(kind="access_token", audience=context.server_url)
+        text = assertion.reveal()
         if not (text and text.isascii() and text.isprintable()) or " " in text:
             raise AuthorizationError("the token that was given cannot stand in a header field")
-        token = TokenSet(found, "", context.server_url, "", context.now)
+        token = TokenSet(assertion, "", context.server_url, "", context.now)
         return attrs.evolve(credentials or Credentials(), token=token)
 
 

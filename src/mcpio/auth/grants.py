@@ -556,12 +556,12 @@ def renew_credentials(
     """
     yield LockCredentials(key=key)
     try:
-        found = yield from _renew_locked(context, key, known, refused, signer, was_stored)
+        renewed = yield from _renew_locked(context, key, known, refused, signer, was_stored)
     except AuthorizationError:
         yield UnlockCredentials(key=key)
         raise
     yield UnlockCredentials(key=key)
-    return found
+    return renewed
 
 
 def _renew_locked(
@@ -679,9 +679,9 @@ class _Records(Protocol):
 
 def restore_credentials(store: _Records, effect: RestoreCredentials) -> None:
     """Perform a `RestoreCredentials` with a store, such as `MemoryCredentials`. Raises as the store does."""
-    found = store.load(effect.key)
-    if found is not None and found.record == effect.marked:
-        store.swap(effect.key, effect.record, found.version)
+    stored = store.load(effect.key)
+    if stored is not None and stored.record == effect.marked:
+        store.swap(effect.key, effect.record, stored.version)
 
 
 # --------------------------------------------------------------------------------------------------- authorization code
@@ -746,13 +746,13 @@ class OAuth(AuthorizationOptions):
         ``credentials`` are those that are stored, whose client is used again and whose scopes are asked for again;
         ``challenge`` is that of a 401 or 403. Raises AuthorizationError.
         """
-        known = credentials or Credentials()
-        found = yield from discover(context, self, challenge)
-        found.server.check_pkce()
-        endpoint = check_authorization_url(found.server.require("authorization_endpoint"))
-        found.server.require("token_endpoint")
-        client, redirect_uri = yield from self._client(context, found.server, known)
-        scopes = found.scopes_to_request(self, known, challenge, refreshable=True)
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
+        discovered.server.check_pkce()
+        endpoint = check_authorization_url(discovered.server.require("authorization_endpoint"))
+        discovered.server.require("token_endpoint")
+        client, redirect_uri = yield from self._client(context, discovered.server, before)
+        scopes = discovered.scopes_to_request(self, before, challenge, refreshable=True)
         verifier, state = new_verifier(context.entropy), new_state(context.entropy)
         query = {
             "response_type": "code",
@@ -761,7 +761,7 @@ class OAuth(AuthorizationOptions):
             "state": state,
             "code_challenge": code_challenge(verifier),
             "code_challenge_method": "S256",
-            "resource": found.resource,
+            "resource": discovered.resource,
         }
         if scopes:
             query["scope"] = format_scopes(scopes)
@@ -772,14 +772,14 @@ class OAuth(AuthorizationOptions):
             url=f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}",
             state=state,
             verifier=verifier,
-            server=attrs.evolve(found.server, document={}),
+            server=attrs.evolve(discovered.server, document={}),
             client=client,
             redirect_uri=redirect_uri,
-            resource=found.resource,
+            resource=discovered.resource,
             scopes=scopes,
             created_at=context.now,
             lifetime=self.login_timeout,
-            proof_key=found.proof_key(context, self, known, challenge),
+            proof_key=discovered.proof_key(context, self, before, challenge),
         )
 
     def finish(
@@ -810,9 +810,9 @@ class OAuth(AuthorizationOptions):
             signer=self.signer,
             proof_key=pending.proof_key,
         )
-        known = credentials or Credentials()
+        before = credentials or Credentials()
         requested = pending.scopes | token.scopes
-        return known.authorized(token, pending.server, pending.client, requested, pending.proof_key)
+        return before.authorized(token, pending.server, pending.client, requested, pending.proof_key)
 
     def _client(
         self, context: FlowContext, server: AuthorizationServerMetadata, known: Credentials
@@ -905,25 +905,25 @@ class ClientCredentials(AuthorizationOptions):
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[Credentials]:
         """Discover, and return ``credentials`` with a token. Raises AuthorizationError."""
-        known = credentials or Credentials()
-        found = yield from discover(context, self, challenge)
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
         method = self.auth_method or (None if self.secret is not None else "private_key_jwt")
         client = given_client(
-            found.server, self.client_id, self.secret, can_sign=self.signer is not None, auth_method=method
+            discovered.server, self.client_id, self.secret, can_sign=self.signer is not None, auth_method=method
         )
-        scopes = found.scopes_to_request(self, known, challenge)
-        key = found.proof_key(context, self, known, challenge)
+        scopes = discovered.scopes_to_request(self, before, challenge)
+        key = discovered.proof_key(context, self, before, challenge)
         token = yield from request_token(
             context,
-            found.server,
+            discovered.server,
             client,
             {"grant_type": "client_credentials"},
-            resource=found.resource,
+            resource=discovered.resource,
             scopes=scopes,
             proof_key=key,
             signer=self.signer,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes, key)
+        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
 
 
 @attrs.frozen
@@ -942,25 +942,25 @@ class WorkloadIdentity(AuthorizationOptions):
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[Credentials]:
         """Discover, and return ``credentials`` with a token. Raises AuthorizationError."""
-        known = credentials or Credentials()
-        found = yield from discover(context, self, challenge)
-        scopes = found.scopes_to_request(self, known, challenge)
-        issuer = found.server.issuer
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
+        scopes = discovered.scopes_to_request(self, before, challenge)
+        issuer = discovered.server.issuer
         assertion: Secret = yield NeedAssertion(
-            kind="workload", audience=issuer, client_id=self.client_id, resource=found.resource, scopes=scopes
+            kind="workload", audience=issuer, client_id=self.client_id, resource=discovered.resource, scopes=scopes
         )
         client = Registration(issuer, self.client_id or "")
-        key = found.proof_key(context, self, known, challenge)
+        key = discovered.proof_key(context, self, before, challenge)
         token = yield from request_token(
             context,
-            found.server,
+            discovered.server,
             client,
             {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
-            resource=found.resource,
+            resource=discovered.resource,
             scopes=scopes,
             proof_key=key,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes, key)
+        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
 
 
 @attrs.frozen(kw_only=True)
@@ -989,26 +989,26 @@ class EnterpriseManaged(AuthorizationOptions):
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
     ) -> Flow[Credentials]:
         """Discover, exchange twice, and return ``credentials`` with a token. Raises AuthorizationError."""
-        known = credentials or Credentials()
-        found = yield from discover(context, self, challenge)
-        scopes = found.scopes_to_request(self, known, challenge)
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
+        scopes = discovered.scopes_to_request(self, before, challenge)
         id_token: Secret = yield NeedAssertion(kind="id_token", audience=self.idp_issuer, client_id=self.idp_client_id)
-        assertion = yield from self._identity_assertion(context, found, scopes, id_token)
-        client = given_client(found.server, self.client_id, self.client_secret)
-        key = found.proof_key(context, self, known, challenge)
+        assertion = yield from self._identity_assertion(context, discovered, scopes, id_token)
+        client = given_client(discovered.server, self.client_id, self.client_secret)
+        key = discovered.proof_key(context, self, before, challenge)
         token = yield from request_token(
             context,
-            found.server,
+            discovered.server,
             client,
             {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
-            resource=found.resource,
+            resource=discovered.resource,
             scopes=scopes,
             proof_key=key,
         )
-        return known.authorized(token, found.server, client, scopes | token.scopes, key)
+        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
 
     def _identity_assertion(
-        self, context: FlowContext, found: Discovered, scopes: frozenset[str], id_token: Secret
+        self, context: FlowContext, discovered: Discovered, scopes: frozenset[str], id_token: Secret
     ) -> Flow[Secret]:
         what = "the answer of the identity provider"
         endpoint = check_endpoint(self.idp_token_endpoint, context.server_url, "idp_token_endpoint=")
@@ -1017,8 +1017,8 @@ class EnterpriseManaged(AuthorizationOptions):
             "requested_token_type": _ID_JAG,
             "subject_token": id_token.reveal(),
             "subject_token_type": _ID_TOKEN,
-            "audience": found.server.issuer,
-            "resource": found.resource,
+            "audience": discovered.server.issuer,
+            "resource": discovered.resource,
             "client_id": self.idp_client_id,
         }
         if scopes:
@@ -1051,19 +1051,19 @@ class Device(AuthorizationOptions):
 
         Raises AuthorizationError, with the code ``"access_denied"`` or ``"expired_token"`` where no token comes of it.
         """
-        known = credentials or Credentials()
-        found = yield from discover(context, self, challenge)
-        server = found.server
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
+        server = discovered.server
         server.require("device_authorization_endpoint")
-        client = known.registrations.get(server.issuer)
+        client = before.registrations.get(server.issuer)
         if self.client_id is not None:
             client = given_client(server, self.client_id, self.client_secret)
         elif client is None:
             client = yield from register_client(context, server, self.client_name, (), (_DEVICE_CODE, "refresh_token"))
-        scopes = found.scopes_to_request(self, known, challenge, refreshable=True)
-        key = found.proof_key(context, self, known, challenge)
-        token = yield from self._poll(context, server, client, found.resource, scopes, key)
-        return known.authorized(token, server, client, scopes | token.scopes, key)
+        scopes = discovered.scopes_to_request(self, before, challenge, refreshable=True)
+        key = discovered.proof_key(context, self, before, challenge)
+        token = yield from self._poll(context, server, client, discovered.resource, scopes, key)
+        return before.authorized(token, server, client, scopes | token.scopes, key)
 
     def _poll(
         self,

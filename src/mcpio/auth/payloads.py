@@ -75,8 +75,8 @@ def read_document(body: bytes, what: str) -> dict[str, Any]:
 def max_age(headers: Iterable[tuple[str, str]]) -> float | None:
     """Return the seconds of ``max-age`` in ``Cache-Control``, or ``None`` where it has none (RFC 9111 §5.2.2.1)."""
     for name, value in headers:
-        if name.lower() == "cache-control" and (found := _MAX_AGE.search(value)):
-            return float(found[1])
+        if name.lower() == "cache-control" and (match := _MAX_AGE.search(value)):
+            return float(match[1])
     return None
 
 
@@ -130,9 +130,9 @@ def scopes_of(value: Iterable[str] | None, option: str = "scopes") -> frozenset[
         )
     if value is None:
         return None
-    found = frozenset(required(option, each, str) for each in value)
-    format_scopes(found)
-    return found
+    scopes = frozenset(required(option, each, str) for each in value)
+    format_scopes(scopes)
+    return scopes
 
 
 @attrs.frozen(kw_only=True)
@@ -263,9 +263,9 @@ class AuthorizationServerMetadata:
         """
         what = "the metadata of the authorization server"
         # RFC 8414 §3.3: otherwise a document could pair the issuer of an honest server with the endpoints of another.
-        if (found := text(document, "issuer", what)) != issuer:
-            said = "no issuer" if found is None else f"the issuer {quoted(found)}"
-            raise AuthorizationError(f"{what} at {quoted(issuer)} names {said}", option="issuer=")
+        if (stated := text(document, "issuer", what)) != issuer:
+            names = "no issuer" if stated is None else f"the issuer {quoted(stated)}"
+            raise AuthorizationError(f"{what} at {quoted(issuer)} names {names}", option="issuer=")
         endpoints: dict[str, Any] = {
             name: None if (url := text(document, name, what)) is None else check_endpoint(url, server_url, name)
             for name in _ENDPOINTS
@@ -323,10 +323,10 @@ def client_metadata(client_id: str, client_name: str, redirect_uris: Sequence[st
     ``more`` has further members, such as ``logo_uri`` or ``jwks_uri``. Raises ValueError for an id that is not an
     https URL with a path, for no redirect URI, and for one that is neither https nor on a loopback host.
     """
-    found = web_address(client_id)
-    if not found.is_https or found.has_user_info or "#" in client_id or client_id.count("/") < 3:
+    address = web_address(client_id)
+    if not address.is_https or address.has_user_info or "#" in client_id or client_id.count("/") < 3:
         raise ValueError(f"a client id is an https URL with a path, not {client_id!r:.100}")
-    if client_id.endswith(found.host + "/"):
+    if client_id.endswith(address.host + "/"):
         raise ValueError(f"a client id is an https URL with a path, not {client_id!r:.100}")
     if not redirect_uris:
         raise ValueError("a client needs one redirect URI at least")
@@ -410,22 +410,22 @@ def parse_challenges(fields: Iterable[str]) -> tuple[Challenge, ...]:
 
 
 def _challenges(field: str) -> Iterator[Challenge]:
-    place = _SEPARATOR.match(field).end()  # type: ignore[union-attr]  # it matches the empty text too
-    while found := _SCHEME.match(field, place):
-        scheme, place = found[0], found.end()
+    position = _SEPARATOR.match(field).end()  # type: ignore[union-attr]  # it matches the empty text too
+    while match := _SCHEME.match(field, position):
+        scheme, position = match[0], match.end()
         params: dict[str, str] = {}
         # A parameter before a token: "a=b" is both, and only the whole rest up to a comma can be a token.
-        if token := _TOKEN68.match(field, place):
+        if token := _TOKEN68.match(field, position):
             yield Challenge(scheme, token68=token["token"])
-            place = token.end()
+            position = token.end()
         else:
-            while parameter := _PARAMETER.match(field, place):
+            while parameter := _PARAMETER.match(field, position):
                 name, plain, text = parameter.group("name", "plain", "text")
                 params.setdefault(name.lower(), _ESCAPED.sub(r"\1", text) if plain is None else plain)
-                place = parameter.end()
+                position = parameter.end()
             yield Challenge(scheme, params)
-        separator = _SEPARATOR.match(field, place)
-        place = separator.end() if separator else place
+        separator = _SEPARATOR.match(field, position)
+        position = separator.end() if separator else position
 
 
 def _parameter(name: str, value: str) -> str:
@@ -565,8 +565,8 @@ def oauth_error(document: Mapping[str, Any], what: str) -> AuthorizationError:
     """Return the error that an OAuth endpoint answered with (RFC 6749 §5.2). Its texts are quoted and cut."""
     code = document.get("error")
     code = code if isinstance(code, str) else "?"
-    said = document.get("error_description")
-    more = f", which it explains so: {quoted(said)}" if isinstance(said, str) and said else ""
+    description = document.get("error_description")
+    more = f", which it explains so: {quoted(description)}" if isinstance(description, str) and description else ""
     return AuthorizationError(f"{what} is the error {quoted(code, 60)}{more}", code=code)
 
 
@@ -634,23 +634,23 @@ class PendingAuthorization:
         Raises AuthorizationError for another state, another or a missing issuer (AUTH-31), and for the error of the
         authorization server, whose text is read only after these checks.
         """
-        found = _parameters(callback_url)
-        if not self._matches(found):
+        parameters = _parameters(callback_url)
+        if not self._matches(parameters):
             # RFC 6749 §10.12: the code of an attacker would log this person in to the attacker's account.
             raise AuthorizationError("the callback URL has another state: it does not belong to this authorization")
         # A plain comparison, and no normalization: RFC 9207 §2.4. It stops the mix-up attack, in which a code of one
         # authorization server is sent to the token endpoint of another.
-        issuer = found.get("iss")
+        issuer = parameters.get("iss")
         if (issuer is None and self.server.iss_supported) or issuer not in (None, self.server.issuer):
             raise AuthorizationError("the callback URL does not come from the authorization server that was asked")
-        if "error" in found:
-            raise oauth_error(found, "the answer of the authorization server")
-        if not found.get("code"):
+        if "error" in parameters:
+            raise oauth_error(parameters, "the answer of the authorization server")
+        if not parameters.get("code"):
             raise AuthorizationError("the callback URL has no code")
-        return Secret(found["code"])
+        return Secret(parameters["code"])
 
-    def _matches(self, found: dict[str, str]) -> bool:
-        state = found.get("state", "").encode("utf-8", "surrogatepass")
+    def _matches(self, parameters: dict[str, str]) -> bool:
+        state = parameters.get("state", "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(state, self.state.encode())
 
 

@@ -57,11 +57,11 @@ def _resource(url: str | None) -> str | None:
 
 
 def _verifiers(value: Verifier | Iterable[Verifier]) -> tuple[Verifier, ...]:
-    found = tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
-    for each in found:
+    verifiers = tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
+    for each in verifiers:
         if not callable(getattr(each, "verify", None)):
             raise TypeError(f"verify= takes a verifier, such as ApiKeys or JwtVerifier, or a list, not {each!r:.100}")
-    return found
+    return verifiers
 
 
 def _texts(value: Iterable[str]) -> tuple[str, ...]:
@@ -73,8 +73,8 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
 
 
 def _hierarchy(value: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    given = mapping_of("hierarchy", value)
-    return {scope: scopes_of(included, "hierarchy") or frozenset() for scope, included in given.items()}
+    hierarchy = mapping_of("hierarchy", value)
+    return {scope: scopes_of(included, "hierarchy") or frozenset() for scope, included in hierarchy.items()}
 
 
 @attrs.frozen(kw_only=True)
@@ -149,8 +149,8 @@ class ResourceServer:
         if self.resource is None:
             return ()
         within = [] if endpoint is None else [WELL_KNOWN, endpoint.rstrip("/") + WELL_KNOWN]
-        found = [urlsplit(url).path for url in resource_metadata_urls(self.resource)]
-        return tuple(dict.fromkeys([*found, urlsplit(self.metadata_url_below or "").path, *within]))
+        paths = [urlsplit(url).path for url in resource_metadata_urls(self.resource)]
+        return tuple(dict.fromkeys([*paths, urlsplit(self.metadata_url_below or "").path, *within]))
 
     @property
     def metadata_url_below(self) -> str | None:
@@ -279,8 +279,8 @@ class Guard:
         """
         if now.__class__ is not float or not _AGO < now < _NEVER:
             check_time(now)
-        found = self._presented(headers, method, target, certificate)
-        return found if isinstance(found, Refused) else self._judge(request, found, now)
+        presented = self._presented(headers, method, target, certificate)
+        return presented if isinstance(presented, Refused) else self._judge(request, presented, now)
 
     def next_admission(self) -> Admission | None:
         """Return a verdict that was waited for, or ``None``."""
@@ -322,19 +322,19 @@ class Guard:
         # RFC 6750 §5.3: URLs end up in logs and histories.
         if "?" in target and "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
             return self._refusal(400, "A token must not be in the URL", "invalid_request", _IN_URL)
-        found, proofs = [], []
+        tokens, proofs = [], []
         for name, value in headers:
             name = name.lower()  # noqa: PLW2901  the name is meant in lower case only
             if name in self._token_fields:
-                found.append((name, value.strip()))
+                tokens.append((name, value.strip()))
             elif name == "dpop":
                 proofs.append(value.strip())
-        if not found:
+        if not tokens:
             return self.server.refusal(401, "Authorization is required")
-        if len(found) > 1:
+        if len(tokens) > 1:
             # A proxy in front may have judged the other one.
             return self._refusal(400, "One request has one token", "invalid_request", _SEVERAL)
-        [(header, token)] = found
+        [(header, token)] = tokens
         is_proved = False
         if header == "authorization":
             scheme, _, token = token.partition(" ")
@@ -388,7 +388,7 @@ class Guard:
             return None
         if key is None or shown.proof is None or self.server.resource is None:
             return self._invalid(_UNBOUND)
-        found = self._proofs().check(
+        fault = self._proofs().check(
             shown.proof,
             method=shown.method,
             resource=self.server.resource,
@@ -396,13 +396,13 @@ class Guard:
             token=shown.token,
             at=at,
         )
-        if isinstance(found, str):
-            return None if found == key else self._invalid(_OTHER_KEY)
-        if found.error == "overloaded":
+        if isinstance(fault, str):
+            return None if fault == key else self._invalid(_OTHER_KEY)
+        if fault.error == "overloaded":
             return _UNAVAILABLE
-        refused = self.server.refusal(401, "The proof is not valid", found.error)
-        nonce = () if found.nonce is None else (("dpop-nonce", found.nonce),)
-        return attrs.evolve(refused, headers=(*refused.headers, *nonce), why=found.why)
+        refused = self.server.refusal(401, "The proof is not valid", fault.error)
+        nonce = () if fault.nonce is None else (("dpop-nonce", fault.nonce),)
+        return attrs.evolve(refused, headers=(*refused.headers, *nonce), why=fault.why)
 
     def _proofs(self) -> ProofChecker:
         if self._checker is None:

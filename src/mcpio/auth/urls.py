@@ -105,10 +105,10 @@ def issuer_metadata_urls(issuer: str) -> tuple[str, ...]:
 
     RFC 8414 first, then OpenID Connect Discovery with the path inserted and, for an issuer with a path, appended.
     """
-    found = [_of_issuer(issuer, "oauth-authorization-server"), _of_issuer(issuer, "openid-configuration")]
+    urls = [_of_issuer(issuer, "oauth-authorization-server"), _of_issuer(issuer, "openid-configuration")]
     if urlsplit(issuer).path.strip("/"):
-        found.append(issuer.rstrip("/") + "/.well-known/openid-configuration")
-    return tuple(found)
+        urls.append(issuer.rstrip("/") + "/.well-known/openid-configuration")
+    return tuple(urls)
 
 
 def matches_resource(
@@ -140,13 +140,13 @@ def check_endpoint(url: str, server_url: str, what: str) -> str:
     """
     fault = ""
     try:
-        found = web_address(url)
+        address = web_address(url)
     except ValueError as error:
         fault = str(error)
     else:
-        if found.has_user_info or "#" in url or not url.isascii() or _ODD_NUMBER.fullmatch(found.host):
+        if address.has_user_info or "#" in url or not url.isascii() or _ODD_NUMBER.fullmatch(address.host):
             fault = "it has credentials, a fragment, or a host that is written in an unusual way"
-        elif not found.is_https and not (found.is_local and is_loopback_host(host_of(server_url))):
+        elif not address.is_https and not (address.is_local and is_loopback_host(host_of(server_url))):
             fault = "it is not https, nor are it and the MCP server both on this machine"
     if fault:
         raise AuthorizationError(f"{what} {quoted(url)} cannot be used: {fault}")
@@ -160,10 +160,10 @@ def check_authorization_url(url: str) -> str:
     characters. Raises AuthorizationError.
     """
     try:
-        found = web_address(url)
+        address = web_address(url)
     except ValueError as error:
         raise AuthorizationError(f"the authorization URL cannot be opened: {error}") from None
-    if found.has_user_info or not url.isascii() or not (found.is_https or found.is_local):
+    if address.has_user_info or not url.isascii() or not (address.is_https or address.is_local):
         raise AuthorizationError(f"the authorization URL {quoted(url)} cannot be opened: it is not a plain https URL")
     return url
 
@@ -173,8 +173,8 @@ def check_redirect_uri(uri: str) -> str:
 
     Raises ValueError.
     """
-    found = web_address(uri)
-    if found.has_user_info or "#" in uri or not (found.is_https or found.is_local):
+    address = web_address(uri)
+    if address.has_user_info or "#" in uri or not (address.is_https or address.is_local):
         raise ValueError(f"a redirect URI is https, or http on a loopback address, not {uri!r:.100}")
     return uri
 

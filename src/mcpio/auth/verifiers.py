@@ -62,13 +62,13 @@ def is_for(audience: Any, wanted: str | None, *, alone: bool = False) -> bool:
 
 def scopes_in(claims: Mapping[str, Any], names: Iterable[str]) -> frozenset[str]:
     """Return the scopes of the claims with these names: texts, or lists of texts."""
-    found: set[str] = set()
+    scopes: set[str] = set()
     for name in names:
         value = claims.get(name)
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
-                found |= parse_scopes(each)
-    return frozenset(found)
+                scopes |= parse_scopes(each)
+    return frozenset(scopes)
 
 
 def confirmation_in(claims: Mapping[str, Any]) -> Mapping[str, str] | None:
@@ -299,24 +299,24 @@ class JwtVerifier:
         """Return the grant of a token, `NeedKeys`, or why it is not valid."""
         # With the resource, in case several servers share the verifier: a verdict is for one audience.
         digest = sha256(f"{resource} {token.reveal()}".encode("utf-8", "surrogatepass")).digest()
-        known = self._verdicts.get(digest)
-        if known is not None and at < known[1]:
-            return known[0]
-        found = parse_jwt(token.reveal())
-        if found is None:
+        remembered = self._verdicts.get(digest)
+        if remembered is not None and at < remembered[1]:
+            return remembered[0]
+        jwt = parse_jwt(token.reveal())
+        if jwt is None:
             return InvalidToken("the token", "something else", "a signed JWT in compact form")
-        if (fault := self._fault_of_header(found.header)) is not None:
+        if (fault := self._fault_of_header(jwt.header)) is not None:
             return fault
         # The claims first: a token that could not be valid anyway must not make this server fetch keys.
-        grant = self._granted(found.claims, resource, at)
+        grant = self._granted(jwt.claims, resource, at)
         if isinstance(grant, InvalidToken):
             return grant
-        keys = self._keys_for(found.header, at)
+        keys = self._keys_for(jwt.header, at)
         if isinstance(keys, NeedKeys):
             return keys
         if not keys:
-            return InvalidToken.of("kid", found.header.get("kid"), f"a key of the issuer, {self._key_names()}")
-        if not any(is_signed(found, key) for key in keys):
+            return InvalidToken.of("kid", jwt.header.get("kid"), f"a key of the issuer, {self._key_names()}")
+        if not any(is_signed(jwt, key) for key in keys):
             return InvalidToken("the signature", "wrong", "one by the key that kid names")
         assert grant.expires_at is not None
         self._verdicts[digest] = (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway))
@@ -359,32 +359,32 @@ class JwtVerifier:
         for url in issuer_metadata_urls(check_endpoint(self.issuer, context.server_url, "the issuer")):
             try:
                 document = read_document((yield from _get(context, url)).body, what)
-                found = text(document, "jwks_uri", what)
+                address = text(document, "jwks_uri", what)
             except AuthorizationError as error:
                 is_temporary = is_temporary or error.temporary
                 reasons.append(str(error))
                 continue
             if self._tenants is None and document.get("issuer") != self.issuer:
-                said = document.get("issuer")
-                reasons.append(f"{quoted(url)} is of {quoted(said) if isinstance(said, str) else 'no issuer'}")
-            elif found is None:
+                issuer = document.get("issuer")
+                reasons.append(f"{quoted(url)} is of {quoted(issuer) if isinstance(issuer, str) else 'no issuer'}")
+            elif address is None:
                 reasons.append(f"{quoted(url)} names no jwks_uri")
             else:
-                return found
+                return address
         # Each URL has its own reason: at most of them there is nothing.
         message = f"no keys of the issuer {quoted(self.issuer)}: {'; '.join(reasons)}"
         raise AuthorizationError(message, option="jwks=", temporary=is_temporary)
 
     def _keys_for(self, header: Mapping[str, Any], at: float) -> list[Key] | NeedKeys:
         name = header.get("kid")
-        found = [key for known, key in self._keys if name is None or known in (None, name)]
+        keys = [key for key_id, key in self._keys if name is None or key_id in (None, name)]
         may_fetch = at >= self._fetched_at + REFETCH_SECONDS
         if self._fresh_until == float("-inf"):
             # The issuer could not be reached yet. Without keys no token can be blamed.
             return NeedKeys.NEED_KEYS
-        if may_fetch and (not found or at >= self._fresh_until):
+        if may_fetch and (not keys or at >= self._fresh_until):
             return NeedKeys.NEED_KEYS
-        return found if at < self._fresh_until + _STALE_SECONDS else []
+        return keys if at < self._fresh_until + _STALE_SECONDS else []
 
     def _key_names(self) -> str:
         names = [quoted(name, 60) for name, _ in self._keys[:10] if name is not None]
@@ -483,7 +483,7 @@ def _usable_keys(document: Mapping[str, Any]) -> list[tuple[str | None, Key]]:
     listed = document.get("keys")
     if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
         raise AuthorizationError(f"the key set is not a list of at most {_MAX_KEYS} keys")
-    found: list[tuple[str | None, Key]] = []
+    keys: list[tuple[str | None, Key]] = []
     for each in listed:
         if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
             continue
@@ -492,10 +492,10 @@ def _usable_keys(document: Mapping[str, Any]) -> list[tuple[str | None, Key]]:
             if each["kty"] == "RSA" and not _RSA_BITS[0] <= 8 * len(_decoded(each["n"])) <= _RSA_BITS[1]:
                 continue
             public = {member: each[member] for member in ("kty", "n", "e", "crv", "x", "y") if member in each}
-            found.append((name if isinstance(name, str) else None, import_key(public)))
+            keys.append((name if isinstance(name, str) else None, import_key(public)))
         except Exception:  # noqa: S112  a key that a library cannot read is none, for whatever reason
             continue
-    return found
+    return keys
 
 
 def _get(context: FlowContext, url: str) -> Flow[Response]:
@@ -508,8 +508,8 @@ def _get(context: FlowContext, url: str) -> Flow[Response]:
 
 def _kept_seconds(response: Response) -> float:
     shortest, longest = _KEPT
-    found = max_age(response.headers)
-    return shortest * 5 if found is None else min(max(found, shortest), longest)
+    age = max_age(response.headers)
+    return shortest * 5 if age is None else min(max(age, shortest), longest)
 
 
 def _decoded(part: str) -> bytes:
@@ -569,8 +569,8 @@ class Introspection:
         usable = _SIGNER_METHODS if signer is not None else _SECRET_METHODS
         method = auth_method or usable[0]
         if method not in usable:
-            given = "signer=" if signer is not None else "secret="
-            raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {given}, not {method!r:.100}")
+            option = "signer=" if signer is not None else "secret="
+            raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {option}, not {method!r:.100}")
         if not is_amount(leeway):
             raise ValueError(f"leeway= takes a number of seconds from 0 up, not {leeway!r:.100}")
         self._leeway = leeway
@@ -593,10 +593,10 @@ class Introspection:
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | InvalidToken:
         """Return the grant of a token, `NeedKeys` to ask for it, or why it is not valid."""
         key = self.load_key(token)
-        known = self._active.get(key) or self._rejected.get(key)
-        if known is None or at >= known[1]:
+        remembered = self._active.get(key) or self._rejected.get(key)
+        if remembered is None or at >= remembered[1]:
             return NeedKeys.NEED_KEYS
-        return _INACTIVE if known[0] is None else self._granted(known[0], resource, at)
+        return _INACTIVE if remembered[0] is None else self._granted(remembered[0], resource, at)
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
         """Ask for a token. Raises AuthorizationError where the authorization server gives no answer."""
@@ -688,13 +688,13 @@ class ProofChecker:
 
         The URL of the proof is that of ``resource``, or ``target`` at its origin: not what ``Host`` says.
         """
-        found = parse_jwt(proof) if len(proof) <= _MAX_PROOF else None
-        if found is None or found.header.get("typ") != "dpop+jwt" or "crit" in found.header:
+        jwt = parse_jwt(proof) if len(proof) <= _MAX_PROOF else None
+        if jwt is None or jwt.header.get("typ") != "dpop+jwt" or "crit" in jwt.header:
             return _fault("form", "another one", "a JWT with typ dpop+jwt and no crit")
-        thumbprint = _thumbprint(found.header.get("jwk"))
-        if thumbprint is None or found.header.get("alg") not in DPOP_ALGORITHMS:
+        thumbprint = _thumbprint(jwt.header.get("jwk"))
+        if thumbprint is None or jwt.header.get("alg") not in DPOP_ALGORITHMS:
             return _fault("jwk or alg", "not usable", f"a public key for {', '.join(DPOP_ALGORITHMS)}")
-        claims = found.claims
+        claims = jwt.claims
         # RFC 9449 §4.3: htm and htu bind the proof to one request, ath to one token. Without them, a proof that
         # another server saw could be sent here.
         identity, made, digest = (
@@ -712,7 +712,7 @@ class ProofChecker:
             return _fault("ath", "another digest", "that of the token")
         if not is_number(made) or abs(at - made) > PROOF_SECONDS:
             return _wrong("iat", claims, f"at most {PROOF_SECONDS:g} s from now, which is {at:.0f}")
-        if not is_signed(found, _key(found.header["jwk"])):
+        if not is_signed(jwt, _key(jwt.header["jwk"])):
             return _fault("signature", "wrong", "one by its jwk")
         if self._nonces is not None and claims.get("nonce") not in (self._nonce(at), self._nonce(at - PROOF_SECONDS)):
             return ProofFault("use_dpop_nonce", self._nonce(at))
@@ -761,12 +761,12 @@ def _key(jwk: Any) -> Any:
         return None
 
 
-def _is_url(said: Any, resource: str, target: str) -> bool:
-    if not isinstance(said, str) or "?" in said or "#" in said:
+def _is_url(url: Any, resource: str, target: str) -> bool:
+    if not isinstance(url, str) or "?" in url or "#" in url:
         return False
     wanted = urlsplit(resource)
     origin, path = f"{wanted.scheme}://{wanted.netloc}", target.partition("?")[0]
-    return said in (resource, resource + "/", origin + path)
+    return url in (resource, resource + "/", origin + path)
 
 
 def _wrong(claim: str, claims: Mapping[str, Any], expected: str) -> ProofFault:
@@ -775,5 +775,5 @@ def _wrong(claim: str, claims: Mapping[str, Any], expected: str) -> ProofFault:
     )
 
 
-def _fault(part: str, found: str, expected: str) -> ProofFault:
-    return ProofFault("invalid_dpop_proof", why=(InvalidToken(f"{part} of the proof", found, expected),))
+def _fault(part: str, actual: str, expected: str) -> ProofFault:
+    return ProofFault("invalid_dpop_proof", why=(InvalidToken(f"{part} of the proof", actual, expected),))

@@ -352,8 +352,8 @@ class RedisStore:
 
     async def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""
-        found = await self._run(_FETCH, key)
-        return _stored(found) if found[1] else None
+        rows = await self._run(_FETCH, key)
+        return _stored(rows) if rows[1] else None
 
     async def end(self, key: str, version: int, record: bytes) -> bool:
         """Replace the record of a task and end its lease, if it still has that version; return whether it had."""
@@ -370,8 +370,8 @@ class RedisStore:
 
     async def adopt(self, lease: float) -> list[StoredTask]:
         """Lease tasks whose leases have expired, for seconds from now, and return them: at most 64."""
-        found = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
-        return [_stored(each) for each in found]
+        rows = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
+        return [_stored(each) for each in rows]
 
     async def owned(self, owner: Owner) -> list[StoredTask]:
         """Return the tasks of an owner; none for ``None``, which identifies no owner."""
@@ -469,8 +469,8 @@ def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else str(int(seconds * 1000))
 
 
-def _stored(found: Any) -> StoredTask:
-    key, members = found
+def _stored(row: Any) -> StoredTask:
+    key, members = row
     each = dict(zip(members[::2], members[1::2], strict=True))
     answers = {name[7:].decode(): value for name, value in each.items() if name.startswith(b"answer:")}
     return StoredTask(key.decode(), each[b"record"], each.get(b"payload"), int(each[b"version"]), answers)

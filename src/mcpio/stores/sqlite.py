@@ -99,8 +99,8 @@ class SqliteStore:
 
     def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""
-        found = self._tasks("SELECT key, record, payload, version FROM tasks WHERE key = ?", key)
-        return found[0] if found else None
+        tasks = self._tasks("SELECT key, record, payload, version FROM tasks WHERE key = ?", key)
+        return tasks[0] if tasks else None
 
     def owned(self, owner: Owner) -> list[StoredTask]:
         """Return the tasks of an owner, without their results."""
@@ -135,11 +135,11 @@ class SqliteStore:
         """Return the session of a key with its events, or ``None``."""
         with self._lock, self._database:
             self._database.execute("BEGIN")
-            found = self._database.execute("SELECT record, at FROM sessions WHERE key = ?", (key,)).fetchone()
-            if found is None:
+            stored = self._database.execute("SELECT record, at FROM sessions WHERE key = ?", (key,)).fetchone()
+            if stored is None:
                 return None
             query = "SELECT stream, number, data FROM events WHERE session = ? ORDER BY stream, number"
-            record, at = found
+            record, at = stored
             return StoredSession(record, at, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
 
     def write(self, changes: Sequence[Change]) -> list[bool]:

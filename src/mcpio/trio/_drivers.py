@@ -197,8 +197,8 @@ async def start_client(
 ) -> C:
     """Return an initialized client, made by ``make(connection, driver, **options)``. See ``connect``."""
     try:
-        of_client, how = split_options(options)
-        setup = prepare_client(of_client, trio.current_time(), **how)
+        of_client, for_setup = split_options(options)
+        setup = prepare_client(of_client, trio.current_time(), **for_setup)
         client: C = await nursery.start(
             carry, setup, adapter, lambda driver: make(setup.connection, driver, **of_client), after_close
         )

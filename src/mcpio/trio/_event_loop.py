@@ -100,8 +100,8 @@ class TrioEventLoop:
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Ask the system in a thread."""
-        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        addresses = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
     async def checkpoint(self) -> None:
         """Yield to other tasks."""
@@ -129,8 +129,8 @@ class TrioEventLoop:
     def is_readable(self, stream: Any) -> bool:
         """Ask the system whether input is waiting."""
         inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-        found = getattr(inner, "socket", None)
-        return found is not None and found.fileno() >= 0 and found.is_readable()
+        socket = getattr(inner, "socket", None)
+        return socket is not None and socket.fileno() >= 0 and socket.is_readable()
 
     async def abort(self, stream: Any) -> None:
         """Close a stream forcefully."""
@@ -178,9 +178,9 @@ class TrioEventLoop:
             return await self.accept(listener)
         return None
 
-    def socket_of(self, found: Any) -> Any:
+    def socket_of(self, listener: Any) -> Any:
         """Return the socket of a plain socket stream, or of a listener on a socket."""
-        return found.socket if isinstance(found, trio.SocketStream | trio.SocketListener) else None
+        return listener.socket if isinstance(listener, trio.SocketStream | trio.SocketListener) else None
 
     async def server_stream(
         self,

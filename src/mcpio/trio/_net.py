@@ -63,8 +63,8 @@ async def serve_tcp(
     what the server's lifespan raises propagates unwrapped.
     """
     here = _host()
-    place = Place(loop=here.loop, host=host, port=port, listeners=listeners)
-    await serve_sockets(server, place, here, ssl_context, options, task_status.started)
+    address = Place(loop=here.loop, host=host, port=port, listeners=listeners)
+    await serve_sockets(server, address, here, ssl_context, options, task_status.started)
 
 
 async def serve_unix(
@@ -84,8 +84,8 @@ async def serve_unix(
     Raises OSError if another server listens on the path, or a file there is not a socket.
     """
     here = _host()
-    place = Place(loop=here.loop, unix=path, unix_mode=mode)
-    await serve_sockets(server, place, here, None, options, task_status.started)
+    address = Place(loop=here.loop, unix=path, unix_mode=mode)
+    await serve_sockets(server, address, here, None, options, task_status.started)
 
 
 async def serve_http(
@@ -123,8 +123,8 @@ async def serve_http(
     from mcpio._drivers import http_server  # only servers over HTTP pay for it
 
     here = _host()
-    place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-    await http_server.serve_http(server, place, here, ssl_context, options, task_status.started)
+    address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+    await http_server.serve_http(server, address, here, ssl_context, options, task_status.started)
 
 
 async def serve_websocket(
@@ -160,8 +160,8 @@ async def serve_websocket(
     from mcpio._drivers import websocket_server  # only servers with WebSocket pay for it
 
     here = _host()
-    place = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
-    await websocket_server.serve_websocket(server, place, here, ssl_context, options, task_status.started)
+    address = Place(loop=here.loop, host=host, port=port, unix=unix, unix_mode=unix_mode, listeners=listeners)
+    await websocket_server.serve_websocket(server, address, here, ssl_context, options, task_status.started)
 
 
 # --------------------------------------------------------------------------------------------------------------- client
@@ -178,8 +178,8 @@ def open_tcp(host: str, port: int, **options: Unpack[TcpOptions]) -> TrioClientC
 
 async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options: Unpack[TcpOptions]) -> Client:
     """Return a client of a server on TCP, tied to no block. See ``open_tcp``."""
-    given: dict[str, Any] = dict(options)
-    return await connect_by(tcp_connector(host, port, given, TrioEventLoop()), nursery, given)
+    client_options: dict[str, Any] = dict(options)
+    return await connect_by(tcp_connector(host, port, client_options, TrioEventLoop()), nursery, client_options)
 
 
 def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) -> TrioClientContext[Client]:
@@ -194,8 +194,8 @@ async def connect_unix(
     path: str | os.PathLike[str], *, nursery: trio.Nursery, **options: Unpack[SocketOptions]
 ) -> Client:
     """Return a client of a server on a Unix socket, tied to no block. See ``open_unix``."""
-    given: dict[str, Any] = dict(options)
-    return await connect_by(unix_connector(path, given, TrioEventLoop()), nursery, given)
+    client_options: dict[str, Any] = dict(options)
+    return await connect_by(unix_connector(path, client_options, TrioEventLoop()), nursery, client_options)
 
 
 def open_websocket(url: str, **options: Unpack[WebSocketConnectOptions]) -> TrioClientContext[Client]:
@@ -223,17 +223,19 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
     """
     from mcpio._drivers.websocket import websocket_connector  # only clients over WebSocket pay for it
 
-    given: dict[str, Any] = dict(options)
-    connector = websocket_connector(url, given, TrioEventLoop())
-    return await connect_by(connector, nursery, given)
+    client_options: dict[str, Any] = dict(options)
+    connector = websocket_connector(url, client_options, TrioEventLoop())
+    return await connect_by(connector, nursery, client_options)
 
 
 @trio.lowlevel.enable_ki_protection  # or a connection might be left that nothing closes
-async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
+async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, client_options: dict[str, Any]) -> Client:
     """Return a client of the connector's server, which outlives its connections if ``reconnect`` is given."""
-    return await open_in_either_era(lambda options: _connect_once(connector, nursery, options), given)
+    return await open_in_either_era(lambda options: _connect_once(connector, nursery, options), client_options)
 
 
-async def _connect_once(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
-    adapter, make = await connector.client(given)
-    return await start_client(adapter, nursery, given, make)
+async def _connect_once(
+    connector: SocketConnector[Any], nursery: trio.Nursery, client_options: dict[str, Any]
+) -> Client:
+    adapter, make = await connector.client(client_options)
+    return await start_client(adapter, nursery, client_options, make)

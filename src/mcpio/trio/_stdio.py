@@ -132,8 +132,8 @@ async def start_process(
     """
     mode = stderr_mode(stderr)
     machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
-    place = None if cwd is None else os.fspath(cwd)
-    child = await _start_process(argv, environment(env, inherit_env), place, mode, die_with_parent)
+    directory = None if cwd is None else os.fspath(cwd)
+    child = await _start_process(argv, environment(env, inherit_env), directory, mode, die_with_parent)
     process = ChildProcess(tuple(argv), child, machine, stderr if callable(stderr) else None)
     try:
         process.attend(nursery)
@@ -364,15 +364,15 @@ def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> TrioClie
 async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options: Unpack[StdioOptions]) -> StdioClient:
     """Start a server as a child process and return a client of it, tied to no block. See ``open_stdio``."""
     check_options(options, StdioOptions.__annotations__)
-    return await open_in_either_era(lambda given: _connect(argv, nursery, given), options)
+    return await open_in_either_era(lambda client_options: _connect(argv, nursery, client_options), options)
 
 
-async def _connect(argv: Sequence[str], nursery: trio.Nursery, given: dict[str, Any]) -> StdioClient:
-    of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
+async def _connect(argv: Sequence[str], nursery: trio.Nursery, client_options: dict[str, Any]) -> StdioClient:
+    of_process = {name: client_options.pop(name) for name in ProcessOptions.__annotations__ if name in client_options}
     children = Children(partial(_start_child, argv, of_process, nursery), _adapter, TrioEventLoop())
     try:
-        adapter, make = await children.client(given)
-        return await start_client(adapter, nursery, given, make, StdioClient.end_process)
+        adapter, make = await children.client(client_options)
+        return await start_client(adapter, nursery, client_options, make, StdioClient.end_process)
     except BaseException:
         children.close()
         raise
