@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import attrs
@@ -882,8 +883,41 @@ _ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
+_Presented: TypeAlias = tuple[Registration, dict[str, str]]
+
+
 @attrs.frozen
-class ClientCredentials(AuthorizationOptions):
+class _TokenRequest(AuthorizationOptions):
+    """A way that takes one request for a token, without a person."""
+
+    def obtain(
+        self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
+    ) -> Flow[Credentials]:
+        """Discover, and return ``credentials`` with a token. Raises AuthorizationError."""
+        before = credentials or Credentials()
+        discovered = yield from discover(context, self, challenge)
+        scopes = discovered.scopes_to_request(self, before, challenge)
+        client, grant = yield from self._presented(context, discovered, scopes)
+        key = discovered.proof_key(context, self, before, challenge)
+        token = yield from request_token(
+            context,
+            discovered.server,
+            client,
+            grant,
+            resource=discovered.resource,
+            scopes=scopes,
+            proof_key=key,
+            signer=getattr(self, "signer", None),
+        )
+        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
+
+    @abstractmethod
+    def _presented(self, context: FlowContext, discovered: Discovered, scopes: frozenset[str]) -> Flow[_Presented]:
+        """Return the client that asks, and the members of its request that the grant needs."""
+
+
+@attrs.frozen
+class ClientCredentials(_TokenRequest):
     """A machine that is authorized as itself (RFC 6749 §4.4), by a secret, a private key or assertions (AUTH-42).
 
     Without ``secret`` and ``signer`` the driver is asked for a client assertion each time.
@@ -901,33 +935,17 @@ class ClientCredentials(AuthorizationOptions):
     assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False, kw_only=True)
     """Called by drivers for a client assertion, for example a function of a key service."""
 
-    def obtain(
-        self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
-    ) -> Flow[Credentials]:
-        """Discover, and return ``credentials`` with a token. Raises AuthorizationError."""
-        before = credentials or Credentials()
-        discovered = yield from discover(context, self, challenge)
+    def _presented(self, context: FlowContext, discovered: Discovered, scopes: frozenset[str]) -> Flow[_Presented]:
+        yield from ()  # a flow, though it asks for nothing
         method = self.auth_method or (None if self.secret is not None else "private_key_jwt")
         client = given_client(
             discovered.server, self.client_id, self.secret, can_sign=self.signer is not None, auth_method=method
         )
-        scopes = discovered.scopes_to_request(self, before, challenge)
-        key = discovered.proof_key(context, self, before, challenge)
-        token = yield from request_token(
-            context,
-            discovered.server,
-            client,
-            {"grant_type": "client_credentials"},
-            resource=discovered.resource,
-            scopes=scopes,
-            proof_key=key,
-            signer=self.signer,
-        )
-        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
+        return client, {"grant_type": "client_credentials"}
 
 
 @attrs.frozen
-class WorkloadIdentity(AuthorizationOptions):
+class WorkloadIdentity(_TokenRequest):
     """A workload that presents the JWT of its platform (RFC 7523 §2.1): one token request, never repeated (AUTH-52).
 
     The driver is asked for the JWT.
@@ -938,33 +956,17 @@ class WorkloadIdentity(AuthorizationOptions):
     assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False, kw_only=True)
     """The JWT of the platform, or what drivers call for it."""
 
-    def obtain(
-        self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
-    ) -> Flow[Credentials]:
-        """Discover, and return ``credentials`` with a token. Raises AuthorizationError."""
-        before = credentials or Credentials()
-        discovered = yield from discover(context, self, challenge)
-        scopes = discovered.scopes_to_request(self, before, challenge)
+    def _presented(self, context: FlowContext, discovered: Discovered, scopes: frozenset[str]) -> Flow[_Presented]:
         issuer = discovered.server.issuer
         assertion: Secret = yield NeedAssertion(
             kind="workload", audience=issuer, client_id=self.client_id, resource=discovered.resource, scopes=scopes
         )
-        client = Registration(issuer, self.client_id or "")
-        key = discovered.proof_key(context, self, before, challenge)
-        token = yield from request_token(
-            context,
-            discovered.server,
-            client,
-            {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
-            resource=discovered.resource,
-            scopes=scopes,
-            proof_key=key,
-        )
-        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
+        grant = {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()}
+        return Registration(issuer, self.client_id or ""), grant
 
 
 @attrs.frozen(kw_only=True)
-class EnterpriseManaged(AuthorizationOptions):
+class EnterpriseManaged(_TokenRequest):
     """A person's login at the identity provider of an organization opens its MCP servers (AUTH-42).
 
     The id token is exchanged at the provider for an identity assertion (RFC 8693), and that for an access token at the
@@ -985,27 +987,11 @@ class EnterpriseManaged(AuthorizationOptions):
     assertion: AssertionSource = attrs.field(default=None, validator=check_assertion, repr=False)
     """The id token of the person, or what drivers call for it."""
 
-    def obtain(
-        self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
-    ) -> Flow[Credentials]:
-        """Discover, exchange twice, and return ``credentials`` with a token. Raises AuthorizationError."""
-        before = credentials or Credentials()
-        discovered = yield from discover(context, self, challenge)
-        scopes = discovered.scopes_to_request(self, before, challenge)
+    def _presented(self, context: FlowContext, discovered: Discovered, scopes: frozenset[str]) -> Flow[_Presented]:
         id_token: Secret = yield NeedAssertion(kind="id_token", audience=self.idp_issuer, client_id=self.idp_client_id)
         assertion = yield from self._identity_assertion(context, discovered, scopes, id_token)
-        client = given_client(discovered.server, self.client_id, self.client_secret)
-        key = discovered.proof_key(context, self, before, challenge)
-        token = yield from request_token(
-            context,
-            discovered.server,
-            client,
-            {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()},
-            resource=discovered.resource,
-            scopes=scopes,
-            proof_key=key,
-        )
-        return before.authorized(token, discovered.server, client, scopes | token.scopes, key)
+        grant = {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()}
+        return given_client(discovered.server, self.client_id, self.client_secret), grant
 
     def _identity_assertion(
         self, context: FlowContext, discovered: Discovered, scopes: frozenset[str], id_token: Secret
