@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.relaying.traffic import MOST_BYTES, MOST_OPEN, Direction, Traffic, small_ladder
+from mcpio.cli.relaying import traffic
+from mcpio.cli.relaying.traffic import MOST_BYTES, Direction, Traffic, small_ladder
 from mcpio.observe.relayed import RelayRecorder, read_relayed
 from mcpio.observe.tap import Redactor
 
@@ -119,9 +120,10 @@ def test_secrets_are_not_shown() -> None:
     assert "abcdefghijklmnop" not in seen.lines[1]
 
 
-def test_unanswered_requests_are_bounded() -> None:
+def test_unanswered_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "MOST_OPEN", 10)
     seen = Seen()
-    for id in range(MOST_OPEN + 1):
+    for id in range(11):
         seen.traffic.message(True, _line(id=id, method="ping"))
     seen.traffic.message(False, _line(id=0, result={}))
     seen.traffic.message(False, _line(id=1, result={}))
@@ -197,7 +199,7 @@ def test_requests_of_an_ended_scope_do_not_wait() -> None:
 
 def test_nothing_is_shown_where_nothing_is_asked_for() -> None:
     written: list[str] = []
-    traffic = Traffic(None, None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
-    traffic.message(True, b"{}")
-    traffic.note("done")
+    quiet = Traffic(None, None, RelayRecorder(written.append, "server", 0.0, redactor=Redactor()))
+    quiet.message(True, b"{}")
+    quiet.note("done")
     assert len(written) == 3
