@@ -310,11 +310,11 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
     seconds = options.seconds or (2.0 if options.against else 5.0)
     found: list[list[_Figures]] = [[] for _ in chosen]
     at = chosen[0]
+    bar = _Bar(rounds * len(chosen)) if is_terminal(sys.stderr) and not options.quiet else None
     async with AsyncExitStack() as stack:
         try:
             for at in chosen:
                 await at.open(stack, console)
-            bar = _Bar(rounds * len(chosen)) if is_terminal(sys.stderr) and not options.quiet else None
             for at in chosen:
                 warm = None if options.calls is None else max(int(options.calls * WARM_UP), 1)
                 await _measure(at, max(seconds * WARM_UP, 0.2), warm)
@@ -327,6 +327,8 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
                     if bar is not None:
                         bar.next()
         except (McpError, Failure) as error:
+            if bar is not None:
+                bar.remove()
             failure = error if isinstance(error, Failure) else connect.explained(error, at.options)
             which = f"{at.name}: " if len(chosen) > 1 else ""
             raise Failure(failure.status, f"{which}{failure.message}") from error
@@ -356,7 +358,11 @@ class _Bar:
         """Begin the next part, or remove the bar after the last one."""
         self._done += 1
         if self._done == self._parts:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the bar."""
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _medians(figures: Sequence[_Figures]) -> dict[str, float]:
