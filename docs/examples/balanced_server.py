@@ -63,7 +63,7 @@ async def main(port: int) -> None:
 
         @server.tool(task_support="required", resume=True)
         async def bake(seconds: float, ctx: Context) -> str:
-            """Bake. When the process dies, another one begins anew."""
+            """Bake cakes. If the process dies, another one starts again."""
             await ctx.sleep(seconds)
             return (
                 "baked, at the second attempt" if ctx.task and ctx.task.is_resumed else "baked"
@@ -71,18 +71,18 @@ async def main(port: int) -> None:
 
         @server.tool(task_support="required")
         async def deliver(seconds: float, ctx: Context) -> str:
-            """Deliver. When the process dies, that has failed: nobody knows how far it went."""
+            """Deliver cakes. If the process dies, the task fails: its progress is unknown."""
             await ctx.sleep(seconds)
             return "delivered"
 
         @server.resource("bakery://counter")
         async def counter() -> str:
-            """Return what is on the counter."""
+            """List the cakes on the counter."""
             return (await database.get("counter") or b"nothing").decode()
 
         @server.tool
         async def put_out(cake: str) -> str:
-            """Put something on the counter."""
+            """Put a cake on the counter."""
             await database.set("counter", cake)
             server.notify_resource_updated("bakery://counter")
             return "put out"

@@ -12,13 +12,13 @@ server = Server("echo", "1.0", instructions="Says what it is told.")
 
 @server.tool
 def echo(text: str) -> str:
-    """Say it back."""
+    """Echo a text."""
     return text
 
 
 @server.tool
 async def echo_slowly(text: str, ctx: Context, times: int = 3, pause: float = 0.01) -> str:
-    """Say it back several times, with a pause of some seconds before each."""
+    """Echo a text several times, with a pause before each."""
     for count in range(1, times + 1):
         await trio.sleep(pause)
         ctx.progress(count, times, text)
@@ -27,14 +27,14 @@ async def echo_slowly(text: str, ctx: Context, times: int = 3, pause: float = 0.
 
 
 @server.resource("echo://{text}")
-def spoken(text: str) -> str:
-    """Read what is said."""
+def echoed(text: str) -> str:
+    """Return the text in the address."""
     return text
 
 
 @server.prompt
 def repeat(text: str) -> str:
-    """Have the model say it."""
+    """Ask the model to repeat a text."""
     return f"Say just this: {text}"
 
 

@@ -35,8 +35,8 @@ def write(name: str, line: str) -> str:
     if "/" in name or not name:
         raise ToolError("a name has no slash in it, and is not empty")
     NOTES[name] = NOTES.get(name, "") + f"{line}\n"
-    told = server.notify_resource_updated(f"notes://all/{name}", within="notes://all")
-    return f"written; {told} told"
+    clients = server.notify_resource_updated(f"notes://all/{name}", within="notes://all")
+    return f"written; clients notified: {clients}"
 
 
 if __name__ == "__main__":

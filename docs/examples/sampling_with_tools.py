@@ -32,10 +32,10 @@ def warmer(first: int, second: int) -> bool:
 @server.tool
 async def advise(question: str, ctx: Context) -> str:
     """Answer a question about the weather."""
-    asked = SamplingMessage("user", TextContent(question))
-    request = CreateMessageRequest((asked,), max_tokens=200)
-    said = await ctx.sample_with_tools(request, [temperature, warmer], rounds=3)
-    return said.text
+    message = SamplingMessage("user", TextContent(question))
+    request = CreateMessageRequest((message,), max_tokens=200)
+    answer = await ctx.sample_with_tools(request, [temperature, warmer], rounds=3)
+    return answer.text
 
 
 def shown(block: object) -> str:

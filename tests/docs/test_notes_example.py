@@ -37,9 +37,9 @@ def test_notes_server_lists_reads_writes_and_notifies() -> None:
 
             await client.subscribe_resource("notes://all/work")
             result = await client.call_tool("write", {"name": "work", "line": "rest"})
-            assert result.text == "written; 1 told"
+            assert result.text == "written; clients notified: 1"
             result = await client.call_tool("write", {"name": "groceries", "line": "tea"})
-            assert result.text == "written; 0 told"
+            assert result.text == "written; clients notified: 0"
             await client.subscribe_resource("notes://all")
             await client.unsubscribe_resource("notes://all/work")
             await client.call_tool("write", {"name": "new", "line": "x"})

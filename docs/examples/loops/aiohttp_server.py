@@ -14,7 +14,7 @@ server = Server("loud", "1.0")
 
 @server.tool
 async def shout(text: str, ctx: Context) -> str:
-    """Say it loudly."""
+    """Return a text in capital letters."""
     ctx.progress(1, 2)
     return text.upper()
 

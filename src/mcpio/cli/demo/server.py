@@ -32,13 +32,13 @@ async def count(to: Annotated[int, "the last number"], ctx: Context) -> int:
 
 @server.resource("demo://greeting", mime_type="text/plain")
 def greeting() -> str:
-    """Say a few kind words."""
+    """Return a greeting."""
     return "Hello from the other end of the pipe."
 
 
 @server.prompt
 def explain(topic: str) -> str:
-    """Ask for an explanation."""
+    """Explain a topic."""
     return f"Explain {topic} to me in two sentences."
 
 
