@@ -58,7 +58,15 @@ async def visit(client: Client) -> None:
     assert await client.call_tool("left", returns=int) >= 0
 
 
-def test_server_with_a_race_is_found_and_its_plan_is_small() -> None:
+def test_server_with_a_race_is_found() -> None:
+    report = explore(racing_shop, [visit], worlds=30, faults=Faults.none(), stop_after=1)
+    [failure] = report.failures
+    assert failure.violation is not None
+    assert failure.violation.name == "program"
+
+
+@pytest.mark.long
+def test_plan_of_a_race_is_made_small() -> None:
     with pytest.raises(Violation, match="program") as caught:
         simulate(racing_shop, [visit], worlds=30, faults=Faults.none())
     [note] = caught.value.__notes__

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.errors import ErrorCode, McpError, RequestError
+from mcpio.errors import ErrorCode, McpError, RequestError, RequestTimeout
 from mcpio.events import ProgressReceived, RequestFailed, RequestReceived, ResponseReceived
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ INVARIANTS: Final = {
     "no faults of ours": "No session, call or transport fails through a fault of the library.",
     "no crash": "No task of the library ends with an exception.",
     "ledger": "The ledger's sum is the sum of what its holders hold, and never negative.",
-    "liveness": "With the faults switched off, calls succeed, clients are admitted, and every wait ends.",
+    "liveness": "Without faults, or once they are switched off, calls succeed, and clients are admitted.",
     "changes": "A listener that a server has acknowledged hears of a change, or that it may have missed one.",
     "acknowledged": "What a server has acknowledged is not lost with a process that kept it in a store.",
     "nothing is left": "When all is closed, there is no task, timer, session, stream or request, and the ledger is 0.",
@@ -74,6 +74,7 @@ class Call:
     deadline: float
     is_calm: bool
     allowed: float
+    is_patient: bool
     is_over: bool = False
 
     def __str__(self) -> str:
@@ -89,6 +90,8 @@ class Invariants:
     """How often an invariant was asked."""
     is_calm: bool
     """Whether the faults were switched off long ago."""
+    is_kind: bool
+    """Whether the world has no faults at all."""
     is_durable: bool
     """Whether what was acknowledged outlives its process."""
 
@@ -96,7 +99,7 @@ class Invariants:
         self._world = world
         self.violation = None
         self.asked = 0
-        self.is_calm = self.is_durable = False
+        self.is_calm = self.is_durable = self.is_kind = False
         self.ledgers: list[Ledger] = []
         self.losses = 0
         """How many sessions were lost in this world."""
@@ -177,9 +180,9 @@ class Invariants:
 
     # Calls of programs
 
-    def begin(self, what: str, owner: Process, timeout: float) -> Call:
-        """Record that a call begins."""
-        call = Call(what, owner, self._world.now + timeout, self.is_calm, owner.stood_still)
+    def begin(self, what: str, owner: Process, timeout: float, *, is_patient: bool = False) -> Call:
+        """Record that a call begins. A patient one is answered in time where there are no faults."""
+        call = Call(what, owner, self._world.now + timeout, self.is_calm, owner.stood_still, is_patient)
         heapq.heappush(self._deadlines, (call.deadline, id(call), call))
         return call
 
@@ -199,7 +202,7 @@ class Invariants:
                 self.broken("acknowledged", said)
         elif isinstance(error, RequestError) and error.code in _INVALID and not error.is_closing():
             self.broken("valid requests", said)
-        elif call.is_calm:
+        elif call.is_calm or (self.is_kind and call.is_patient and isinstance(error, RequestTimeout)):
             self.broken("liveness", said)
         if self.violation is not None and self.violation.__cause__ is None:
             self.violation.__cause__ = error

@@ -38,6 +38,8 @@ MakeServer: TypeAlias = "Callable[[Site], Server]"
 
 GRACE: Final = 2.0
 """Seconds that a server has to end gracefully."""
+PATIENT: Final = 10.0
+"""Seconds of a timeout within which each act but one ends without faults."""
 _LOCATION: Final = Location.parse("http://server/mcp")
 
 
@@ -311,7 +313,8 @@ class Visitor:
             timer.cancel()
 
     async def _perform(self, act: Act, token: str) -> None:
-        call = self.invariants.begin(act.what, self.process, 3 * act.timeout + act.lasts + 200.0)
+        is_patient = act.timeout >= PATIENT and act.what != "hang"
+        call = self.invariants.begin(act.what, self.process, 3 * act.timeout + act.lasts + 200.0, is_patient=is_patient)
         self.calls.append(call)
         error: BaseException | None = None
         try:

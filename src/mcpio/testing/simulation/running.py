@@ -23,6 +23,8 @@ __all__ = ["Outcome", "Running", "replay", "run_plan"]
 
 SETTLING: Final = 150.0
 """Seconds after which everything that the faults have caused must be over."""
+PROMPT: Final = 0.2
+"""The longest usual delay with which patient calls are answered in time, in seconds."""
 MOST_STEPS: Final = 200_000
 """Steps after which a world is taken for one that does not end."""
 
@@ -63,6 +65,7 @@ class Running:
         self.invariants: Final = Invariants(self.world)
         self.network: Final = Network(self.world, self.invariants)
         self.invariants.is_durable = plan.durable
+        self.invariants.is_kind = not plan.mishaps and plan.delay <= PROMPT
         self.network.delay = plan.delay
         self.network.splits = plan.splits
         self.network.duplicates = plan.duplicates
@@ -219,11 +222,17 @@ class Running:
         self._raise()
 
     def _listeners(self) -> list[tuple[Listening, str]]:
+        """Return the listeners that are to hear of a change, and judge those that have ended."""
         found: list[tuple[Listening, str]] = []
         for visitor in self.visitors:
             for listening, uri in visitor.listeners.items():
-                is_honoured = uri in (listening.honoured.resource_subscriptions or ())
-                if listening.ended is None and is_honoured and visitor.client is listening._client:  # noqa: SLF001
+                if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001
+                    continue
+                is_over = visitor.party.keeps and listening.ended is not None
+                self.invariants.holds(
+                    "changes", not is_over, f"a listener of {visitor.name} has ended, and is to be kept"
+                )
+                if listening.ended is None and uri in (listening.honoured.resource_subscriptions or ()):
                     listening._waiting.clear()  # noqa: SLF001  what it heard before says nothing of now
                     found.append((listening, visitor.name))
         return found

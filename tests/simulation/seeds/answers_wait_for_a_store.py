@@ -1,0 +1,9 @@
+from mcpio.testing.simulation import Party, Plan, replay
+
+replay(
+    Plan(
+        seed=1,
+        parties=(Party("http", "handshake", keeps=False, lanes=()),),
+        durable=True,
+    )
+)
