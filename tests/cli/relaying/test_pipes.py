@@ -110,6 +110,16 @@ def test_signal_reaches_the_server(prefix: list[str], number: signal.Signals) ->
         assert host.wait() == 5
 
 
+def test_ignored_signal_stays_ignored(prefix: list[str]) -> None:
+    ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
+    code = "os.write(1, b'%d' % (signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)); sys.stdin.read()"
+    with _Host([*ignoring, *prefix, *_python(code)]) as host:
+        assert host.stdout.read(1) == b"1"
+        host.send_signal(signal.SIGHUP)
+        host.stdin.close()
+        assert host.wait() == 0
+
+
 def test_killed_server_looks_killed(prefix: list[str]) -> None:
     with _Host([*prefix, *_python("os.write(1, b'%8d' % os.getpid()); time.sleep(60)")]) as host:
         os.kill(int(host.stdout.read(8)), signal.SIGTERM)

@@ -48,7 +48,9 @@ async def relay_pipes(
 
     Raises ConnectFailed if it cannot be started.
     """
-    with claim_stdio() as claimed, trio.open_signal_receiver(*PASSED_ON) as signals:
+    # A signal that this process was started to ignore, by nohup for instance, the server ignores as well.
+    passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    with claim_stdio() as claimed, trio.open_signal_receiver(*passed_on) as signals:
         with starting(command, cwd):
             child = await start_child(
                 command,
