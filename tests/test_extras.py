@@ -16,7 +16,7 @@ from mcpio.auth import JwtVerifier, load_signer
 def test_missing_package_names_the_extra_to_install() -> None:
     with pytest.raises(ImportError) as caught, extra("sparkle", "sparkle=True"):
         importlib.import_module("no_such_package.inner")
-    assert str(caught.value) == "sparkle=True needs no_such_package: pip install 'mcpio[sparkle]'"
+    assert str(caught.value) == "sparkle=True needs no_such_package: install mcpio[sparkle]"
     assert caught.value.name == "no_such_package"
 
 
@@ -34,16 +34,16 @@ def module(name: str) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("package", "use", "text"),
     [
-        ("coredis", module("mcpio.stores.redis"), r"mcpio.stores.redis needs coredis: pip install 'mcpio\[redis\]'"),
+        ("coredis", module("mcpio.stores.redis"), r"mcpio.stores.redis needs coredis: install mcpio\[redis\]"),
         (
             "opentelemetry",
             module("mcpio.telemetry"),
-            r"mcpio.telemetry needs opentelemetry: .* 'mcpio\[opentelemetry\]'",
+            r"mcpio.telemetry needs opentelemetry: .* mcpio\[opentelemetry\]",
         ),
-        ("cryptography", module("mcpio.seals"), r"mcpio.seals needs cryptography: pip install 'mcpio\[seal\]'"),
-        ("joserfc", lambda: JwtVerifier("https://auth.example"), r"JwtVerifier needs joserfc: .* 'mcpio\[auth\]'"),
-        ("cryptography", lambda: load_signer("key"), r"load_signer needs cryptography: .* 'mcpio\[auth\]'"),
-        ("keyring", KeyringCredentials, r"KeyringCredentials needs keyring: pip install 'mcpio\[keyring\]'"),
+        ("cryptography", module("mcpio.seals"), r"mcpio.seals needs cryptography: install mcpio\[seal\]"),
+        ("joserfc", lambda: JwtVerifier("https://auth.example"), r"JwtVerifier needs joserfc: .* mcpio\[auth\]"),
+        ("cryptography", lambda: load_signer("key"), r"load_signer needs cryptography: .* mcpio\[auth\]"),
+        ("keyring", KeyringCredentials, r"KeyringCredentials needs keyring: install mcpio\[keyring\]"),
     ],
 )
 def test_missing_package_error_names_the_extra(

@@ -24,4 +24,4 @@ def extra(name: str, needed_by: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or name).partition(".")[0]
-        raise ImportError(f"{needed_by} needs {package}: pip install 'mcpio[{name}]'", name=error.name) from error
+        raise ImportError(f"{needed_by} needs {package}: install mcpio[{name}]", name=error.name) from error

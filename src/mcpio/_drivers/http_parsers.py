@@ -178,7 +178,7 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
         return H11Parser(head_bytes)
     if name == "httptools":
         if not HAS_HTTPTOOLS:
-            raise ImportError("parser='httptools' needs httptools: pip install 'mcpio[httptools]'", name="httptools")
+            raise ImportError("parser='httptools' needs httptools: install mcpio[httptools]", name="httptools")
         return HttptoolsParser(head_bytes)
     raise ValueError(f"parser must be 'auto', 'h11' or 'httptools', not {name!r:.100}")
 

@@ -204,7 +204,7 @@ def test_wrong_option_is_refused(options: dict[str, Any], error: type[Exception]
 def test_encryption_without_its_package_names_the_extra_to_install() -> None:
     program = "import sys; sys.modules['cryptography'] = None; import mcpio.seals"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "mcpio.seals needs cryptography: pip install 'mcpio[seal]'" in run.stderr
+    assert "mcpio.seals needs cryptography: install mcpio[seal]" in run.stderr
 
 
 def test_call_is_digested_only_once_the_seal_is_right() -> None:

@@ -88,7 +88,7 @@ def test_ignored_upgrade_reads_the_next_request(name: ParserName, at_once: bool,
 
 def test_missing_httptools_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsers, "HAS_HTTPTOOLS", False)
-    with pytest.raises(ImportError, match=r"needs httptools: pip install 'mcpio\[httptools\]'"):
+    with pytest.raises(ImportError, match=r"needs httptools: install mcpio\[httptools\]"):
         new_parser("httptools", 1000)
 
 
