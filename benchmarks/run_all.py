@@ -14,6 +14,7 @@ BENCHMARKS = (
     "import_time",
     "process_start",
     "engine",
+    "entries",
     "framing",
     "stdio_server",
     "stdio_client",

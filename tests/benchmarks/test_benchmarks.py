@@ -18,6 +18,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "import_time.py --rounds 1",
         "process_start.py --rounds 1",
         "engine.py --rounds 1 --seconds 0.001",
+        "entries.py",
         "framing.py --rounds 1",
         "stdio_server.py --rounds 1 --seconds 0.01",
         "stdio_client.py --rounds 1 --seconds 0.01",
