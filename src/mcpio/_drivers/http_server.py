@@ -53,7 +53,6 @@ from mcpio.http.model import (
     Reset,
     ResponseHead,
     ResponseItem,
-    whole_request,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +123,8 @@ class HttpConnection:
         # head of the response is encoded; and what was read of it and not handed over.
         self._exchange: Hashable = None
         self._head: ParsedHead | None = None
-        self._items: list[RequestItem] = []
+        self._request: RequestHead | None = None
+        self._pieces: list[bytes] = []
         # Output that the socket did not take, which the writing task begins with.
         self._unsent = b""
         self._is_writing = False
@@ -221,14 +221,14 @@ class HttpConnection:
                     await self._look_up(event)
                 else:
                     self._take(event)
-                if life.state is State.IDLE and event is ParserMark.END and self._has_more:
+                if life.state is not State.IDLE or event is not ParserMark.END:
+                    continue
+                if self._has_more:
                     # A client that pipelines without end must not keep the loop from the others.
                     await self._loop.checkpoint()
-                continue
-            elif self._exchange is not None:
+                    continue
+            else:
                 self._continue()
-            elif parser.has_more and state is not State.HEAD:
-                self._step(Input.RECV_BYTES)
             self._arm()
             if self._ahead:
                 data, self._ahead = self._ahead, b""
@@ -274,11 +274,11 @@ class HttpConnection:
         elif isinstance(event, bytes):
             if self._head is not None:
                 self._head.expects = False  # the client does not wait for leave
-            self._items.append(Body(self._exchange, event))
+            self._pieces.append(event)
         elif event is ParserMark.END:
-            self._items.append(End(self._exchange))
-            self._step(Input.RECV_END if self._life.state in _IN_BODY else Input.RECV_REQUEST)
-            self._hand_over()
+            now = self._host.clock()
+            self._life.step(Input.RECV_END if self._life.state in _IN_BODY else Input.RECV_REQUEST, now)
+            self._hand_over(now)
         else:
             self._step(Input.RECV_LOSS)
 
@@ -306,10 +306,14 @@ class HttpConnection:
         self._head, self._exchange, self._may_write_now = head, (self, self._requests), True
         if not head.keeps_alive:
             self._life.is_last = True
-        self._items.append(RequestHead(self._exchange, head.method, head.target, head.headers, principal))
+        self._request = RequestHead(self._exchange, head.method, head.target, head.headers, principal)
 
     def _continue(self) -> None:
         """Pass an incomplete request to the machine; unless it is rejected, send ``100 Continue`` if asked to."""
+        if self._exchange is None:
+            if self._parser.has_more and self._life.state is not State.HEAD:
+                self._step(Input.RECV_BYTES)
+            return
         if self._life.state not in _IN_BODY:
             self._step(Input.RECV_HEAD)
         self._hand_over()
@@ -334,18 +338,23 @@ class HttpConnection:
         await self._send(self._responses.upgrade(answer.headers))
         await websockets.carry(self._stream, self._parser.take_rest() + self._ahead, answer, principal)
 
-    def _hand_over(self) -> None:
-        """Pass the items of one read to the machine together. It may answer within this call."""
-        items = self._items
-        if not items:
-            return
-        self._items = []
-        whole = whole_request(items)
-        if whole is not None:
-            answer = self._host.serve(*whole)
+    def _hand_over(self, ended_at: float | None = None) -> None:
+        """Pass what one read brought to the machine together. It may answer within this call.
+
+        ``ended_at`` is the time, if that was the end of the request.
+        """
+        head, pieces = self._request, self._pieces
+        self._request, self._pieces = None, []
+        if ended_at is not None and head is not None and len(pieces) == 1:
+            answer = self._host.serve(head, pieces[0], ended_at)
             if answer is not None:
                 self._answer(answer)
-        else:
+            return
+        items: list[RequestItem] = [] if head is None else [head]
+        items += [Body(self._exchange, piece) for piece in pieces]
+        if ended_at is not None:
+            items.append(End(self._exchange))
+        if items:
             self._host.receive(*items)
 
     def _answer(self, answer: Answer) -> None:
@@ -501,7 +510,7 @@ class HttpConnection:
 
     def _lose(self) -> None:
         """Report to the machine that the exchange has no more input or output."""
-        self._items.clear()
+        self._request, self._pieces = None, []
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
             self._head = None
