@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from mcpio.asyncio._event_loop import terminate_on_signals as terminate_on_signals
     from mcpio.asyncio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.asyncio._http import connect_http as connect_http
+    from mcpio.asyncio._http import finish_login as finish_login
     from mcpio.asyncio._http import open_http as open_http
-    from mcpio.asyncio._login import finish_login as finish_login
     from mcpio.asyncio._memory import memory_client as memory_client
-    from mcpio.asyncio._proxy import proxy as proxy
     from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
     from mcpio.asyncio._servers import Servers as Servers
     from mcpio.asyncio._servers import ServerSource as ServerSource
     from mcpio.asyncio._servers import ServerState as ServerState
     from mcpio.asyncio._servers import open_servers as open_servers
+    from mcpio.asyncio._servers import proxy as proxy
     from mcpio.asyncio._sockets import ServeSocketOptions as ServeSocketOptions
     from mcpio.asyncio._sockets import SocketListening as SocketListening
     from mcpio.asyncio._sockets import SocketOptions as SocketOptions
@@ -68,14 +68,12 @@ else:
         __name__,
         {
             "_drivers": ("ServeStreams connect connect_channel open_channel open_streams serve serve_channel serving"),
-            "_http": "HttpClientTimeouts connect_http open_http",
-            "_login": "finish_login",
+            "_http": "HttpClientTimeouts connect_http finish_login open_http",
             "_memory": "memory_client",
             "_stdio": "ChildProcess StdioClient connect_stdio open_stdio serve_stdio",
             "_event_loop": "terminate_on_signals",
-            "_proxy": "proxy",
             "_runtime": "AsyncioRuntime",
-            "_servers": "ServerSource ServerState Servers open_servers",
+            "_servers": "ServerSource ServerState Servers open_servers proxy",
             "_sockets": (
                 "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions connect_tcp connect_unix "
                 "connect_websocket open_tcp open_unix open_websocket serve_http serve_tcp serve_unix serve_websocket"

@@ -1,16 +1,21 @@
-"""``open_http`` and ``connect_http``: a client of a server over Streamable HTTP."""
+"""``open_http``, ``connect_http`` and ``finish_login``: clients of servers over Streamable HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup
 from mcpio.app.client import Client
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
 from mcpio.asyncio._event_loop import Alarm, AsyncioEventLoop
 from mcpio.asyncio._runtime import AsyncioRuntime, start_later, ungrouped
+
+if TYPE_CHECKING:
+    from mcpio._drivers.login import CredentialStore
+    from mcpio.auth.grants import OAuth
+    from mcpio.auth.payloads import PendingAuthorization
 
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 
@@ -87,3 +92,22 @@ class AsyncioHttpActor(HttpActor):
         started = start_later(asyncio.get_running_loop(), self._guard(task))
         self._carriers.add(started)
         started.add_done_callback(self._carriers.discard)
+
+
+async def finish_login(
+    url: str,
+    auth: OAuth,
+    pending: PendingAuthorization,
+    callback_url: str,
+    *,
+    credentials: CredentialStore | None = None,
+    **transport: Any,
+) -> None:
+    """Finish a login and store its tokens, where ``open_http`` finds them.
+
+    Takes and raises what ``mcpio.trio.finish_login`` does.
+    """
+    from mcpio._drivers.login import LoginSetup, SingleFlow  # only clients that log in pay for it
+
+    setup = LoginSetup.check(url, {"auth": auth, "credentials": credentials}, **transport)
+    await SingleFlow(setup, AsyncioEventLoop(), AsyncioRuntime(None)).finish(pending, callback_url)

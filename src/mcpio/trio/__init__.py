@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from mcpio._drivers.websocket_server import WebSocketListening as WebSocketListening
     from mcpio.trio._drivers import connect as connect
     from mcpio.trio._drivers import open_transport as open_transport
+    from mcpio.trio._drivers import run_tasks as run_tasks
     from mcpio.trio._drivers import serve as serve
     from mcpio.trio._http import HttpClientTimeouts as HttpClientTimeouts
     from mcpio.trio._http import connect_http as connect_http
+    from mcpio.trio._http import finish_login as finish_login
     from mcpio.trio._http import open_http as open_http
-    from mcpio.trio._login import finish_login as finish_login
     from mcpio.trio._memory import memory_client as memory_client
     from mcpio.trio._net import ServeSocketOptions as ServeSocketOptions
     from mcpio.trio._net import SocketListening as SocketListening
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
     from mcpio.trio._net import serve_tcp as serve_tcp
     from mcpio.trio._net import serve_unix as serve_unix
     from mcpio.trio._net import serve_websocket as serve_websocket
-    from mcpio.trio._proxy import proxy as proxy
     from mcpio.trio._servers import Servers as Servers
     from mcpio.trio._servers import ServerSource as ServerSource
     from mcpio.trio._servers import ServerState as ServerState
     from mcpio.trio._servers import open_servers as open_servers
+    from mcpio.trio._servers import proxy as proxy
     from mcpio.trio._signals import Terminated as Terminated
     from mcpio.trio._signals import run_until_signalled as run_until_signalled
     from mcpio.trio._signals import terminate_on_signals as terminate_on_signals
@@ -64,15 +65,14 @@ if TYPE_CHECKING:
     from mcpio.trio._stdio import serve_stdio as serve_stdio
     from mcpio.trio._stdio import start_process as start_process
     from mcpio.trio._stdio import stdio_stream as stdio_stream
-    from mcpio.trio._tasks import run_tasks as run_tasks
 
     __all__: list[str]
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "_drivers": "connect open_transport serve",
-            "_http": "HttpClientTimeouts connect_http open_http",
+            "_drivers": "connect open_transport run_tasks serve",
+            "_http": "HttpClientTimeouts connect_http finish_login open_http",
             "._drivers.http_parsers": "HttpTimeouts",
             "._drivers.http_server": "HttpListening HttpServingOptions ServeHttpOptions",
             "._drivers.websocket": "WebSocketConnectOptions",
@@ -81,15 +81,12 @@ else:
                 "ServeSocketOptions SocketListening SocketOptions SocketPeer TcpOptions connect_tcp connect_unix "
                 "connect_websocket open_tcp open_unix open_websocket serve_http serve_tcp serve_unix serve_websocket"
             ),
-            "_login": "finish_login",
             "_memory": "memory_client",
             "_stdio": (
                 "ChildProcess StdioClient connect_stdio default_environment open_process_stream open_stdio "
                 "serve_stdio start_process stdio_stream"
             ),
-            "_proxy": "proxy",
-            "_servers": "ServerSource ServerState Servers open_servers",
+            "_servers": "ServerSource ServerState Servers open_servers proxy",
             "_signals": "Terminated run_until_signalled terminate_on_signals",
-            "_tasks": "run_tasks",
         },
     )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._drivers import ClientContext, check_authorization, lifespan_of
-from mcpio._drivers.actor import store_tasks
+from mcpio._drivers import ClientContext, check_authorization, checked_server, lifespan_of
+from mcpio._drivers.actor import Actor, TaskHost, hosted_tasks, store_tasks
 from mcpio._drivers.event_loop import Deadlines
 from mcpio._drivers.setup import (
     ConnectOptions,
@@ -32,7 +32,6 @@ from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
-from mcpio.trio._actor import TrioActor
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import (
     Timekeeper,
@@ -62,12 +61,38 @@ __all__ = [
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
 
-for _kind in {*ClientConnection.__mro__, *ServerConnection.__mro__}:
+for _kind in {Actor, *ClientConnection.__mro__, *ServerConnection.__mro__}:
     uninterruptible(_kind)
 # These call functions of users, in which a Ctrl-C must be raised at once.
 interruptible(Session._serve)  # noqa: SLF001  # users do not call it
 interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
 interruptible(SessionReconnector.tell)
+
+
+@uninterruptible
+class TrioActor(Actor):
+    """Runs one session until its connection ends. One timekeeper serves any number of actors."""
+
+    async def run(self) -> None:
+        """Run the session until its connection ends; then close the transport."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._pump, self._read)
+                nursery.start_soon(self._pump, self._write)
+                try:
+                    await self._take_turns()
+                    await self._finish_writing()
+                finally:
+                    nursery.cancel_scope.cancel()
+                    await self._release_transport()
+        finally:
+            await self._end()
+
+    async def _pump(self, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        finally:
+            self._note_pump_over()
 
 
 async def serve(
@@ -248,3 +273,25 @@ async def carry(
             task_status.started(session)
             await actor.run()
             nursery.cancel_scope.cancel()
+
+
+async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run the tasks of a server until cancelled, independently of the sessions that started them.
+
+    Start it with ``nursery.start`` before ``serve``: without it, the tasks of a session end with the session. It is not
+    for ``serve_http``, which does the same. The server's lifespan is entered for it. Stored tasks of an earlier process
+    that their tools can resume continue at once. When it is cancelled, tasks are cut off; those that cannot be resumed
+    have failed.
+
+    Raises TypeError if ``server`` is not a Server, or has no tasks.
+    """
+    check_in_trio("servers")
+    if checked_server(server).tasks is None:
+        raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
+    async with lifespan_of(server) as state:
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                host = TaskHost(TrioRuntime(nursery), trio.current_time)
+                async with hosted_tasks(server, host, state, last_moment):
+                    task_status.started()
+                    await trio.sleep_forever()

@@ -1,9 +1,9 @@
-"""``open_http`` and ``connect_http``: a client of a server over Streamable HTTP."""
+"""``open_http``, ``connect_http`` and ``finish_login``: clients of servers over Streamable HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
@@ -12,6 +12,11 @@ from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import Timekeeper, TrioRuntime, ungrouped, uninterruptible
+
+if TYPE_CHECKING:
+    from mcpio._drivers.login import CredentialStore
+    from mcpio.auth.grants import OAuth
+    from mcpio.auth.payloads import PendingAuthorization
 
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 
@@ -77,3 +82,34 @@ class TrioHttpActor(HttpActor):
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
         self._carriers.start_soon(self._guard, task)
+
+
+async def finish_login(
+    url: str,
+    auth: OAuth,
+    pending: PendingAuthorization,
+    callback_url: str,
+    *,
+    credentials: CredentialStore | None = None,
+    **transport: Any,
+) -> None:
+    """Finish a login and store its tokens, where ``open_http`` finds them.
+
+    For web applications: ``open_http(url, auth=OAuth(redirect_uri=…), interaction="never")`` fails with a
+    `LoginRequired`, whose ``pending`` another process may finish when the browser comes back.
+
+    Args:
+        url: The URL of the MCP server.
+        auth: The options with which the login began.
+        pending: The login; ``to_text`` and ``from_text`` carry it between processes.
+        callback_url: The URL that the browser was sent to.
+        credentials: Where the tokens are stored; by default a ``FileCredentials()``.
+        transport: ``ssl_context``, ``proxy`` and ``trust_env``, as for ``open_http``.
+
+    Raises AuthorizationError for a URL of another login, and where the authorization server refuses.
+
+    """
+    from mcpio._drivers.login import LoginSetup, SingleFlow  # only clients that log in pay for it
+
+    setup = LoginSetup.check(url, {"auth": auth, "credentials": credentials}, **transport)
+    await SingleFlow(setup, TrioEventLoop(), TrioRuntime(None)).finish(pending, callback_url)
