@@ -161,6 +161,13 @@ def test_server_of_the_handshake_era_only_ignores_envelopes() -> None:
     assert event.context.era is Era.HANDSHAKE
 
 
+def test_request_to_a_client_without_a_session_is_refused_with_the_way_to_ask() -> None:
+    server = server_of()
+    feed(server, tool_call())
+    with pytest.raises(LocalProtocolError, match="is asked by an InputRequiredResult, as the answer"):
+        server.send_request(ListRootsRequest(), now=0.0)
+
+
 @pytest.mark.req("PAT-01")
 def test_response_to_a_server_without_a_session_is_a_violation() -> None:
     event = one(server_of(), result(1))

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -49,6 +49,7 @@ from mcpio.asyncio._drivers import (
     start_client,
 )
 from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope, terminate_on_signals
+from mcpio.asyncio._runtime import settled
 from mcpio.engine.connection import Connection
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
@@ -323,17 +324,38 @@ async def start_process(
 
         platform_options["preexec_fn"] = tie_to(os.getpid())
     with starting(argv, directory):
-        transport, protocol = await loop.subprocess_exec(
-            lambda: _Protocol(loop),
-            *argv,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr={Stderr.INHERIT: None, Stderr.DISCARD: DEVNULL, Stderr.PIPE: PIPE}[mode],
-            env=environment(env, inherit_env),
-            cwd=directory,
-            **platform_options,
+        transport, protocol = await _started(
+            loop.subprocess_exec(
+                lambda: _Protocol(loop),
+                *argv,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr={Stderr.INHERIT: None, Stderr.DISCARD: DEVNULL, Stderr.PIPE: PIPE}[mode],
+                env=environment(env, inherit_env),
+                cwd=directory,
+                **platform_options,
+            )
         )
     return ChildProcess(tuple(argv), transport, protocol, machine, stderr if callable(stderr) else None)
+
+
+async def _started(starting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Wait for a child to start. If cancelled, let it start, and kill it.
+
+    asyncio cannot be cancelled meanwhile: where the pipes are not connected yet, it waits for ever that they close.
+    """
+    task = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await settled(task)
+        if task.exception() is None:
+            transport, protocol = task.result()
+            with suppress(ProcessLookupError):
+                transport.kill()
+            transport.close()
+            await settled(asyncio.ensure_future(protocol.exited.wait()))
+        raise
 
 
 class _Protocol(SubprocessStreamProtocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -65,6 +66,39 @@ def test_cancelled_block_ends_a_child_with_a_running_call(each_loop: EachLoop) -
         assert here.now() - began < 15
 
     each_loop.run(main)
+
+
+def test_client_that_is_cancelled_while_it_opens_leaves_nothing(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        for count in (*range(8), 20):
+            async with here.tasks() as tasks:
+
+                async def use() -> None:
+                    async with here.drivers.open_stdio(["sh", "-c", "cat > /dev/null"]):
+                        await here.forever()
+
+                using = tasks.spawn(use())
+                for _ in range(count):
+                    await here.checkpoint()
+                using.cancel()
+
+    each_loop.run(main)
+
+
+@pytest.mark.long
+def test_program_that_ends_with_a_client_open_is_silent() -> None:
+    code = f"""
+import asyncio
+from mcpio.asyncio import connect_stdio
+
+async def main():
+    client = await connect_stdio({server_on("trio")!r}, stderr="discard")
+    print((await client.call_tool("echo", {{"text": "hi"}})).text)
+
+asyncio.run(main())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "hi\n", "")
 
 
 def test_unknown_option_starts_no_process(each_loop: EachLoop) -> None:
