@@ -35,6 +35,7 @@ COMMANDS = {
     "auth": "show what is stored of logins, or examine a server's authorization",
     "relay": "stand between a host and its server, and show, record or disturb what passes",
     "replay": "show a recorded conversation",
+    "trace": "make a page of a recorded conversation, for a browser",
     "complete": "print completion for a shell",
 }
 

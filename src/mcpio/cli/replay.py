@@ -16,7 +16,7 @@ from mcpio.observe.recording import Replay
 from mcpio.observe.relayed import is_relayed, read_relayed
 from mcpio.observe.tap import Tap, add_tap
 
-__all__ = ["add_arguments", "run", "show"]
+__all__ = ["add_arguments", "lines_of", "run", "show"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +28,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
     try:
         # Only reading converts OSError: one from the output is not the file's fault.
-        with contextlib.closing(_lines(options.file)) as lines:
+        with contextlib.closing(lines_of(options.file)) as lines:
             return show(lines, View.for_output())
     except (LocalProtocolError, UnicodeDecodeError) as error:
         raise Failure(Exit.PROTOCOL, f"{options.file}: {error}") from error
 
 
-def _lines(path: str) -> Generator[str, None, None]:
+def lines_of(path: str) -> Generator[str, None, None]:
     """Yield the lines of a file. Raises Failure if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.framing.json import JsonError, dumps, loads
-from mcpio.observe.tap import Tap
+from mcpio.observe.tap import Redactor, Tap
 
 __all__ = ["Ladder", "LadderTap", "Sender"]
 
@@ -317,10 +317,19 @@ class LadderTap(Tap):
     """The newest connection."""
 
     def __init__(
-        self, ladder: Ladder, side: Sender = "client", *, also: Callable[[Any, float], object] = lambda *_: None
+        self,
+        ladder: Ladder,
+        side: Sender = "client",
+        *,
+        also: Callable[[Any, float], object] = lambda *_: None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """``side`` is the side that is observed; ``also`` is called with each connection, to add further taps."""
+        """``side`` is the side that is observed. ``also`` is called with each connection, to add further taps.
+
+        ``redactor`` removes secrets.
+        """
         self._also = also
+        self._redactor = redactor
         self._ladder = ladder
         self._side: Sender = side
         self._other: Sender = "server" if side == "client" else "client"
@@ -376,6 +385,7 @@ class LadderTap(Tap):
         timeout_of: Callable[[str], Timeout | None],
     ) -> None:
         connection = self.connection
+        text = text if self._redactor is None else self._redactor.data(text)
         phase = revision = None
         if isinstance(connection, Connection):
             phase = connection.phase.value

@@ -1,0 +1,79 @@
+"""A recording becomes one page: whole, without secrets, and with nothing that ends its script."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.exit_status import Exit
+from mcpio.inspecting.pages import page_of
+from mcpio.inspecting.tracing import traced
+from mcpio.observe import Recorder, add_tap
+from mcpio.testing import pair
+from mcpio.types import CustomRequest
+
+
+def recorded(*params: dict[str, str]) -> list[str]:
+    lines: list[str] = []
+    link = pair()
+    add_tap(link.client, Recorder(lines.append), 0.0)
+    link.handshake()
+    for each in params:
+        link.client.send_request(CustomRequest("x/y", each), now=link.now)
+        link.run()
+    return lines
+
+
+def data_of(page: str) -> dict[str, object]:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    value: dict[str, object] = json.loads(found)
+    return value
+
+
+def test_recording_becomes_a_ladder() -> None:
+    described = traced(recorded({"a": "b"}), title="rec")
+    assert [(each["from"], each["kind"], each.get("method")) for each in described["entries"]] == [
+        ("client", "request", "initialize"),
+        ("server", "result", "initialize"),
+        ("client", "notification", "notifications/initialized"),
+        ("client", "request", "x/y"),
+        ("server", "error", "x/y"),
+    ]
+    assert '"a":"b"' in described["texts"][3]
+    assert described["facts"] == "recorded by the client"
+
+
+def test_markup_stays_text_and_secrets_are_removed() -> None:
+    hostile = "</script><script>alert(1)</script><!--"
+    page = page_of(traced(recorded({"note": hostile, "token": "abcdefgh"}), title=hostile))
+    assert hostile not in page
+    assert "alert(1)</script>" not in page
+    assert "abcdefgh" not in page
+    assert page.count("</script>") == 2
+    found = data_of(page)
+    assert found["title"] == hostile
+    assert json.loads(str(found["texts"][3]))["params"] == {"note": hostile, "token": "[redacted]"}  # type: ignore[index]
+
+
+def test_page_loads_nothing() -> None:
+    page = page_of(traced(recorded(), title="rec"))
+    assert "import " not in page.split('<script type="module">')[1]
+    assert not re.search(r"(?:src|href)=.?(?:http|/)", page.split('id="data"')[0])
+    assert "default-src 'none'" in page
+    assert re.search(r"script-src 'sha256-[\w+/=]+'", page)
+
+
+def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = tmp_path / "rec.jsonl"
+    recording.write_text("".join(recorded()), encoding="utf-8")
+    assert main(["trace", str(recording)]) == Exit.DONE
+    assert capsys.readouterr().out == f"{recording}.html: 3 messages\n"
+    assert data_of((tmp_path / "rec.jsonl.html").read_text(encoding="utf-8"))["title"] == "rec.jsonl"
+    assert main(["trace", str(recording), "-o", str(tmp_path / "none" / "page.html")]) == Exit.UNWRITABLE
+    assert main(["trace", str(tmp_path / "none")]) == Exit.NOT_FOUND
+    recording.write_text("{}\n", encoding="utf-8")
+    assert main(["trace", str(recording)]) == Exit.PROTOCOL
