@@ -129,6 +129,7 @@ NEEDS = (
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart mcp"),
     Needs("interop/test_uvloop.py", packages="uvloop"),
     Needs("interop/test_chromium*.py", programs="chromium", variable="MCPIO_LONG_TESTS"),
+    Needs("interop/test_chromium_inspect.py", packages="playwright", variable="MCPIO_PEERS_DIR"),  # axe-core is there
     Needs("interop/test_site.py", packages="sphinx", programs="chromium", variable="MCPIO_SITE"),  # the built site
     Needs("interop/test_curl.py", programs="curl"),
     Needs("interop/test_redis.py", programs="redis-server", packages="coredis", variable="MCPIO_LONG_TESTS"),

@@ -133,6 +133,7 @@ def test_called_tool_answers_and_is_in_the_ladder(era: Era) -> None:
         assert answer["result"]["structuredContent"] == {"loaves": 2}
         await page.until(lambda page: page.has("tools/call"))
         request, result = page.of("tools/call"), page.of("tools/call", "result")
+        assert answer["n"] == request["n"]
         assert (request["from"], request["name"], result["from"], result["of"]) == (
             "client",
             "bake",

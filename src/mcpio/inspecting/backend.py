@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspector", "Viewer"]
 
-SHOWN: Final = 1 << 20
+SHOWN: Final = 4 << 20
 """Bytes of a result that the page gets; longer texts in it are cut."""
 TEXT_SHOWN: Final = 64 << 10
 """Characters that are kept of a text in a result that is too long."""
+LIST_SHOWN: Final = 8 << 20
+"""Bytes of one answer to a list that the page gets."""
+PAUSE: Final = 1_000
+"""Items of a list that are prepared before others run."""
 ITEMS_SHOWN: Final = 1_000
 PACE: Final = 0.015
 """Seconds in which entries are gathered, before the page gets them."""
@@ -387,9 +391,16 @@ class Inspector(Viewer):
         items = answer.get("result", {}).get(member)
         if not isinstance(items, list):
             return answer
-        next_cursor = answer["result"].get("nextCursor")
-        found = {"items": [_shortened(item, SHOWN // 4) for item in items[:ITEMS_SHOWN]], "more": next_cursor}
-        return found | {"left_out": max(0, len(items) - ITEMS_SHOWN)}
+        shown, room = [], LIST_SHOWN
+        for item in items:
+            shown.append(_shortened(item, TEXT_SHOWN))
+            room -= len(dumps(shown[-1]))
+            if room < 0:
+                break
+            if len(shown) % PAUSE == 0:
+                await ctx.sleep(0)  # the ladder goes on
+        more = answer["result"].get("nextCursor")
+        return {"items": shown, "more": more, "left_out": len(items) - len(shown)}
 
     async def _send(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         seconds = params.get("timeout")
@@ -397,11 +408,12 @@ class Inspector(Viewer):
             raise RequestError(ErrorCode.INVALID_PARAMS, "timeout is a number of seconds, 0 for no limit")
         given = params.get("params")
         timeout = None if seconds is None else Timeout(seconds or None)
-        began = self.ladder.now()
-        answer = await self._sent(_said(params, "method"), given if isinstance(given, dict) else {}, timeout)
+        method, began, last = _said(params, "method"), self.ladder.now(), self.ladder.last
+        answer = await self._sent(method, given if isinstance(given, dict) else {}, timeout)
         if "result" in answer:
             answer["result"] = _shortened(answer["result"])
-        return answer | {"took": self.ladder.now() - began}
+        sent = (each["n"] for each in self.ladder.after(last) if each["kind"] == "request" and each["method"] == method)
+        return answer | {"took": self.ladder.now() - began, "n": next(sent, None)}
 
     async def _sent(self, method: str, params: dict[str, Any], timeout: Timeout | None) -> dict[str, Any]:
         client = self._connected()
@@ -553,14 +565,41 @@ def _shortened(value: Any, most: int = SHOWN) -> Any:
     """Return a value whose JSON the page can take: what is too long has its texts cut, and its lists."""
     if value is None or len(dumps(value)) <= most:
         return value
-    return _cut(value, TEXT_SHOWN)
+    return _Shortener(most // 2).cut(value)
 
 
-def _cut(value: Any, most: int) -> Any:
-    if isinstance(value, str) and len(value) > most:
-        return f"{value[:most]}… ({len(value) - most:,} more characters)"
-    if isinstance(value, Mapping):
-        return {key[:200]: _cut(each, most // 2) for key, each in list(value.items())[:ITEMS_SHOWN]}
-    if isinstance(value, list | tuple):
-        return [_cut(each, most // 2) for each in value[:ITEMS_SHOWN]]
-    return value
+class _Shortener:
+    """Copies a value as far as there is room for it."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def cut(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping):
+            members: dict[str, Any] = {}
+            for name, each in value.items():
+                if not self._has_room():
+                    members["…"] = f"{len(value) - len(members):,} more members"
+                    break
+                members[self._text(name)] = self.cut(each)
+            return members
+        if isinstance(value, list | tuple):
+            items: list[Any] = []
+            for each in value:
+                if not self._has_room():
+                    items.append(f"… {len(value) - len(items):,} more items")
+                    break
+                items.append(self.cut(each))
+            return items
+        return value
+
+    def _has_room(self) -> bool:
+        self._room -= 8  # what each value takes at least
+        return self._room > 0
+
+    def _text(self, text: str) -> str:
+        most = max(0, min(TEXT_SHOWN, self._room))
+        self._room -= min(len(text), most)
+        return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

@@ -70,13 +70,14 @@ class App {
       else button.removeAttribute("aria-current");
     }
     put(document.getElementById("main"), this.views[name]);
-    if (this.state.connected && !this.fresh.has(name)) this.#load(name);
+    if (this.state.connected) this.#load(name);
     if (["waiting", "bytes"].includes(name)) this.look();
     this.views[name].querySelector("h2")?.focus();
   }
 
   // A list is read when it is first shown, and again after the server said that it changed.
   #load(name) {
+    if (this.fresh.has(name)) return;
     this.fresh.add(name);
     this.views[name]?.load?.();
   }

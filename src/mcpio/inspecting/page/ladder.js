@@ -94,7 +94,7 @@ export class Ladder {
     const other = entry.of ?? this.entries.find((each) => each.of === number && each.kind !== "notification")?.n;
     put(this.detail,
       el("div", { class: "bar" },
-        el("h3", {}, `${number} ${ARROWS[entry.from] ?? ""} ${entry.method ?? entry.kind ?? ""}`),
+        el("h2", {}, `${number} ${ARROWS[entry.from] ?? ""} ${entry.method ?? entry.kind ?? ""}`),
         other && el("button", { type: "button", onclick: () => this.choose(other) }, entry.of ? "its request" : "its answer"),
         ...this.onchoose(entry, text),
         el("button", { type: "button", "aria-label": "Close the message", onclick: () => this.#close() }, "×")),

@@ -27,11 +27,14 @@ function chooser(app, { what, key, label, note, open, empty }) {
     count.textContent = items.length ? `${found.length} of ${items.length}${hidden ? `, the first ${SHOWN} are shown: filter for more` : ""}` : "";
   };
 
+  let loading = 0;
   const load = async () => {
+    const own = ++loading;
     items = [];
     let cursor = null;
     for (let page = 0; page < PAGES; page++) {
       const answer = await app.backend.ask("list", { what, cursor });
+      if (own !== loading) return; // the list was asked for again
       if (answer.error) {
         count.textContent = answer.error.code === -32601 || answer.error.kind ? empty : `${answer.error.message}`;
         return;
@@ -39,7 +42,7 @@ function chooser(app, { what, key, label, note, open, empty }) {
       items.push(...answer.items);
       if (answer.left_out) tell(`${answer.left_out} of a page were left out`);
       draw();
-      if (!node.isConnected || !(cursor = answer.more)) break;
+      if (!(cursor = answer.more)) break;
     }
     if (!items.length) count.textContent = empty;
     if (chosen) chosen = items.find((item) => key(item) === key(chosen)) ?? chosen;
@@ -76,7 +79,6 @@ function caller(app, { verb, asked, request, extras = () => [] }) {
     await send(params);
   };
   const send = async ({ method, params }) => {
-    const before = app.ladder.entries.at(-1)?.n ?? 0;
     put(place, el("p", { class: "quiet" }, "Waiting for the answer…"));
     const pending = app.backend.ask("send", { method, params, timeout: timeout.value === "" ? null : Number(timeout.value) });
     cancel.hidden = false;
@@ -86,10 +88,9 @@ function caller(app, { verb, asked, request, extras = () => [] }) {
       if (isOver) return;
       isOver = true;
       cancel.hidden = true;
-      const number = () => app.ladder.entries.find((entry) => entry.n > before && entry.from === "client" && entry.method === method && entry.kind === "request")?.n;
       put(place, outcome(answer, { onread: app.canRead ? (uri) => app.read(uri) : undefined, about: [el("div", { class: "bar" },
-        el("button", { type: "button", onclick: () => number() && app.ladder.choose(number()) }, "Show in the ladder"),
-        ...extras(params, number))] }));
+        answer.n && el("button", { type: "button", onclick: () => app.ladder.choose(answer.n) }, "Show in the ladder"),
+        ...extras(params, answer.n))] }));
       if (answer.error?.kind === "timeout") app.show("waiting");
     };
     await pending.then(done, (error) => done({ error: { code: error.code, message: error.message } }));
@@ -119,7 +120,7 @@ function toolForm(app, tool, start) {
   const request = (given) => ({ method: "tools/call", params: { name: tool.name, arguments: given, ...(takesTask && asTask.checked ? { task: {} } : {}) } });
   const copies = (params, number) => [["command", "Copy as a command"], ["test", "Copy as a test"], ["script", "Copy as a conversation"]]
     .map(([as, label]) => el("button", { type: "button", onclick: async () => {
-      const { text } = await app.backend.ask("copy", { as, name: tool.name, arguments: params.arguments, n: number() ?? 0 }).catch((error) => ({ text: error.message }));
+      const { text } = await app.backend.ask("copy", { as, name: tool.name, arguments: params.arguments, n: number ?? 0 }).catch((error) => ({ text: error.message }));
       copy(text);
     } }, label));
   const place = el("p", { role: "status" });
