@@ -10,9 +10,11 @@ import pytest
 
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit
+from mcpio.framing.lines import Overlong
 from mcpio.inspecting.pages import page_of
 from mcpio.inspecting.tracing import traced
-from mcpio.observe import Recorder, add_tap
+from mcpio.observe import Recorder, Redactor, add_tap
+from mcpio.observe.relayed import RelayRecorder
 from mcpio.testing import pair
 from mcpio.types import CustomRequest
 
@@ -77,3 +79,26 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["trace", str(tmp_path / "none")]) == Exit.NOT_FOUND
     recording.write_text("{}\n", encoding="utf-8")
     assert main(["trace", str(recording)]) == Exit.PROTOCOL
+
+
+def test_recording_of_a_relay_becomes_a_ladder() -> None:
+    lines: list[str] = []
+    recorder = RelayRecorder(lines.append, "http://127.0.0.1:1/mcp", 0.0, redactor=Redactor())
+    sessions: list[dict[str, str]] = [{}, {"mcp-session-id": "1"}, {}]
+    for via, session in enumerate(sessions, 1):
+        recorder.head(True, {"method": "POST", "target": "/mcp", "headers": session}, via, via)
+        recorder.message(True, b'{"jsonrpc":"2.0","id":1,"method":"ping"}', via, via)
+    for via in (1, 2):
+        recorder.head(False, {"status": 200, "headers": {}}, 4, via)
+        recorder.message(False, b'{"jsonrpc":"2.0","id":1,"result":{}}', via + 5, via)
+    recorder.head(True, {"method": "GET", "target": "/mcp", "headers": {}}, 8, 4)
+    recorder.head(False, {"status": 405, "headers": {}}, 8, 4)
+    recorder.message(False, Overlong(101, b"{"), 9)
+    recorder.note("the end", 10)
+    described = traced(lines, title="relayed")
+    assert described["facts"] == "recorded by a relay"
+    entries = described["entries"]
+    assert [entry["kind"] for entry in entries] == ["request"] * 3 + ["result"] * 2 + ["note"] * 4
+    assert [(entry["of"], entry["took"]) for entry in entries[3:5]] == [(1, 5.0), (2, 5.0)]
+    texts = ["GET /mcp", "HTTP 405", "a message of over 101 bytes", "the end"]
+    assert [entry["head"] for entry in entries[5:]] == texts
