@@ -119,6 +119,9 @@ class ServerSession(Session):
     is_one_request: bool = False
     """Whether it is one request over HTTP that belongs to no session."""
 
+    _hears_of_lists: bool = True
+    """Whether the changes of lists are sent to it."""
+
     mounted_states: Mapping[Any, Any] = MappingProxyType({})
     """The values that the lifespans of mounted servers yielded, by server."""
 
@@ -295,8 +298,9 @@ class ServerSession(Session):
             new_scope = partial(self._new_scope, self, event)
             server.scope_rules.check(method, event.request, event.context.principal, new_scope)
         if event.context.era is Era.STATELESS:
-            if not self.is_one_request and self.connection.phase is Phase.NEW:
+            if self._hears_of_lists and not self.is_one_request and self.connection.phase is Phase.NEW:
                 # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
+                self._hears_of_lists = False
                 server.audience.remove(self, (LISTS,))
             tools = server.tools
             # A function of its arguments only has no way to ask by, but to return what it asks.
@@ -386,6 +390,7 @@ class ServerSession(Session):
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]
         if isinstance(event, Initialized):
+            self._hears_of_lists = True
             self.server.audience.add(self, (LISTS,))
         if method == "notifications/roots/list_changed" and self._root_list is not None:
             self._root_list.forget()

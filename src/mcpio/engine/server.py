@@ -16,7 +16,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.payloads import encode, internal_error, payload_of, to_json
 from mcpio.engine.table import Input, Life, Phase, RequestInput, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
-from mcpio.events import Answered, CancelReceived, Negotiated, RequestContext
+from mcpio.events import Answered, CancelReceived, IncomingId, Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS
 from mcpio.methods import Kind as MethodKind
@@ -125,14 +125,17 @@ class ServerConnection(Connection):
     def _is_served(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> bool:
         # The era is that of the request, in any phase of the handshake (ERA-10, ERA-14): one that has an envelope, or
         # could have no other meaning, is stateless.
-        name, has_envelope = message.method, _has_envelope(message)
+        name, meta = message.method, message.params.get("_meta")
+        has_envelope = meta.__class__ is dict and META_PROTOCOL_VERSION in meta
         is_initialize = name == "initialize" and not has_envelope
         if is_initialize and self._options.handshake_revisions:
             return super()._is_served(message, text, via)
         # Looked at first, so that a connection that is asked for no such request holds nothing for them.
         is_stateless = has_envelope or _is_stateless(name, self._options)
+        served = self._served if is_stateless else None
         try:
-            served = self._stateless if is_stateless else None
+            if is_stateless and (served is None or served.declared is not self._capabilities):
+                served = self._stateless
         except LocalProtocolError as fault:
             self._refuse(message, internal_error(fault), via)
             return True
@@ -163,8 +166,9 @@ class ServerConnection(Connection):
         ):
             raise why
         sender = self.principal if self._sender is KEEP else self._sender
-        id, size = incoming.next_id, request_size(text, channel.limits, channel.held.requests)
-        record, request = served.admit(message, row, envelope, id, via, sender, size, self._oddities())
+        id, size = IncomingId(incoming.next), request_size(text, channel.limits, channel.held.requests)
+        odd = [] if self._bounded is None else self._oddities()
+        record, request = served.admit(message, row, envelope, id, via, sender, size, odd)
         self._begin(record, request, message)
 
     def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
@@ -271,8 +275,3 @@ def _is_stateless(name: str, options: Options) -> bool:
     method = METHODS.get(name)
     is_new = method is not None and method.kind is MethodKind.REQUEST and method.since >= REV_2026_07_28
     return is_new or not options.handshake_revisions
-
-
-def _has_envelope(message: jsonrpc.Request) -> bool:
-    meta = message.params.get("_meta")
-    return isinstance(meta, dict) and META_PROTOCOL_VERSION in meta
