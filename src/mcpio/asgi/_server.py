@@ -390,6 +390,7 @@ class AsgiServer:
                         self._step(request, Input.SEND_END)
                         await self._drain(request, receive, send)
                     return
+            del head, headers, message  # a handler may wait for long, and nothing reads them
             await self._read(request, receive)
             if request.life.state is State.ANSWER and not request.queue:
                 # Answered at once, as by plain functions: a task group would cost more than the request.

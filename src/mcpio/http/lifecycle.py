@@ -210,7 +210,7 @@ class Timeouts(Protocol):
 class Lifecycle:
     """One connection, or one exchange, with its deadline."""
 
-    __slots__ = ("_rate", "_seconds", "deadline", "is_last", "state")
+    __slots__ = ("_timeouts", "deadline", "is_last", "state")
 
     state: State
     deadline: float
@@ -219,18 +219,11 @@ class Lifecycle:
     """Whether no other request is served after this one: set it for a head that asks for that. ``SEND_CLOSE`` does."""
 
     def __init__(self, timeouts: Timeouts, now: float, *, state: State = State.NEW, is_last: bool = False) -> None:
-        self._seconds: dict[str | None, float | None] = {
-            None: None,
-            "head": timeouts.head,
-            "body": timeouts.body,
-            "idle": timeouts.idle,
-            "linger": LINGER,
-        }
-        self._rate = timeouts.rate
+        self._timeouts = timeouts
         self.state = state
         self.is_last = is_last
-        seconds = self._seconds[TIMEOUTS[state]]
-        self.deadline = inf if seconds is None else now + seconds
+        timeout = TIMEOUTS[state]
+        self.deadline = inf if timeout is None else self._due(timeout, now)
 
     def step(self, event: Input, now: float, size: int = 0) -> Action:
         """Enter the next state; return the action. ``size`` is the number of bytes received of a body.
@@ -248,11 +241,14 @@ class Lifecycle:
             raise LocalProtocolError(f"cannot {event.value} while the exchange is {before.value}") from None
         timeout = TIMEOUTS[self.state]
         if timeout != TIMEOUTS[before]:
-            seconds = self._seconds[timeout]
-            self.deadline = inf if seconds is None else now + seconds
+            self.deadline = inf if timeout is None else self._due(timeout, now)
         if size and timeout == "body":
-            self.deadline += size / self._rate
+            self.deadline += size / self._timeouts.rate
         return action
+
+    def _due(self, timeout: str, now: float) -> float:
+        seconds: float | None = LINGER if timeout == "linger" else getattr(self._timeouts, timeout)
+        return inf if seconds is None else now + seconds
 
     @property
     def is_resting(self) -> bool:
