@@ -44,12 +44,15 @@ LINES = [
     b'"id":2,"result":{"content":[],"roots":[]}}',
     b'"id":2,"error":{"code":1,"message":"no"}}',
     b'"id":9,"result":{}}',
+    b'"id":3,"method":"ping"' + b" " * (300 - len(HEAD) - 23) + b"}",  # as long as the limit
 ]
 """Messages from a peer to either role, without the JSON-RPC head."""
 
 lines = st.one_of(
     st.sampled_from(LINES).map(HEAD.__add__),
-    st.sampled_from([b"", b"  ", b"garbage", b"[]", b"\xff\xfe", "ü".encode()[:1], b"x" * 301, b"[" * 200]),
+    st.sampled_from(
+        [b"", b"  ", b"garbage", b"[]", b"\xff\xfe", "ü".encode()[:1], b"x" * 300, b"x" * 301, b"x" * 400, b"[" * 200]
+    ),
 )
 endings = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r\r\n"])
 streams = st.lists(st.tuples(lines, endings).map(b"".join), max_size=12).map(b"".join)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.revisions import REV_2026_07_28
-from mcpio.testing import Pair, at_random, pair
+from mcpio.testing import Pair, at_random, pair, whole
 from mcpio.types import (
     CallToolRequest,
     CallToolResult,
@@ -65,9 +66,34 @@ def _swap_words(chance: random.Random, data: bytes) -> bytes:
     return data.replace(chance.choice(words), chance.choice(words))
 
 
+def _reshape(chance: random.Random, data: bytes) -> bytes:
+    """Replace any value in the first message by another, of any type."""
+    line, newline, rest = data.partition(b"\n")
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return data
+    places: list[tuple[Any, Any]] = []
+    waiting: list[Any] = [message]
+    while waiting:
+        node = waiting.pop()
+        members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for place, value in members:
+            places.append((node, place))
+            waiting.append(value)
+    if places:
+        node, place = chance.choice(places)
+        strange: list[Any] = [None, True, 0, 1, 2, 99, -1, 1.5, 10**30, "", "x", [], {}, {"a": {}}]
+        node[place] = [{}] * 500 if chance.random() < 0.3 else chance.choice(strange)
+    return json.dumps(message).encode() + newline + rest
+
+
 DAMAGES: list[Damage] = [
     _flip,
     _swap_words,
+    _reshape,
+    _reshape,
+    _reshape,
     lambda chance, data: data[: chance.randrange(len(data) + 1)],
     lambda chance, data: data[chance.randrange(len(data)) :],
     lambda _, data: data + data,
@@ -118,7 +144,7 @@ def _ask(link: Pair, cookie: str, asked: dict[str, Connection]) -> None:
     for connection, request in requests:
         name = f"{connection.role.value} {cookie} {type(request).__name__}"
         try:
-            connection.send_request(request, now=link.now, timeout=5, cookie=name, progress=True)
+            connection.send_request(request, now=link.now, timeout=5, cookie=name, progress=int(cookie) % 3 > 0)
         except (LocalProtocolError, NoBackChannel):
             continue
         asked[name] = connection
@@ -126,7 +152,9 @@ def _ask(link: Pair, cookie: str, asked: dict[str, Connection]) -> None:
 
 def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[Pair, dict[str, Connection]]:
     """A client and a server joined by wires that damage bytes."""
-    limits = Limits(message_bytes=400, queued_bytes=600, resync=True) if small else Limits()
+    limits = Limits(message_items=100)
+    if small:
+        limits = Limits(message_bytes=400, queued_bytes=600, resync=True)
     options = Options(limits=limits)
 
     class Client(ClientConnection):
@@ -153,7 +181,8 @@ def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[
 
     client = Client(Implementation("c", "1"), ClientCapabilities(RootsCapability()), options=options)
     server = Server(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability(True)), options=options)
-    link = pair(client, server, chunk=at_random(chance.randrange(1000)), on_event=answer)
+    chunk = at_random(chance.randrange(1000)) if chance.random() < 0.3 else whole
+    link = pair(client, server, chunk=chunk, on_event=answer)
     return link, {}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from examples import examples
@@ -66,11 +68,15 @@ for _ in range(200):
 UNSAYABLE: list[Any] = [math.nan, math.inf, "\ud800", object(), {1: 2}, {1, 2}, b"bytes", NESTED]
 """Values without a JSON form."""
 
+LONG: Any = "x" * 5000
+"""A text that no message has room for."""
+
 REQUESTS: list[Any] = [
     PingRequest(),
     ListToolsRequest(),
     CallToolRequest("t", {"a": [1, None]}),
     *(CallToolRequest("t", {"a": value}) for value in UNSAYABLE),
+    CallToolRequest("t", {"a": LONG}),
     CallToolRequest("t", meta={"not valid!": 1}),
     unchecked(CallToolRequest("t"), name=5),
     ListRootsRequest(),
@@ -110,6 +116,7 @@ NOTIFICATIONS: list[Any] = [
 RESULTS: list[Any] = [
     CallToolResult((TextContent("hi"),)),
     CallToolResult((TextContent("\ud800"),)),
+    CallToolResult((TextContent(LONG),)),
     CallToolResult((5,)),  # type: ignore[arg-type]  # a mistake on purpose
     CallToolResult((), structured_content={"a": math.nan}),
     EmptyResult(),
@@ -129,6 +136,7 @@ RESULTS: list[Any] = [
 ]
 RAW: list[Any] = [
     b"{}",
+    b'{"content":[],"a":"%b"}' % LONG.encode(),
     b'{"content":[]}',
     b'{"resultType":"input_required","requestState":"s"}',
     b'{"_meta":[]}',
@@ -141,6 +149,7 @@ RAW: list[Any] = [
 ERRORS: list[Any] = [
     RequestError(-32000, "no"),
     RequestError(1, "\ud800"),
+    RequestError(1, LONG),
     RequestError(1, "no", object()),
     RequestError(-32002, "not found"),
     RequestError(-32050, "reserved"),
@@ -152,6 +161,7 @@ ERRORS: list[Any] = [
 ]
 PROGRESS: list[Any] = [0, 1, 2.5, -1, 10**400, math.nan, math.inf]
 FILTERS: list[Any] = [
+    SubscriptionFilter(tools_list_changed=True),
     SubscriptionFilter(tools_list_changed=True),
     SubscriptionFilter(),
     SubscriptionFilter(resource_subscriptions=("a:b",)),
@@ -171,13 +181,20 @@ class Mistakes(RuleBasedStateMachine):
     """Two connected engines whose callers make every kind of call."""
 
     link: Pair
+    is_cut_off = False
+    """Whether the server has no way to its client, as its transport says."""
 
     @initialize(started=st.integers(0, 4))
     def start(self, started: int) -> None:
-        options = Options(custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=3))
+        options = Options(
+            custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=3, sent_message_bytes=4000)
+        )
         client = ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability(True)), options=options)
         capabilities = ServerCapabilities(tools=ToolsCapability(True), logging={})
-        self.link = pair(client, ServerConnection(Implementation("s", "1"), capabilities, options=options))
+        server = ServerConnection(
+            Implementation("s", "1"), capabilities, options=options, can_reach=lambda via: not self.is_cut_off
+        )
+        self.link = pair(client, server)
         if started == 1:
             self.link.stall(Role.SERVER)
         if started in (1, 2):
@@ -187,6 +204,21 @@ class Mistakes(RuleBasedStateMachine):
             self.link.run()
         elif started == 4:
             self.link.client.adopt(REV_2026_07_28, DiscoverResult(("2026-07-28",), capabilities))
+        for _ in range(2):
+            self.ask_rightly()
+
+    @rule()
+    def ask_rightly(self) -> None:
+        """Have requests run on both sides, for the mistakes to be about."""
+        listen = SubscriptionsListenRequest(SubscriptionFilter(tools_list_changed=True))
+        for connection, request in (
+            (self.link.client, CallToolRequest("t")),
+            (self.link.client, listen),
+            (self.link.server, ListRootsRequest()),
+        ):
+            with suppress(LocalProtocolError, NoBackChannel):
+                connection.send_request(request, now=self.link.now, progress=True)
+        self.link.run()
 
     def attempt(self, connection: Connection, verb: str, *arguments: Any, **options: Any) -> None:
         """Make a call; if it raises, check that the connection's state is unchanged."""
@@ -203,6 +235,17 @@ class Mistakes(RuleBasedStateMachine):
 
     def side(self, is_client: bool) -> Connection:
         return self.link.client if is_client else self.link.server
+
+    def one_of(self, known: Sequence[int], id: int) -> int:
+        """Return an id that a call is to name: mostly one that runs, if any does."""
+        return known[id % len(known)] if known and id > 1 else id
+
+    def theirs(self, is_client: bool, id: int) -> IncomingId:
+        return IncomingId(self.one_of(self.side(is_client).pending.incoming, id))
+
+    @rule(is_cut_off=st.sampled_from([False, False, True]))
+    def cut_off(self, is_cut_off: bool) -> None:
+        self.is_cut_off = is_cut_off
 
     @rule(
         is_client=st.booleans(),
@@ -222,23 +265,28 @@ class Mistakes(RuleBasedStateMachine):
 
     @rule(is_client=st.booleans(), id=ids, result=st.sampled_from(RESULTS))
     def answer(self, is_client: bool, id: int, result: Any) -> None:
-        self.attempt(self.side(is_client), "send_result", IncomingId(id), result)
+        self.attempt(self.side(is_client), "send_result", self.theirs(is_client, id), result)
 
     @rule(is_client=st.booleans(), id=ids, result=st.sampled_from(RAW))
     def answer_as_it_is(self, is_client: bool, id: int, result: bytes) -> None:
-        self.attempt(self.side(is_client), "send_raw_result", IncomingId(id), result)
+        self.attempt(self.side(is_client), "send_raw_result", self.theirs(is_client, id), result)
 
     @rule(is_client=st.booleans(), id=ids, error=st.sampled_from(ERRORS))
     def refuse(self, is_client: bool, id: int, error: RequestError) -> None:
-        self.attempt(self.side(is_client), "send_error", IncomingId(id), error)
+        self.attempt(self.side(is_client), "send_error", self.theirs(is_client, id), error)
 
     @rule(is_client=st.booleans(), id=ids, value=st.sampled_from(PROGRESS), total=st.sampled_from([None, *PROGRESS]))
     def report(self, is_client: bool, id: int, value: Any, total: Any) -> None:
-        self.attempt(self.side(is_client), "send_progress", IncomingId(id), value, total)
+        key = self.theirs(is_client, id)
+        self.attempt(self.side(is_client), "send_progress", key, value, total)
+        self.attempt(self.side(is_client), "send_progress", key, -2)
 
     @rule(is_client=st.booleans(), id=ids, reason=texts)
     def cancel(self, is_client: bool, id: int, reason: str | None) -> None:
-        self.attempt(self.side(is_client), "cancel_request", OutgoingId(id), reason)
+        side = self.side(is_client)
+        key = OutgoingId(self.one_of(side.pending.outgoing, id))
+        self.attempt(side, "cancel_request", key, "\ud800")
+        self.attempt(side, "cancel_request", key, reason)
 
     @rule(timeout=st.sampled_from(TIMEOUTS))
     def open(self, timeout: Any) -> None:
@@ -255,7 +303,9 @@ class Mistakes(RuleBasedStateMachine):
 
     @rule(id=ids, honoured=st.sampled_from(FILTERS))
     def acknowledge(self, id: int, honoured: Any) -> None:
-        self.attempt(self.link.server, "acknowledge", IncomingId(id), honoured)
+        key = self.theirs(False, id)
+        for self.is_cut_off in (True, False):
+            self.attempt(self.link.server, "acknowledge", key, honoured)
 
     @rule(level=st.sampled_from(LEVELS))
     def choose_level(self, level: Any) -> None:
@@ -267,8 +317,8 @@ class Mistakes(RuleBasedStateMachine):
         really=st.sampled_from([False] * 9 + [True]),
     )
     def close(self, is_client: bool, grace: float, really: bool) -> None:
-        if really:
-            self.attempt(self.side(is_client), "close", self.link.now, grace=grace)
+        """Close, which ends all that can be tried, or mostly only try to."""
+        self.attempt(self.side(is_client), "close", self.link.now, grace=grace if really else -1)
 
     @invariant()
     def whatever_happened_was_said(self) -> None:

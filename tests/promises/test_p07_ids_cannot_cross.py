@@ -33,6 +33,14 @@ def test_each_response_on_one_channel_has_the_id_of_its_request(order: list[int 
     assert all(message["result"]["content"][0]["text"] == repr(message["id"]) for message in sent)
 
 
+def test_result_that_is_kept_is_sent_under_the_id_of_each_request() -> None:
+    server, kept = _server(), dict[Any, bytes]()
+    for event in [_call(server, wire_id) for wire_id in WIRE_IDS]:
+        server.send_result(event.id, CallToolResult(()), kept=kept)
+    assert len(kept) == 1
+    assert [json.loads(chunk or b"")["id"] for chunk in server.data_to_send()] == WIRE_IDS
+
+
 @settings(max_examples=examples(50))
 @given(second=st.sampled_from(WIRE_IDS), first=st.sampled_from(WIRE_IDS))
 @pytest.mark.req("RPC-07")

@@ -109,6 +109,7 @@ def test_lost_connection_keeps_its_cause(how: str) -> None:
     assert failed.error.__cause__ is GONE
     assert isinstance(closed, ConnectionClosed)
     assert closed.cause is GONE
+    assert link.client.end == closed
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,7 @@ def test_failed_handshake_has_one_cause(answer: bytes, kind: type[McpError], rea
         lambda side: side.cancel_request(99),
         lambda side: side.send_result(99, {}),
         lambda side: side.send_notification(CallToolRequest("t")),
+        lambda side: side.connection_lost("gone", 0.0),
     ],
 )
 def test_wrong_call_raises_one_exception(call: Callable[[Connection], object]) -> None:
