@@ -10,13 +10,15 @@ from typing import Any
 import planted
 import pytest
 
+import mcpio
+
 PLANTS = planted.plants()
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant["name"])
 def test_plant_has_its_place_in_the_source(plant: dict[str, Any]) -> None:
     for module in {each["module"] for each in plant["replace"]}:
-        found = Path(sys.modules["mcpio"].__path__[0], *module.split(".")[1:]).with_suffix(".py").read_text()
+        found = Path(mcpio.__path__[0], *module.split(".")[1:]).with_suffix(".py").read_text()
         compile(planted.planted(found, module, plant), module, "exec")
 
 
