@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
 import trio
 
-from mcpio import Client, Context, RequestError, Server
+from mcpio import Client, ConnectFailed, Context, RequestError, Server
 from mcpio.app.client import ClientOptions
 from mcpio.inspecting import Inspector, Ladder, LadderTap
 from mcpio.testing import parse_script, play
 from mcpio.trio import memory_client
 from mcpio.types.base import CustomRequest
+from mcpio.view_pages import ViewPages
 
 Era = Literal["handshake", "stateless"]
 both_eras = pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -33,6 +34,8 @@ def kitchen() -> Server:
     async def bake(ctx: Context, kind: str, count: int = 1) -> dict[str, int]:
         """Bake loaves."""
         ctx.progress(1, 2, "rising")
+        ctx.debug("hot")
+        ctx.info("baked")
         return {"loaves": count}
 
     @server.tool
@@ -142,6 +145,7 @@ def test_called_tool_answers_and_is_in_the_ladder(era: Era) -> None:
         )
         assert request["due"] == pytest.approx(request["at"] + 60)
         assert result["took"] >= 0
+        assert page.of("notifications/message", "notification")["name"] == "info"
         progress = page.of("notifications/progress", "notification")
         assert progress["of"] == request["n"]
         text = await page.ask("text", n=request["n"])
@@ -281,6 +285,65 @@ def test_lens_shows_a_call_in_both_eras() -> None:
         old, new = (await page.ask("lens", method="ping", params={}))["eras"]
         assert old["why"] is None
         assert new["why"] == "PingRequest does not exist in 2026-07-28"
+
+    inspecting(main)
+
+
+def test_view_of_a_tool_has_an_address() -> None:
+    server = Server("clock")
+    server.view("ui://clock", lambda: "<p>now</p>")
+
+    @server.tool(view="ui://clock")
+    def now() -> str:
+        """Tell the time."""
+        return "12:00"
+
+    async def main(page: Page) -> None:
+        assert (await page.ask("view", name="now", arguments={}))["url"].startswith("http://127.0.0.1:")
+        with pytest.raises(RequestError, match="has no tool 'none' with a view"):
+            await page.ask("view", name="none")
+
+    with ViewPages() as pages:
+        inspecting(main, server, views=lambda: pages)
+
+
+def test_failed_connection_is_explained_and_tried_again() -> None:
+    tries: list[str] = []
+
+    @asynccontextmanager
+    async def open_client(options: ClientOptions, tap: LadderTap) -> AsyncIterator[Client]:
+        tries.append("try")
+        if len(tries) == 1:
+            raise ConnectFailed("cannot start it") from OSError("no such file")
+        async with memory_client(kitchen(), tap=tap, **options) as client:
+            yield client
+
+    async def run() -> None:
+        inspector = Inspector(open_client, Ladder(trio.current_time), {})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(inspector.run)
+            async with memory_client(inspector.server) as client:
+                page = Page(client, inspector)
+                with trio.fail_after(20):
+                    await page.until(lambda page: page.state.get("ended"))
+                    assert page.state["ended"] == "cannot start it: no such file"
+                    with pytest.raises(RequestError, match="there is no connection: cannot start it"):
+                        await page.send("ping")
+                    await page.ask("restart")
+                    await page.until(lambda page: page.state["connected"])
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+def test_server_that_ends_leaves_the_page() -> None:
+    async def main(page: Page) -> None:
+        client = page.inspector._client
+        assert client is not None
+        client.close(0)
+        await page.until(lambda page: page.state.get("ended"))
+        assert page.state["ended"].startswith("the connection ended")
+        assert not page.state["connected"]
 
     inspecting(main)
 

@@ -57,6 +57,7 @@ def opened(browser: Any, address: str, width: int = 1400, scheme: str = "light",
     """Open the page; fail for what it throws, and for what it asks of others."""
     context = browser.new_context(viewport={"width": width, "height": 850}, color_scheme=scheme, **options)
     page = context.new_page()
+    page.set_default_timeout(90_000)  # on a busy machine
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("dialog", lambda dialog: errors.append(dialog.message))
@@ -110,10 +111,15 @@ def test_calls_and_questions_are_accessible(browser: Any, address: str, width: i
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[-1]])
-def test_other_views_are_accessible(browser: Any, address: str, width: int, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "scheme", "names"),
+    [(*SIZES[0], ("Server", "Resources", "Any", "Waiting")), (*SIZES[-1], ("Prompts", "Roots", "Bytes", "Drift"))],
+)
+def test_other_views_are_accessible(
+    browser: Any, address: str, width: int, scheme: str, names: tuple[str, ...]
+) -> None:
     with opened(browser, address, width, scheme, bypass_csp=True) as page:
-        for name in ("Server", "Resources", "Prompts", "Any", "Roots", "Waiting", "Bytes", "Drift"):
+        for name in names:
             menu(page, name)
             page.locator("#main h2, #main .choices button").first.wait_for(state="attached")
             assert faults_of(page) == [], name

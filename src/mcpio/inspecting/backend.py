@@ -256,6 +256,7 @@ class Inspector(Viewer):
             "sampling": self._ask,
             "roots": lambda: self._roots,
             "on_notification": self._hear,
+            "on_log": lambda message: None,  # the ladder shows it; without this a stateless server would send none
             "capabilities": ClientCapabilities(
                 elicitation=ElicitationCapability(form={}, url={}), extensions=dict(EXTENSIONS)
             ),
