@@ -91,6 +91,12 @@ def test_long_value_is_shortened(kind: str) -> None:
     assert size <= 2 * SHOWN
 
 
+def test_shortened_value_keeps_its_names() -> None:
+    found = _shortened({"name": "a", "title": "t" * 100_000, "more": 1}, 1000)
+    assert list(found) == ["name", "title", "…"]
+    assert found["title"].endswith("more characters)")
+
+
 def test_short_value_stays_as_it_is() -> None:
     value = {"a": [1, None, {"b": "c"}]}
     assert _shortened(value) is value

@@ -39,6 +39,8 @@ TEXT_SHOWN: Final = 64 << 10
 """Characters that are kept of a text in a result that is too long."""
 LIST_SHOWN: Final = 8 << 20
 """Bytes of one answer to a list that the page gets."""
+NAME_SHOWN: Final = 1_000
+"""Characters that are kept of a member's name in a result that is too long."""
 PAUSE: Final = 1_000
 """Items of a list that are prepared before others run."""
 ITEMS_SHOWN: Final = 1_000
@@ -584,7 +586,8 @@ class _Shortener:
                 if not self._has_room():
                     members["…"] = f"{len(value) - len(members):,} more members"
                     break
-                members[self._text(name)] = self.cut(each)
+                self._room -= min(len(name), NAME_SHOWN)
+                members[name[:NAME_SHOWN]] = self.cut(each)
             return members
         if isinstance(value, list | tuple):
             items: list[Any] = []
