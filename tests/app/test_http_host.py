@@ -235,7 +235,7 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
         return inner(event)
 
     # There is no such fault to be had otherwise.
-    served._handle = served._serve = fail  # type: ignore[method-assign]
+    served._handle = served._serve = fail  # type: ignore[method-assign]  # on purpose
     assert done(bad.call("fine")).status == 500
     assert done(bad.call("fine")).status == 404
     assert wire.reports == ["a session failed"]

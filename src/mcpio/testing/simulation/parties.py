@@ -182,7 +182,7 @@ class ServerProcess:
 
     async def _serve(self) -> None:
         host = TaskHost(self.process, lambda: self.site.world.now)
-        host.report = partial(self.network.invariants.reported, self.process)  # type: ignore[method-assign]  # no log
+        host.report = partial(self.network.invariants.reported, self.process)  # type: ignore[method-assign]  # its reports are judged, not logged
         async with lifespan_of(self.server) as state:
             tasks = self.server.tasks
             if tasks is not None:

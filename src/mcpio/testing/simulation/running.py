@@ -226,7 +226,7 @@ class Running:
         found: list[tuple[Listening, str]] = []
         for visitor in self.visitors:
             for listening, uri in visitor.listeners.items():
-                if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001
+                if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001  a world looks inside
                     continue
                 is_over = visitor.party.keeps and listening.ended is not None
                 self.invariants.holds(

@@ -229,7 +229,7 @@ class Process(ManualRuntime):
         finally:
             timer.cancel()
 
-    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:  # type: ignore[override]
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:  # type: ignore[override]  # its own timer
         """Call a function after ``seconds``."""
         return self.world.after(seconds, self, function)
 
