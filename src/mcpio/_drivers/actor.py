@@ -43,7 +43,8 @@ EVENTS_PER_TURN: Final = 32
 """Events that a session handles before it gives way to the others (P14)."""
 
 WORK_PER_TURN: Final = 0.001
-"""Seconds after which it gives way too, where its handlers are slow. The clock is read after every 8 events."""
+"""Seconds after which it gives way too, where its handlers are slow. The clock is read after every 8 events, and after
+each whose next may block."""
 
 FILE_FAULTS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writing to a file, which has no peer that would miss the answers."""
@@ -179,7 +180,7 @@ class Actor(ABC):
         """
         # A handler that marks the session asks for a turn, and this is one.
         self._is_marked = True
-        self._has_more = handle_events(self._driving, self.connection, self.now)
+        self._has_more = handle_events(self._driving, self.connection, self.now, self._adapter.send_now)
         self._flush()
 
     def _flush(self) -> None:
@@ -368,28 +369,34 @@ async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
         await adapter.aclose()
 
 
-def handle_events(session: SessionDriving, connection: Connection, now: Callable[[], float]) -> bool:
-    """Handle events of a session until its output should leave; return whether some may be left.
-
-    A turn handles only so many.
+def handle_events(
+    session: SessionDriving,
+    connection: Connection,
+    now: Callable[[], float],
+    send_now: Callable[[Connection], object] | None = None,
+) -> bool:
+    """Handle events of a session; return whether some may be left, since a turn handles only so many.
 
     The engine itself gives out no request above its high-water mark. An exception costs the session, and nothing else.
+    ``send_now`` writes the output that waits, before a handler that may block.
     """
     next_event = connection.next_event
     began = 0.0
+    may_block = False
     for count in range(EVENTS_PER_TURN):
         try:
             if (event := next_event()) is None:
                 return False
             if count == 1:
                 began = now()  # Most turns have one event, and do not ask for the time at all.
-            if session.handle(event):
-                break
+            if may_block and send_now is not None:
+                send_now(connection)
+            may_block = session.handle(event)
         except BaseException as error:
             report("a session failed", failure_of(error))
             # The rest of its events say how its requests ended, and that it is over.
             connection.abort(error)
-        if count and not count & 7 and now() - began > WORK_PER_TURN:
+        if count and (may_block or not count & 7) and now() - began > WORK_PER_TURN:
             break
     return True
 

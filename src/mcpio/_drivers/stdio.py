@@ -667,10 +667,10 @@ class StdioClient(Client):
     def _handle(self, event: Event) -> bool:
         if event.__class__ is NoiseReceived and self._noise[0] is not self.child:
             self._noise = (self.child, event.text)
-        should_leave = super()._handle(event)
+        may_block = super()._handle(event)
         if event.__class__ is ConnectionClosed:
             self._end_known.set()
-        return should_leave
+        return may_block
 
     async def end_process(self) -> None:
         """End the child, after the connection was closed."""
