@@ -741,8 +741,6 @@ class SessionDriving:
 
         Return whether the handler of the next one may block, so that output should leave before.
         """
-        if event.__class__ is RequestReceived:
-            return self._session._serve(event)
         return self._session._handle(event)
 
     def settle(self) -> None:

@@ -19,8 +19,7 @@ from mcpio.testing.simulation.workload import ACTS, exercised_server
 if TYPE_CHECKING:
     from mcpio.app.client import Client
     from mcpio.app.server import Server
-    from mcpio.testing.simulation.parties import Acts, MakeServer, Site
-    from mcpio.testing.simulation.workload import Visit
+    from mcpio.testing.simulation.parties import Acts, MakeServer, Site, Visit
 
 __all__ = ["Program", "Report", "explore", "simulate"]
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import attrs
+
 from mcpio._drivers import lifespan_of
 from mcpio._drivers.actor import TaskHost
 from mcpio.app.changes import Changed
@@ -17,25 +19,29 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectFailed, ConnectionLost, McpError
+from mcpio.errors import ConnectFailed, ConnectionLost, McpError, ToolError
 from mcpio.http.client import HttpClient, HttpClientOptions, Location
 from mcpio.http.model import HttpOptions, RequestHead
 from mcpio.testing.simulation.invariants import Call
 from mcpio.testing.simulation.network import HttpEnd, HttpService, Link, Network, PipeEnd
-from mcpio.testing.simulation.workload import Visit, answer, note
 from mcpio.testing.simulation.world import Process
+from mcpio.types.asking import ElicitResult
+from mcpio.types.content import TextContent
 
 if TYPE_CHECKING:
     from mcpio.app.listening import Listening
     from mcpio.app.server import Server
     from mcpio.testing.manual_runtime import ManualTask
+    from mcpio.testing.simulation.invariants import Invariants
     from mcpio.testing.simulation.plan import Act, Party, Plan
 
-__all__ = ["Acts", "MakeServer", "ServerProcess", "Site", "Visitor"]
+__all__ = ["URIS", "Acts", "MakeServer", "ServerProcess", "Site", "Visit", "Visitor"]
 
 Acts: TypeAlias = "dict[str, Callable[[Visit], Awaitable[None]]]"
 MakeServer: TypeAlias = "Callable[[Site], Server]"
 
+URIS: Final = ("note://1", "note://2", "note://3")
+"""The resources of the server that is exercised."""
 GRACE: Final = 2.0
 """Seconds that a server has to end gracefully."""
 PATIENT: Final = 10.0
@@ -351,8 +357,8 @@ class Visitor:
         return {
             "era": self.party.era,
             "options": Options(reopens=reopens, initialize_timeout=10.0, probe_timeout=3.0),
-            "elicitation": partial(answer, self),
-            "on_log": partial(note, self.invariants, self),
+            "elicitation": partial(_answer, self),
+            "on_log": partial(_note, self.invariants, self),
         }
 
     async def _open_pipe(self) -> Client:
@@ -454,6 +460,54 @@ class Visitor:
         self.listeners.clear()
         if self.client is not None:
             await self.client.aclose(1.0)
+
+
+@attrs.frozen
+class Visit:
+    """One act of a program, with what it needs."""
+
+    client: Client
+    act: Act
+    token: str
+    visitor: Visitor
+    invariants: Invariants
+
+    @property
+    def uri(self) -> str:
+        """The resource that it is about."""
+        return URIS[self.act.size % len(URIS)]
+
+    @property
+    def own(self) -> str:
+        """What the server says of this act."""
+        return f"{self.token} for {self.visitor.principal}"
+
+    async def call(self, tool: str, on_progress: Any = None, /, **arguments: Any) -> str:
+        """Call a tool, and return its text. Raises ToolError if it failed."""
+        result = await self.client.call_tool(tool, arguments, timeout=self.act.timeout, on_progress=on_progress)
+        block = result.content[0]
+        text = block.text if isinstance(block, TextContent) else ""
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    def check(self, said: str, expected: str) -> None:
+        """Judge an answer."""
+        self.invariants.holds("own answers", said == expected, f"{said!r:.100} in place of {expected!r:.100}")
+
+
+def _answer(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:
+    """Answer a question of the server, as the user of one client."""
+    del scope, request
+    return ElicitResult("accept", {"name": visitor.name})
+
+
+def _note(invariants: Invariants, visitor: Visitor, message: Any) -> None:
+    """Judge a log message of the server."""
+    data = message.data
+    if isinstance(data, dict) and "act" in data:
+        invariants.holds("own answers", data["act"].startswith(visitor.name + "."), f"{visitor.name} hears {data}")
+        invariants.said_in_order(data["act"], data["step"])
 
 
 def hash_of(name: str) -> int:

@@ -135,6 +135,7 @@ class Plan:
     delay: float = 0.02
     splits: float = 0.0
     duplicates: float = 0.0
+    """How many of the HTTP requests that may be repeated arrive twice, from 0 to 1."""
 
     def program(self) -> str:
         """Return a program that runs this world."""

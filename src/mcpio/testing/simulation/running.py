@@ -34,6 +34,7 @@ class Outcome:
     """What came of a world."""
 
     plan: Plan
+    """The plan of the world."""
     steps: int
     """How much happened."""
     asked: int

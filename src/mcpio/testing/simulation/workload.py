@@ -17,19 +17,13 @@ from mcpio.engine.options import Options
 from mcpio.engine.tasks import TaskLimits
 from mcpio.errors import RequestError, ToolError
 from mcpio.testing.simulation.invariants import Planned
-from mcpio.types.asking import ElicitResult
-from mcpio.types.content import TextContent
+from mcpio.testing.simulation.parties import URIS
 
 if TYPE_CHECKING:
-    from mcpio.app.client import Client
     from mcpio.app.listening import Listening
-    from mcpio.testing.simulation.invariants import Invariants
-    from mcpio.testing.simulation.parties import Site, Visitor
-    from mcpio.testing.simulation.plan import Act
+    from mcpio.testing.simulation.parties import Site, Visit
 
-__all__ = ["ACTS", "Visit", "answer", "exercised_server", "note"]
-
-URIS: Final = ("note://1", "note://2", "note://3")
+__all__ = ["ACTS", "exercised_server"]
 
 
 @attrs.frozen
@@ -114,40 +108,6 @@ def _contents(uri: str) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------- acts
-
-
-@attrs.frozen
-class Visit:
-    """One act of a program, with what it needs."""
-
-    client: Client
-    act: Act
-    token: str
-    visitor: Visitor
-    invariants: Invariants
-
-    @property
-    def uri(self) -> str:
-        """The resource that it is about."""
-        return URIS[self.act.size % len(URIS)]
-
-    @property
-    def own(self) -> str:
-        """What the server says of this act."""
-        return f"{self.token} for {self.visitor.principal}"
-
-    async def call(self, tool: str, on_progress: Any = None, /, **arguments: Any) -> str:
-        """Call a tool, and return its text. Raises ToolError if it failed."""
-        result = await self.client.call_tool(tool, arguments, timeout=self.act.timeout, on_progress=on_progress)
-        block = result.content[0]
-        text = block.text if isinstance(block, TextContent) else ""
-        if result.is_error:
-            raise ToolError(text)
-        return text
-
-    def check(self, said: str, expected: str) -> None:
-        """Judge an answer."""
-        self.invariants.holds("own answers", said == expected, f"{said!r:.100} in place of {expected!r:.100}")
 
 
 async def _echo(visit: Visit) -> None:
@@ -262,17 +222,3 @@ ACTS: Final[dict[str, Callable[[Visit], Awaitable[None]]]] = {
     "close": _close,
 }
 """What a program may do, by name."""
-
-
-def answer(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:
-    """Answer a question of the server, as the user of one client."""
-    del scope, request
-    return ElicitResult("accept", {"name": visitor.name})
-
-
-def note(invariants: Invariants, visitor: Visitor, message: Any) -> None:
-    """Judge a log message of the server."""
-    data = message.data
-    if isinstance(data, dict) and "act" in data:
-        invariants.holds("own answers", data["act"].startswith(visitor.name + "."), f"{visitor.name} hears {data}")
-        invariants.said_in_order(data["act"], data["step"])
