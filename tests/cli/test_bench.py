@@ -56,11 +56,12 @@ def measured() -> Server:
 def test_calls_are_counted_and_reported(command: Command, measured: Server) -> None:
     ran = command("bench", "--tool", "echo", "--calls", "40", "--callers", "4", server=measured)
     assert (ran.status, ran.err) == (Exit.DONE, "")
-    heading, calls, latency, client = ran.out.splitlines()
+    # A fast machine gets one line more: that the client itself was the limit.
+    heading, calls, latency, *client = ran.out.splitlines()
     assert heading == "the server: tools/call echo, 2025-11-25, 1 connection, 4 callers on each"
     assert " calls/s: 40 calls in " in calls
     assert latency.startswith("  latency  p50 ")
-    assert "us of processor time a call" in client
+    assert "us of processor time a call" in "".join(client)
 
 
 def test_json_has_every_round(command: Command, measured: Server) -> None:

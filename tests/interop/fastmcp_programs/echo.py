@@ -7,7 +7,7 @@ mcp = FastMCP("Parrot")
 
 @mcp.tool
 def say(text: str) -> str:
-    """Say it back."""
+    """Echo a text."""
     return text
 
 
