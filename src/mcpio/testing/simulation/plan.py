@@ -96,7 +96,9 @@ class Party:
     """A client: how it connects, and what its tasks do at the same time."""
 
     carrier: Carrier = "pipe"
+    """How the client reaches the server."""
     era: Era = "handshake"
+    """The era that the client speaks."""
     keeps: bool = True
     """Whether its client connects again by itself."""
     lanes: tuple[tuple[Act, ...], ...] = ()
@@ -122,8 +124,11 @@ class Plan:
     """Everything that is decided of a world."""
 
     seed: int
+    """The seed of delays, sizes of pieces and the order of tasks."""
     parties: tuple[Party, ...]
+    """The clients."""
     mishaps: tuple[Mishap, ...] = ()
+    """The faults that happen at a time."""
     processes: int = 1
     """How many server processes are behind one address."""
     durable: bool = False
@@ -133,7 +138,9 @@ class Plan:
     calm_at: float = 20.0
     """When the faults are switched off, in seconds."""
     delay: float = 0.02
+    """The longest delay of the network in seconds."""
     splits: float = 0.0
+    """How often a piece is split, from 0 to 1."""
     duplicates: float = 0.0
     """How many of the HTTP requests that may be repeated arrive twice, from 0 to 1."""
 
