@@ -70,19 +70,12 @@ class Call:
     """A call of a program."""
 
     what: str
-    """What happens."""
     owner: Process
-    """The owner."""
     deadline: float
-    """The deadline."""
     is_calm: bool
-    """The is calm."""
     allowed: float
-    """The allowed."""
     is_patient: bool
-    """The is patient."""
     is_over: bool = False
-    """The is over."""
 
     def __str__(self) -> str:
         return f"{self.what} of {self.owner.name}"
