@@ -26,7 +26,7 @@ class Layer(NamedTuple):
 
 
 LAYERS: Final = (
-    Layer("tools", ("cli", "testing", "testing.transport_kit"), "the command mcpio", waits=True),
+    Layer("tools", ("cli", "testing", "testing.simulation", "testing.transport_kit"), "the command mcpio", waits=True),
     Layer("drivers", ("trio", "asyncio", "asgi", "stores"), "clients, and serving", waits=True),
     Layer("extras", ("files", "skill_cache", "view_pages", "telemetry", "seals"), "", waits=True),
     Layer("application", ("app",), "tools as functions"),

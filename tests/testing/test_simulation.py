@@ -6,7 +6,7 @@ import pytest
 
 from mcpio import Context, Server
 from mcpio.app.client import Client
-from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Violation, explore, replay, simulate
+from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Violation, explore, rerun, simulate
 from mcpio.testing.simulation.__main__ import main
 from mcpio.testing.simulation.running import run_plan
 
@@ -91,7 +91,7 @@ def test_server_without_a_race_passes() -> None:
 def test_replay_of_a_broken_invariant_raises() -> None:
     plan = Plan(1, (Party(lanes=((Act("nothing"),),)),))
     with pytest.raises(Violation, match="errors: nothing of client 1 failed with KeyError"):
-        replay(plan)
+        rerun(plan)
 
 
 def test_clients_are_needed_for_a_server() -> None:

@@ -9,17 +9,17 @@
 ``mcpio.testing.transport_kit`` tests transports. It is imported separately, since it needs Trio.
 """
 
-from mcpio.testing.authorization_server import AuthorizationServer, Faults, IssuedToken
+from mcpio.testing.authorization_server import AuthorizationFaults, AuthorizationServer, IssuedToken
 from mcpio.testing.engine_pair import Carried, Chunking, Pair, at_random, cut_at, every, pair, whole
 from mcpio.testing.manual_runtime import ManualCancelled, ManualRuntime
 from mcpio.testing.script import Script, ScriptError, parse_script, read_script
 from mcpio.testing.script_player import ScriptFailed, play
 
 __all__ = [
+    "AuthorizationFaults",
     "AuthorizationServer",
     "Carried",
     "Chunking",
-    "Faults",
     "IssuedToken",
     "ManualCancelled",
     "ManualRuntime",

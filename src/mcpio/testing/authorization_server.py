@@ -1,7 +1,8 @@
 """An authorization server for tests: OAuth 2.1 in memory, as a machine that answers requests by meaning.
 
 It approves every login, keeps everything in memory, and is for tests alone. It checks what a
-strict server checks, so that a client's mistake shows; `Faults` has what goes wrong with servers outside of tests.
+strict server checks, so that a client's mistake shows; `AuthorizationFaults` has what goes
+wrong with servers outside of tests.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from mcpio.auth.urls import (
 )
 from mcpio.framing.json import JsonError, dumps, loads
 
-__all__ = ["AuthorizationServer", "Faults", "IssuedToken"]
+__all__ = ["AuthorizationFaults", "AuthorizationServer", "IssuedToken"]
 
 
 @attrs.define(kw_only=True)
-class Faults:
+class AuthorizationFaults:
     """Faults that a test switches on. Attributes may change between two requests."""
 
     iss: str | None = None
@@ -148,7 +149,7 @@ class AuthorizationServer:
     ) -> None:
         self.issuer = issuer
         self.resource = resource
-        self.faults: Faults = Faults()
+        self.faults: AuthorizationFaults = AuthorizationFaults()
         """The faults that are switched on. They may be changed at any time."""
         self.requests: list[Fetch] = []
         """All requests, oldest first."""

@@ -9,7 +9,7 @@ What must hold is listed in ``INVARIANTS``.
 from mcpio.testing.simulation.exploring import Program, Report, explore, simulate
 from mcpio.testing.simulation.invariants import INVARIANTS, Violation
 from mcpio.testing.simulation.plan import Act, Faults, Mishap, Party, Plan
-from mcpio.testing.simulation.running import Outcome, replay
+from mcpio.testing.simulation.running import Outcome, rerun
 
 __all__ = [
     "INVARIANTS",
@@ -23,6 +23,6 @@ __all__ = [
     "Report",
     "Violation",
     "explore",
-    "replay",
+    "rerun",
     "simulate",
 ]

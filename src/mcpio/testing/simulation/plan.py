@@ -146,7 +146,7 @@ class Plan:
 
     def program(self) -> str:
         """Return a program that runs this world."""
-        lines = ["from mcpio.testing.simulation import Act, Mishap, Party, Plan, replay", "", "replay(Plan("]
+        lines = ["from mcpio.testing.simulation import Act, Mishap, Party, Plan, rerun", "", "rerun(Plan("]
         lines.append(f"    seed={self.seed},")
         lines.append("    parties=(")
         for party in self.parties:

@@ -19,7 +19,7 @@ from mcpio.testing.simulation.world import World
 if TYPE_CHECKING:
     from mcpio.app.listening import Listening
 
-__all__ = ["Outcome", "Running", "replay", "run_plan"]
+__all__ = ["Outcome", "Running", "rerun", "run_plan"]
 
 SETTLING: Final = 150.0
 """Seconds after which everything that the faults have caused must be over."""
@@ -50,7 +50,7 @@ def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS)
     return Running(plan, make, acts).run()
 
 
-def replay(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
+def rerun(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
     """Run a world. Raises Violation if an invariant is broken."""
     violation = run_plan(plan, make, acts).violation
     if violation is not None:
