@@ -60,7 +60,7 @@ def _layer(layer: Layer, y: int) -> list[str]:
     for number, module in enumerate(layer.modules):
         x = left + number * width
         body.append(f'<rect x="{x}" y="{y}" width="{width - 8}" height="{height}" rx="7"/>')
-        body.append(text(module, x + (width - 8) // 2, middle, "middle"))
+        body.append(text(module.rpartition(".")[2], x + (width - 8) // 2, middle, "middle"))
     if layer.entry:
         x, line = right - 6, y + height // 2
         body.append(f'<path d="M{x + 24} {line} H{x} M{x + 7} {line - 5} L{x} {line} L{x + 7} {line + 5}"/>')

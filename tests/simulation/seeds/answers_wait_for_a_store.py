@@ -1,6 +1,6 @@
-from mcpio.testing.simulation import Party, Plan, replay
+from mcpio.testing.simulation import Party, Plan, rerun
 
-replay(
+rerun(
     Plan(
         seed=1,
         parties=(Party("http", "handshake", keeps=False, lanes=()),),

@@ -1,6 +1,6 @@
-from mcpio.testing.simulation import Act, Mishap, Party, Plan, replay
+from mcpio.testing.simulation import Act, Mishap, Party, Plan, rerun
 
-replay(
+rerun(
     Plan(
         seed=0,
         parties=(
