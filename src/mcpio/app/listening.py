@@ -424,13 +424,14 @@ class HandshakeSource:
 class _Resource:
     """A resource that parts of the program need, and what the server was told of it."""
 
-    __slots__ = ("is_told", "needs", "turns")
+    __slots__ = ("needs", "told", "turns")
 
     def __init__(self, turns: Turns) -> None:
         self.needs = 0
         """How many need it."""
-        self.is_told = False
-        """Whether the server may have it for subscribed."""
+        self.told: bool | None = False
+        """Whether the server has it for subscribed; ``None`` while a request is under way, and after one that failed
+        without an answer."""
         self.turns = turns
         """One request at a time, so that none overtakes another."""
 
@@ -468,13 +469,15 @@ class SessionChanges:
         try:
             async with resource.turns:
                 # Where the session is lost during the request, its successor has to be told too.
-                while not resource.is_told:
-                    resource.is_told = True
+                while not resource.told:
+                    resource.told = None
                     try:
                         await send()
                     except RequestError:
-                        resource.is_told = False
+                        resource.told = False
                         raise
+                    if resource.told is None:
+                        resource.told = True
         except BaseException:
             self.release(uri)
             raise
@@ -483,7 +486,7 @@ class SessionChanges:
         """Need a resource no longer, without waiting."""
         resource = self._resources[uri]
         resource.needs -= 1
-        if not resource.needs and resource.is_told:
+        if not resource.needs and resource.told is not False:
             self._client.driver.runtime.spawn(self._unsubscribe(uri))
         self._forget_unneeded(uri)
 
@@ -508,7 +511,7 @@ class SessionChanges:
     def restored(self, uri: str) -> None:
         """Record that the current session was told of a resource."""
         if uri in self._resources:
-            self._resources[uri].is_told = True
+            self._resources[uri].told = True
 
     def hear(self, notification: Any) -> None:
         """Report a notification of the session to all sources."""
@@ -518,7 +521,7 @@ class SessionChanges:
     def lose(self) -> None:
         """Record that the session was lost."""
         for resource in self._resources.values():
-            resource.is_told = False
+            resource.told = False
         # Each source removes itself from the list.
         for source in tuple(self._sources):
             source.lose()
@@ -533,7 +536,7 @@ class SessionChanges:
 
     async def _unsubscribe(self, uri: str) -> None:
         resource = self._resource(uri)
-        if resource.is_told:
+        if resource.told is not False:
             with suppress(McpError):
                 await self._end(resource, partial(self._client.request, UnsubscribeRequest(uri)))
         self._forget_unneeded(uri)
@@ -541,12 +544,12 @@ class SessionChanges:
     async def _end(self, resource: _Resource, send: Send) -> None:
         async with resource.turns:
             if not resource.needs:
-                resource.is_told = False
+                resource.told = False
                 await send()
 
     def _forget_unneeded(self, uri: str) -> None:
         resource = self._resources.get(uri)
-        if resource is not None and not resource.needs and not resource.is_told and not resource.turns.is_taken:
+        if resource is not None and not resource.needs and resource.told is False and not resource.turns.is_taken:
             del self._resources[uri]
             self._client.driving.forget_subscription(uri)
 
