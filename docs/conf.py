@@ -23,6 +23,7 @@ extensions = [
     "plain_pages",
     "reference",
     "signatures",
+    "stacked_tables",
 ]
 contents_pages = ["index", "reference/index", "decisions/README", "conformance"]
 """The pages whose links make the table of contents."""

@@ -31,6 +31,7 @@ from layers_svg import draw_layers
 from login_ladder import draw_login
 from opening import opening_rows
 from path_of_a_call import draw_path
+from promise_tables import promise_rows, world_rows
 from requirement_tables import left_out_rows, rule_rows
 from revision_tables import member_rows, method_rows
 from state_diagrams import diagram_rows, drawing
@@ -167,11 +168,16 @@ _TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[s
     "missed-targets": (["Benchmark", "What", "Against", "Times as good", "Target"], figures.missed_rows),
     "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
     "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
+    "promises": (
+        ["Promise", "Tests", "Passed", "Examples", "Breakages caught", "Worlds ask", "Run on"],
+        lambda words: promise_rows(),
+    ),
     "requirements-left-out": (["Rule", "What it says", "Why it is not kept"], lambda words: left_out_rows()),
     "requirements": (["Rule", "What it says", "Here"], rule_rows),
     "slower": (["Benchmark", "Load", "Who", "How much"], figures.slower_rows),
     "speed": (None, figures.speed_rows),
     "states": (["When this happens", "in", "the next state is"], lambda words: diagram_rows(*words.split())),
+    "worlds": (["All promises", ""], lambda words: world_rows()),
 }
 """The head of each kind of table, ``None`` where it depends on the words of the comment, and its rows for these."""
 

@@ -6,7 +6,8 @@
 documents every name in the module's ``__all__`` under the module it is imported from, whatever it is, so a public name
 cannot be missing. Names that are defined elsewhere come in groups, by the module that defines them. Classes have the
 members of their private bases too. The library's modules listed in ``public_modules`` (in ``conf.py``) must each be on
-some page: a build without one warns. ``:from: mcpio.engine`` leaves out what is defined anywhere else.
+some page: a build without one warns. ``:from: mcpio.engine`` leaves out what is defined anywhere else, and
+``:first: Server Client`` begins with these names and their groups.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +48,10 @@ class PublicNames(SphinxDirective):
     """Documents every public name of a module."""
 
     required_arguments = 1
-    option_spec: ClassVar[dict[str, Callable[[str], Any]] | None] = {"from": directives.unchanged_required}
+    option_spec: ClassVar[dict[str, Callable[[str], Any]] | None] = {
+        "from": directives.unchanged_required,
+        "first": lambda names: directives.unchanged_required(names).split(),
+    }
 
     def run(self) -> list[nodes.Node]:
         """Return what autodoc makes of the names."""
@@ -57,7 +61,9 @@ class PublicNames(SphinxDirective):
         documented: set[str] = getattr(self.env, "documented_modules", set())
         self.env.documented_modules = documented | {name}  # type: ignore[attr-defined]  # ours, kept with the build
         groups: dict[str, list[str]] = {}
-        for public, home in homes(module).items():
+        known = homes(module)
+        for public in self._in_order(known):
+            home = known[public]
             if home.startswith(self.options.get("from", "")):
                 groups.setdefault(home, []).extend(entry(name, public, getattr(module, public), home))
         lines = ["```{eval-rst}", f".. {'py:currentmodule' if name in documented else 'module'}:: {name}", ""]
@@ -67,6 +73,12 @@ class PublicNames(SphinxDirective):
         container = nodes.container()
         self.state.nested_parse(source, self.content_offset, container)
         return container.children
+
+    def _in_order(self, names: Iterable[str]) -> list[str]:
+        first: list[str] = self.options.get("first", [])
+        if missing := set(first).difference(names):
+            raise self.error(f"not public: {', '.join(sorted(missing))}")
+        return [*first, *(name for name in names if name not in first)]
 
 
 def homes(module: ModuleType) -> dict[str, str]:

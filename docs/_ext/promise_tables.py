@@ -1,0 +1,71 @@
+"""The tests and figures of the promises, from what ``tests/promises/promise_figures.py`` records."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["INVARIANTS_OF", "PROMISES", "promise_rows", "world_rows"]
+
+PROMISES: Final = Path(__file__).parents[2] / "tests" / "promises"
+INVARIANTS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "P2": ("no crash", "no faults of ours"),
+    "P4": ("one outcome", "nothing after the end", "deadline"),
+    "P6": ("ledger",),
+    "P7": ("ids", "own answers"),
+    "P9": ("nothing is left",),
+    "P10": ("errors",),
+    "P11": ("changes",),
+    "P12": ("acknowledged",),
+    "P14": ("order", "liveness"),
+}
+"""What simulated worlds ask of a promise: names in ``mcpio.testing.simulation.INVARIANTS``."""
+
+
+def promise_rows() -> Iterator[list[str]]:
+    """Yield a row for each promise: its files of tests, and what they did in the last run."""
+    for promise, record in _records().items():
+        if re.fullmatch(r"P\d+", promise):
+            files = sorted(path.name for path in PROMISES.glob(f"test_p{int(promise[1:]):02}_*.py"))
+            failed = f", {record['failed']:,} failed" if record["failed"] else ""
+            yield [
+                promise,
+                ", ".join(f"`{name}`" for name in files),
+                f"{record['tests']:,}{failed}",
+                f"{record['examples']:,}",
+                _caught(record),
+                ", ".join(INVARIANTS_OF.get(promise, ())),
+                record["date"],
+            ]
+
+
+def world_rows() -> Iterator[list[str]]:
+    """Yield the figures of the simulated worlds, and those of all promises together."""
+    records = _records()
+    worlds = records.pop("worlds")
+    broken = [record for record in records.values() if "breakages" in record]
+    caught = sum(record["breakages"] - len(record["survive"]) for record in broken)
+    yield ["tests that passed", f"{sum(record['tests'] for record in records.values()):,}"]
+    yield ["examples drawn", f"{sum(record['examples'] for record in records.values()):,}"]
+    yield ["breakages caught", f"{caught} of the {sum(record['breakages'] for record in broken)} that were tried"]
+    yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time, {worlds['date']}"]
+    yield ["steps in them", f"{worlds['steps']:,}"]
+    yield ["faults injected", f"{worlds['faults']:,}"]
+    yield ["invariants asked", f"{worlds['asked']:,}"]
+    yield ["worlds that broke one", f"{worlds['failed']:,}"]
+
+
+def _caught(record: dict[str, Any]) -> str:
+    if "breakages" not in record:
+        return "not tried"
+    survive = record["survive"]
+    left = f"; not {', '.join(map(str, survive))}" if survive else ""
+    return f"{record['breakages'] - len(survive)} of {record['breakages']}{left}"
+
+
+def _records() -> dict[str, Any]:
+    records: dict[str, Any] = json.loads((PROMISES / "results.json").read_text(encoding="utf-8"))
+    return records

@@ -1,0 +1,103 @@
+"""Run what holds each promise, print the figures, and keep them in ``results.json``. Takes about half an hour.
+
+    python tests/promises/promise_figures.py && python docs/_ext/generated.py
+
+The second command makes the tables of docs/promises.md anew from that file. ``P4`` runs what holds this promise alone,
+and ``worlds`` the simulated worlds; the figures of the rest are kept. ``--quick`` leaves out the deliberate breakages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from breakages import ROOT, own_tests
+
+from mcpio.testing.simulation import explore
+
+RESULTS: Final = Path(__file__).with_name("results.json")
+PROMISES: Final = tuple(f"P{number}" for number in range(1, 17))
+WORLDS: Final = "worlds"
+
+
+def main() -> int:
+    """Run what was asked for, and return 1 if a test failed or a world broke an invariant."""
+    parser = argparse.ArgumentParser(description="Run what holds each promise, and record the figures.")
+    parser.add_argument("which", nargs="*", choices=[[], *PROMISES, WORLDS], help="default: everything")
+    parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages")
+    parser.add_argument("--seconds", type=float, default=60.0, help="processor time for the worlds")
+    parser.add_argument("--file", type=Path, default=RESULTS, help="where the figures are kept")
+    given = parser.parse_args()
+    records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
+    failed = 0
+    for name in given.which or [*PROMISES, WORLDS]:
+        figures = worlds(given.seconds) if name == WORLDS else tests(name)
+        failed += figures["failed"]
+        if name != WORLDS and not given.quick:
+            figures |= broken(name)
+        records[name] = records.get(name, {}) | {"date": datetime.now(UTC).date().isoformat()} | figures
+        print(f"{name}: {', '.join(f'{value} {key}' for key, value in figures.items())}", flush=True)
+        given.file.write_text(json.dumps(records, indent=1) + "\n", "utf-8")
+    return 1 if failed else 0
+
+
+def tests(promise: str) -> dict[str, Any]:
+    """Run the tests of a promise; return how many passed and failed, and how many examples Hypothesis drew for them."""
+    options = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=steady", "--hypothesis-show-statistics"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *own_tests(promise)],
+        cwd=ROOT,
+        env=os.environ | {"MCPIO_LONG_TESTS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        print(ran.stdout, ran.stderr, sep="\n", file=sys.stderr)
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", _last_line(ran.stdout))}
+    return {
+        "tests": counts.get("passed", 0),
+        "failed": counts.get("failed", 0) + counts.get("error", 0) or int(ran.returncode != 0),
+        "examples": sum(map(int, re.findall(r"- (\d+) passing, \d+ failing", ran.stdout))),
+    }
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def broken(promise: str) -> dict[str, Any]:
+    """Break the code in each way that is listed for a promise; return how many there are, and which no test caught."""
+    program = Path(__file__).with_name("breakages.py")
+    ran = subprocess.run([sys.executable, str(program), promise], stdout=subprocess.PIPE, text=True, check=False)
+    outcomes = re.findall(r"^P\d+:(\d+) .*: (caught|SURVIVES)$", ran.stdout, re.MULTILINE)
+    if not outcomes:
+        raise SystemExit(ran.stdout or f"the breakages of {promise} were not tried")
+    return {
+        "breakages": len(outcomes),
+        "survive": [int(number) for number, outcome in outcomes if outcome == "SURVIVES"],
+    }
+
+
+def worlds(seconds: float) -> dict[str, Any]:
+    """Run simulated worlds for some processor time, and return how much happened in them."""
+    report = explore(seconds=seconds)
+    return {
+        "worlds": report.worlds,
+        "steps": report.steps,
+        "faults": report.faults.total(),
+        "asked": report.asked,
+        "failed": len(report.failures),
+        "seconds": round(report.seconds),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
