@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from typing import Any
 
 import pytest
 import trio
 
-from mcpio import Server
+from mcpio import Context, Server
 from mcpio.cli import lock, main
 from mcpio.cli.arguments import read_words
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.inspect import _drift, _Recording, _words
+from mcpio.cli.inspect import Recording, _drift, _opener, _words, without_secrets
+from mcpio.observe import Recorder, Redactor, Tap, add_tap
 from mcpio.trio import memory_client
 
 
 @pytest.mark.parametrize("after", [None, ["python", "a b.py"]])
 def test_command_line_makes_the_same_call(after: list[str] | None) -> None:
     options = argparse.Namespace(after=after, target="@desktop/my notes")
-    words = shlex.split(_words(options, "bake it", {"kind": 'r"ye', "count": [1, None]}))
+    words = shlex.split(_words(options, ["--cwd", "/tmp"], "bake it", {"kind": 'r"ye', "count": [1, None]}))
     server, tail = (["@desktop/my notes"], []) if after is None else ([], ["--", *after])
-    first = ["mcpio", "call", *server, "bake it"]
+    first = ["mcpio", "call", "--cwd", "/tmp", *server, "bake it"]
     assert words[: len(first)] == first
     given = words[len(first) : len(words) - len(tail)]
     assert words[len(words) - len(tail) :] == tail
@@ -29,6 +31,33 @@ def test_command_line_makes_the_same_call(after: list[str] | None) -> None:
         ("kind", '"r\\"ye"', True),
         ("count", "[1,null]", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expression"),
+    [
+        ({"server": ["a", "b c"]}, "open_stdio(['a', 'b c'])"),
+        (
+            {"server": ["a"], "env": [("LANG", "C"), ("API_KEY", "x")], "cwd": "/tmp"},
+            "open_stdio(['a'], env={'LANG': 'C', 'API_KEY': os.environ['API_KEY']}, cwd='/tmp')",
+        ),
+        ({"url": "unix:/a/b"}, "open_unix('/a/b')"),
+        ({"url": "tcp://localhost:1"}, "open_tcp('localhost', 1)"),
+        (
+            {"url": "http://localhost", "header": [("Cookie", "a=b")]},
+            "open_http('http://localhost', http=HttpClientOptions(headers={'Cookie': os.environ['COOKIE']}))",
+        ),
+        ({"url": "ws://h/mcp", "header": [("X-A", "1")]}, "open_websocket('ws://h/mcp', headers={'X-A': '1'})"),
+    ],
+)
+def test_copied_test_opens_the_same_server(given: dict[str, Any], expression: str) -> None:
+    plain: dict[str, Any] = {"url": None, "env": [], "header": [], "auth": None, "inherit_env": False, "cwd": None}
+    imports, found = _opener(argparse.Namespace(**{**plain, **given}))
+    assert found == expression
+    names: dict[str, Any] = {}
+    exec("\n".join(imports), names)
+    assert found.partition("(")[0] in names
+    assert ("os" in names) == ("os.environ" in found)
 
 
 def test_drift_has_both_sides() -> None:
@@ -55,13 +84,44 @@ def test_drift_has_both_sides() -> None:
 
 def test_recording_is_of_the_newest_connection_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcpio.cli.inspect.RECORDED", 5)
-    recording = _Recording()
+    recording = Recording()
     recording.begin()
     recording.write("one\n")
     with pytest.raises(ValueError, match="too long"):
         recording.write("two\n")
     recording.begin()
-    assert (recording.text(), recording.is_second) == ("", True)
+    assert (recording.lines, recording.is_second) == ([], True)
+    assert without_secrets(recording.lines) == ""
+
+
+def test_saved_recording_equals_one_that_was_made_without_secrets() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def log_in(ctx: Context, password: str) -> dict[str, str]:
+        """Log in."""
+        ctx.progress(1, 2)
+        return {"api_key": password}
+
+    kept: list[str] = []
+    redacted: list[str] = []
+
+    class Both(Tap):
+        def opened(self, connection: Any, now: float) -> None:
+            add_tap(connection, Recorder(kept.append), now)
+            add_tap(connection, Recorder(redacted.append, redactor=Redactor()), now)
+
+    async def main() -> None:
+        for era in ("handshake", "stateless"):
+            kept.clear()
+            redacted.clear()
+            async with memory_client(server, tap=Both(), era=era) as client:
+                await client.call_tool("log_in", {"password": "hunter2"})
+            assert "hunter2" in "".join(kept)
+            assert "hunter2" not in "".join(redacted)
+            assert without_secrets(kept) == "".join(redacted)
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize("words", [["--port", "x"], ["--port", "70000"]])

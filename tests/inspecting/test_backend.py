@@ -94,13 +94,14 @@ class Page:
 
 
 def inspecting(
-    main: Callable[[Page], Awaitable[None]], server: Server | None = None, era: Era = "handshake", **more: Any
+    main: Callable[[Page], Awaitable[None]], server: Server | None = None, era: Era | None = "handshake", **more: Any
 ) -> None:
     """Run ``main`` with the page of an inspector of a server."""
     target = server or kitchen()
 
     def open_client(options: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
-        options["era"] = era
+        if era is not None:
+            options["era"] = era
         return memory_client(target, tap=tap, **options)
 
     async def run() -> None:
@@ -268,9 +269,11 @@ def test_copied_test_makes_the_call() -> None:
     async def main(page: Page) -> None:
         copied = await page.ask("copy", **{"as": "test"}, name="bake it!", arguments={"kind": "rye"})
         assert "def test_bake_it_answers() -> None:" in copied["text"]
+        assert "async with open_stdio(['kitchen']) as client:" in copied["text"]
         compile(copied["text"], "test", "exec")
 
-    inspecting(main)
+    opener = ("import trio", "", "from mcpio.trio import open_stdio"), "open_stdio(['kitchen'])"
+    inspecting(main, opener=opener)
 
 
 def test_lens_shows_a_call_in_both_eras() -> None:
@@ -354,8 +357,21 @@ def test_restart_opens_the_target_anew() -> None:
         await page.ask("restart")
         await page.until(lambda page: page.entries and page.entries[-1]["n"] > before + 2 and page.state["connected"])
         assert (await page.send("resources/read", uri="note://one"))["result"]
+        with pytest.raises(RequestError, match="era is one of auto, handshake, stateless"):
+            await page.ask("restart", era="old")
 
     inspecting(main)
+
+
+def test_restart_may_choose_the_era() -> None:
+    async def main(page: Page) -> None:
+        assert page.state["era"] == "stateless"
+        await page.ask("restart", era="handshake")
+        await page.until(lambda page: page.state.get("era") == "handshake")
+        await page.ask("restart")
+        await page.until(lambda page: page.state.get("era") == "stateless")
+
+    inspecting(main, era=None)
 
 
 def test_roots_are_given_to_the_server() -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "no_more_words",
     "open_client",
     "run",
+    "stored_login",
 ]
 
 GRACE = 1.0
@@ -218,22 +219,23 @@ def open_client(
     if url.startswith(WEBSOCKET):
         from mcpio.trio import open_websocket
 
-        login = _stored_login("http" + url[len("ws") :], options)
         headers = dict(options.header)
-        return open_websocket(url, headers=headers, auth=login, interaction="never", **of_client)
+        return open_websocket(url, headers=headers, auth=stored_login(options), interaction="never", **of_client)
     from mcpio.http.client import HttpClientOptions
     from mcpio.trio import open_http
 
     http = HttpClientOptions(headers=dict(options.header))
-    return open_http(url, http=http, auth=_stored_login(url, options), interaction="never", **of_client)
+    return open_http(url, http=http, auth=stored_login(options), interaction="never", **of_client)
 
 
-def _stored_login(url: str, options: argparse.Namespace) -> OAuth | None:
-    """Return the authorization by stored credentials, unless a header field is given in their place."""
+def stored_login(options: argparse.Namespace) -> OAuth | None:
+    """Return the authorization of ``options.url`` by stored credentials, unless a header field is given instead."""
     from mcpio.cli.logins import login_for
 
-    has_own = any(name.lower() == "authorization" for name, _ in options.header)
-    return None if has_own and options.auth is None else login_for(url, options.auth)
+    url: str = options.url
+    if options.auth is None and any(name.lower() == "authorization" for name, _ in options.header):
+        return None
+    return login_for(f"http{url[len('ws') :]}" if url.startswith(WEBSOCKET) else url, options.auth)
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:

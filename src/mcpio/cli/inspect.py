@@ -7,7 +7,7 @@ import logging
 import os
 import shlex
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -19,16 +19,17 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.cli import answers, connect, lock
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, recorder
-from mcpio.framing.json import dumps
+from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
+from mcpio.framing.json import dumps, loads
 from mcpio.inspecting import Inspector, Ladder, LadderTap, serve_page
-from mcpio.observe.recording import Recorder
+from mcpio.observe.recording import Recorder, Replay
 from mcpio.observe.tap import Redactor, add_tap
 from mcpio.trio import run_until_signalled
 from mcpio.view_pages import ViewPages
 
 __all__ = ["add_arguments", "add_page_options", "run"]
 
-RECORDED: Final = 64 << 20
+RECORDED: Final = 32 << 20
 """Characters of a recording that are kept for the page."""
 
 
@@ -42,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what mcpio lock wrote, to see changes since (default: mcpio.lock, if there)",
     )
+    parser.add_argument(
+        "--max-message",
+        type=_mebibytes,
+        default=16 << 20,
+        metavar="MIB",
+        help="the longest message that is read, in MiB; longer ones are skipped, and end their call (default: 16)",
+    )
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
@@ -54,44 +62,48 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
+    given = _given(options)  # before a configuration adds what it says
     connect.choose_server(options)
     connect.no_more_words(options)
     if options.locked is None and os.path.isfile(lock.FILE):
         options.locked = lock.FILE
     locked = None if options.locked is None else lock.read(options.locked)
-    return run_until_signalled(partial(_run, options, locked), timeout=None)
+    return run_until_signalled(partial(_run, options, given, locked), timeout=None)
 
 
-async def _run(options: argparse.Namespace, locked: Mapping[str, Any] | None) -> int:
+async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mapping[str, Any] | None) -> int:
     console = Console(quiet=options.quiet)
     ladder = Ladder(trio.current_time)
-    recording = _Recording()
+    recording = Recording()
     with ExitStack() as stack:
         file = stack.enter_context(recorder(options.record))
         stack.enter_context(_reports_in(ladder))
 
-        def open_client(given: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
+        def open_client(of_client: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
             engine = connect.engine_options(options.timeout)
             # A message that is too long is left out, and the conversation goes on.
-            given["options"] = attrs.evolve(engine, limits=attrs.evolve(engine.limits, resync=True))
-            return connect.open_client(options, stderr=lambda line: ladder.note(line, kind="stderr"), tap=tap, **given)
+            limits = attrs.evolve(engine.limits, resync=True, message_bytes=options.max_message)
+            of_client["options"] = attrs.evolve(engine, limits=limits)
+            stderr = partial(ladder.note, kind="stderr")
+            return connect.open_client(options, stderr=stderr, tap=tap, **of_client)
 
         def also(connection: Any, now: float) -> None:
             recording.begin()
-            add_tap(connection, Recorder(recording.write, redactor=Redactor()), now)
+            add_tap(connection, Recorder(recording.write), now)  # in memory only: secrets are removed when it is saved
             if file is not None and not recording.is_second:
                 add_tap(connection, file, now)
 
         inspector = Inspector(
             open_client,
             ladder,
-            {"target": options.target, "argv": options.server, "url": options.url},
+            {"target": options.target},
             also=also,
-            words=partial(_words, options),
+            words=partial(_words, options, given),
+            opener=_opener(options),
             drift=None if locked is None else partial(_drift, locked),
             views=lambda: stack.enter_context(ViewPages()),
             roots=tuple(answers.root(directory) for directory in options.root),
-            recording=recording.text,
+            recording=lambda: without_secrets(recording.lines),
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -111,11 +123,11 @@ def announce(address: str, options: argparse.Namespace, console: Console) -> Non
         webbrowser.open(address)
 
 
-class _Recording:
+class Recording:
     """The recording of the newest connection, until it is too long."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._size = self._begun = 0
 
     @property
@@ -123,17 +135,24 @@ class _Recording:
         return self._begun > 1
 
     def begin(self) -> None:
-        self._lines, self._size = [], 0
+        self.lines, self._size = [], 0
         self._begun += 1
 
     def write(self, line: str) -> None:
         self._size += len(line)
         if self._size > RECORDED:
             raise ValueError("the recording is too long for the page: use --record FILE")
-        self._lines.append(line)
+        self.lines.append(line)
 
-    def text(self) -> str:
-        return "".join(self._lines)
+
+def without_secrets(lines: Sequence[str]) -> str:
+    """Return a recording with likely secrets removed: a fresh engine replays it, and is recorded."""
+    found: list[str] = []
+    if lines:
+        replay = Replay(lines)
+        add_tap(replay.connection, Recorder(found.append, redactor=Redactor()), loads(lines[0])["at"])
+        replay.events()
+    return "".join(found)
 
 
 @contextmanager
@@ -155,14 +174,62 @@ def _reports_in(ladder: Ladder) -> Iterator[None]:
         logger.propagate = propagated
 
 
-def _words(options: argparse.Namespace, name: str, arguments: Mapping[str, Any]) -> str:
+def _given(options: argparse.Namespace) -> list[str]:
+    """Return the options of the connection, as they were given."""
+    words = [word for name, value in options.env for word in ("-e", f"{name}={value}")]
+    words += [word for name, value in options.header for word in ("--header", f"{name}: {value}")]
+    words += [word for name in ("auth", "cwd") if (value := getattr(options, name)) for word in (f"--{name}", value)]
+    return [*words, "--inherit-env"] if options.inherit_env else words
+
+
+def _words(options: argparse.Namespace, given: Sequence[str], name: str, arguments: Mapping[str, Any]) -> str:
     """Return the command line that makes the same call, as ``mcpio call`` takes it."""
-    given = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
+    said = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
     if options.after is None:
-        words = ["mcpio", "call", options.target, name, *given]
+        words = ["mcpio", "call", *given, options.target, name, *said]
     else:
-        words = ["mcpio", "call", name, *given, "--", *options.after]
+        words = ["mcpio", "call", *given, name, *said, "--", *options.after]
     return shlex.join(words)
+
+
+def _opener(options: argparse.Namespace) -> tuple[list[str], str]:
+    """Return the imports and the expression with which a program opens such a client."""
+    url: str | None = options.url
+    extra: list[str] = []
+    said: dict[str, str] = {}
+    if url is None:
+        opener, place = "open_stdio", repr(options.server)
+        said |= {"env": _in_python(dict(options.env))} if options.env else {}
+        said |= {name: repr(value) for name in ("inherit_env", "cwd") if (value := getattr(options, name))}
+    elif url.startswith(SOCKET_SCHEMES):
+        where = parse_socket_url(url)
+        opener, place = (
+            ("open_unix", repr(where)) if isinstance(where, str) else ("open_tcp", f"{where.host!r}, {where.port}")
+        )
+    else:
+        opener, place = "open_websocket" if url.startswith(WEBSOCKET) else "open_http", repr(url)
+        if (login := connect.stored_login(options)) is not None:
+            extra.append("from mcpio.auth import OAuth")
+            said |= {"auth": f"OAuth(account={login.account!r})", "interaction": "'never'"}
+        if options.header and opener == "open_http":
+            extra.append("from mcpio.http import HttpClientOptions")
+            said["http"] = f"HttpClientOptions(headers={_in_python(dict(options.header))})"
+        elif options.header:
+            said["headers"] = _in_python(dict(options.header))
+    expression = f"{opener}({', '.join([place, *(f'{name}={value}' for name, value in said.items())])})"
+    first = ["import os", ""] if "os.environ" in expression else []
+    return [*first, "import trio", "", *extra, f"from mcpio.trio import {opener}"], expression
+
+
+def _in_python(values: Mapping[str, str]) -> str:
+    """Return texts by name as Python. Likely secrets are taken from the environment."""
+    shown = Redactor().message(values)
+    variables = {name: "".join(each if each.isalnum() else "_" for each in name).upper() for name in values}
+    said = (
+        f"{name!r}: {value!r}" if shown[name] == value else f"{name!r}: os.environ[{variables[name]!r}]"
+        for name, value in values.items()
+    )
+    return f"{{{', '.join(said)}}}"
 
 
 async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, Any]]:
@@ -172,6 +239,12 @@ async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, An
         for name, old, new in lock.compared(locked, found)
         if old != new
     ]
+
+
+def _mebibytes(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB from 1 to 1024")
+    return int(text) << 20
 
 
 def _port(text: str) -> int:

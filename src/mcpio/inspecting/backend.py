@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -18,6 +18,7 @@ from mcpio.app.server import Server
 from mcpio.apps import EXTENSIONS
 from mcpio.codec import codec
 from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
 from mcpio.errors import ErrorCode, InvalidMessage, McpError, RequestError, RequestTimeout, SamplingRejected
 from mcpio.framing.json import JsonError, dumps
 from mcpio.inspecting.copies import as_conversation, as_test, in_era
@@ -70,7 +71,9 @@ class Viewer:
         self._state_number = 1
         self._changed: BroadcastEvent | None = None
         ladder.changed = self.wake
-        self.server = Server("mcpio inspect", mcpio.__version__, log_level=None, changes=False)
+        # A recording is one message.
+        options = Options(limits=Limits(sent_message_bytes=128 << 20, queued_bytes=512 << 20))
+        self.server = Server("mcpio inspect", mcpio.__version__, log_level=None, changes=False, options=options)
         handlers: dict[str, Handler] = {
             "about": self._tell_about,
             "watch": self._watch,
@@ -136,10 +139,10 @@ class Viewer:
         except LookupError as error:
             raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
 
-    def _save(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+    async def _save(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         if self._recording is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, "there is no recording")
-        return {"text": self._recording()}
+        return {"text": await trio.to_thread.run_sync(self._recording)}
 
 
 @attrs.define(eq=False)
@@ -159,7 +162,7 @@ class Inspector(Viewer):
     returns a page of a list; ``inspect/send`` sends a request, and returns its result or error; ``inspect/answer``
     answers a question of the server; ``inspect/roots`` sets the roots; ``inspect/copy`` returns a call as text;
     ``inspect/lens`` shows a request in both eras; ``inspect/drift`` compares definitions with locked ones;
-    ``inspect/view`` opens the view of a tool; ``inspect/restart`` opens the target anew.
+    ``inspect/view`` opens the view of a tool; ``inspect/restart`` opens the target anew, in one era or either.
     """
 
     def __init__(
@@ -170,6 +173,7 @@ class Inspector(Viewer):
         *,
         also: Callable[[Any, float], object] = lambda *_: None,
         words: Callable[[str, Mapping[str, Any]], str] = lambda name, arguments: "",
+        opener: tuple[Sequence[str], str] = ((), ""),
         drift: Callable[[Client], Awaitable[list[dict[str, Any]]]] | None = None,
         views: Callable[[], ViewPages] | None = None,
         roots: tuple[Root, ...] = (),
@@ -180,9 +184,10 @@ class Inspector(Viewer):
         Args:
             open_client: Returns the context manager of a client, for options and a tap.
             ladder: What the conversation is shown in.
-            about: What the page is told: ``target``, and ``argv`` or ``url``.
+            about: What the page is told: ``target``.
             also: Called with each connection, to add further taps.
             words: Returns a call of a tool as a command line.
+            opener: Python that opens such a client: imports, and an expression.
             drift: Compares what a server defines with what was locked.
             views: Called once to get the pages of views.
             roots: What the server is told to work in.
@@ -191,7 +196,8 @@ class Inspector(Viewer):
         """
         self._open = open_client
         self._tap = LadderTap(ladder, also=also)
-        self._words, self._drift, self._views, self._roots = words, drift, views, roots
+        self._words, self._opener, self._drift, self._views, self._roots = words, opener, drift, views, roots
+        self._era: Literal["auto", "handshake", "stateless"] = "auto"
         self._view_pages: ViewPages | None = None
         self._client: Client | None = None
         self._ended: str | None = None
@@ -254,6 +260,7 @@ class Inspector(Viewer):
 
     def _client_options(self) -> ClientOptions:
         return {
+            "era": self._era,
             "elicitation": self._ask,
             "sampling": self._ask,
             "roots": lambda: self._roots,
@@ -471,8 +478,7 @@ class Inspector(Viewer):
             case "command":
                 return {"text": self._words(name, arguments)}
             case "test":
-                argv, url = self._about.get("argv", ()), self._about.get("url")
-                return {"text": as_test(argv, url, name, arguments)}
+                return {"text": as_test(*self._opener, name, arguments)}
         try:
             messages = self.ladder.exchange(_count(params, "n"))
             return {"text": as_conversation(messages, self._revision)}
@@ -491,6 +497,9 @@ class Inspector(Viewer):
         return {"changed": [_shortened(each) for each in await self._drift(self._connected())]}
 
     def _begin_again(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
+        if (era := params.get("era", "auto")) not in ("auto", *ERAS):
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"era is one of auto, {', '.join(ERAS)}")
+        self._era = era
         self._restart.set()
         return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from mcpio.codec import codec
@@ -29,19 +29,16 @@ _EVERYTHING: Final[dict[str, Any]] = {
 _ASKED: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
-def as_test(argv: Sequence[str], url: str | None, name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a test that makes a call of a tool, of the server with that command or at that URL."""
-    opener = "open_stdio" if url is None else "open_http"
-    place = repr(list(argv)) if url is None else repr(url)
+def as_test(imports: Iterable[str], opener: str, name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a test that makes a call of a tool, with a client that ``opener`` opens, which is Python."""
     called = "".join(each if each.isalnum() and each.isascii() else "_" for each in name)[:60].strip("_").lower()
-    return f"""import trio
-
-from mcpio.trio import {opener}
+    first = "\n".join(imports)
+    return f"""{first}
 
 
 def test_{called or "tool"}_answers() -> None:
     async def main() -> None:
-        async with {opener}({place}) as client:
+        async with {opener} as client:
             result = await client.call_tool({name!r}, {dict(arguments)!r})
         assert not result.is_error, result.text
 

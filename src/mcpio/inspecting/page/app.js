@@ -5,12 +5,13 @@ import { Backend } from "./backend.js";
 import { el, put, save, short, tell } from "./dom.js";
 import { Ladder } from "./ladder.js";
 import { Held, Waiting, drift, lens } from "./panels.js";
-import { callAgain, other, prompts, resources, skills, tasks, tools } from "./target.js";
+import { other, prompts, resources, skills, tasks, tools } from "./target.js";
 
 const OWN = [["about", "Server"], ["tools", "Tools"], ["resources", "Resources"], ["prompts", "Prompts"], ["tasks", "Tasks"], ["skills", "Skills"],
   ["other", "Any request"], ["questions", "Server asks"], ["roots", "Roots"]];
 const SHARED = [["waiting", "Waiting for"], ["bytes", "Bytes and limits"]];
 const LADDERS = [["calls", "Calls"], ["logs", "Logs"], ["stderr", "Standard error"], ["faults", "Faults"]];
+const ERAS = [["auto", "Either era"], ["handshake", "With a session"], ["stateless", "Stateless"]];
 const AT_ONCE = 1000;
 
 class App {
@@ -53,9 +54,11 @@ class App {
     put(document.getElementById("menu"), el("ul", {}, menu.map(item)),
       el("ul", { "aria-label": "Parts of the ladder" }, LADDERS.map(([name, label]) => el("li", {}, el("button", { type: "button", onclick: () => this.#part(name) }, label)))));
     this.status = el("span", { class: "status" });
+    this.era = el("select", { "aria-label": "Era of the next connection", onchange: () => this.#restart() },
+      ERAS.map(([value, label]) => el("option", { value }, label)));
     put(document.getElementById("top"), el("h1", {}, `mcpio ${this.about.mode}`), el("span", { class: "target" }, short(`${this.about.target}`, 80)), this.status,
       el("span", { class: "spring" }),
-      this.isOwn && el("button", { type: "button", onclick: () => this.backend.ask("restart") }, "Restart"),
+      this.isOwn && this.era, this.isOwn && el("button", { type: "button", onclick: () => this.#restart() }, "Restart"),
       this.about.saves && el("button", { type: "button", onclick: () => this.#save() }, "Save the recording"));
     document.getElementById("side").replaceChildren(this.ladder.node);
     document.title = `${short(`${this.about.target}`, 40)}: mcpio ${this.about.mode}`;
@@ -73,6 +76,10 @@ class App {
     if (this.state.connected) this.#load(name);
     if (["waiting", "bytes"].includes(name)) this.look();
     this.views[name].querySelector("h2")?.focus();
+  }
+
+  #restart() {
+    this.backend.ask("restart", { era: this.era.value });
   }
 
   // A list is read when it is first shown, and again after the server said that it changed.
@@ -107,7 +114,7 @@ class App {
     }
     const { _meta, ...own } = params;
     return [
-      entry.method === "tools/call" && el("button", { type: "button", onclick: () => { this.show("tools"); if (!callAgain(this, own.name, own.arguments)) tell("The server has no such tool."); } }, "Call again"),
+      entry.method === "tools/call" && el("button", { type: "button", onclick: () => { this.show("tools"); if (!this.views.tools.pick(own.name, own.arguments ?? {})) tell("The server has no such tool."); } }, "Call again"),
       el("button", { type: "button", onclick: () => this.lens(entry.method, own) }, "In both eras"),
     ];
   }
@@ -129,19 +136,20 @@ class App {
     badge.textContent = `${asked.length}`;
     put(this.status, state.connected
       ? `${state.server?.name ? `${short(`${state.server.name}`, 40)} ${short(`${state.server.version ?? ""}`, 20)}, ` : ""}${state.revision}`
-      : `${state.ended ? `not connected: ${short(state.ended, 300)}` : "connecting"}`);
+      : `${state.ended ? `not connected: ${short(state.ended, 120)}` : "connecting"}`);
     this.status.classList.toggle("fault", Boolean(state.ended));
     if (asked.length > (before.questions ?? []).length) {
       tell("The server asks something.");
       this.show("questions");
     }
-    if (state.connected !== before.connected || before.lists !== state.lists) {
+    if (state.connected !== before.connected || state.ended !== before.ended || before.lists !== state.lists) {
       this.fresh.clear();
       if (state.connected) {
         this.#load("tools"); // for the ladder's "Call again"
         this.#load(this.chosen);
       } else {
         this.views.about.load();
+        if (state.ended) this.show("about");
       }
     }
   }

@@ -1,7 +1,7 @@
 // What the server asks a person: forms, addresses to visit, messages of a model; and the roots that it is told.
 
 import { messages } from "./content.js";
-import { el, json, link, put, short, tell } from "./dom.js";
+import { block, el, json, link, put, short, tell } from "./dom.js";
 import { Fault, form } from "./form.js";
 
 export class Questions {
@@ -92,7 +92,7 @@ export function about(app) {
     const { state } = app;
     const icon = (state.server?.icons ?? []).length;
     put(node, el("h2", { tabindex: "-1" }, short(`${state.server?.title ?? state.server?.name ?? app.about.target}`)),
-      !state.connected && el("p", { class: "fault" }, `${state.ended ?? "Connecting…"}`),
+      !state.connected && (state.ended ? el("div", {}, el("p", { class: "fault" }, "There is no connection. Restart opens it anew."), block(state.ended)) : el("p", {}, "Connecting…")),
       state.why && el("p", {}, `It speaks ${state.revision} (the ${state.era} era). ${state.why}`),
       state.instructions && el("div", {}, el("h3", {}, "Instructions"), el("p", { class: "description" }, short(`${state.instructions}`, 20_000))),
       state.server?.websiteUrl && el("p", {}, link(`${state.server.websiteUrl}`)),

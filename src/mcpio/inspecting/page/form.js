@@ -1,6 +1,6 @@
 // A form from a JSON Schema. A field is {node, read(), write(value)}; what it reads is undefined if it is not sent.
 
-import { el, put, short } from "./dom.js";
+import { el, put, short, tell } from "./dom.js";
 
 const DEEPEST = 12;
 const MOST_CHOICES = 500;
@@ -41,7 +41,7 @@ class Form {
     try {
       value = this.read() ?? {};
     } catch (fault) {
-      if (!wasForm) throw fault;
+      if (!wasForm) return tell(fault.message);
     }
     this.asText.hidden = !wasForm;
     this.field.node.hidden = wasForm;

@@ -4,7 +4,7 @@ import { bytes, el, pretty, put, seconds, short } from "./dom.js";
 
 const ROW = 24;
 const MOST = 50_000;
-const EXTRA = 10;
+const EXTRA = 4;
 const ARROWS = { client: "→", server: "←" };
 const SIDES = { client: "from the client", server: "from the server" };
 
@@ -29,6 +29,8 @@ export class Ladder {
     this.found = null;
     this.filter = "all";
     this.follows = true;
+    this.height = 0;
+    this.made = new Map();
     this.rows = el("div", { class: "rows", role: "presentation" });
     this.space = el("div", { role: "presentation" }, this.rows);
     this.list = el("div", {
@@ -45,7 +47,10 @@ export class Ladder {
     this.detail = el("section", { class: "detail", "aria-label": "The chosen message", hidden: true });
     this.node = el("div", { class: "ladder" },
       el("div", { class: "bar" }, this.kinds, this.words, this.count), this.list, this.detail);
-    new ResizeObserver(() => this.#draw()).observe(this.list);
+    new ResizeObserver(() => {
+      this.height = this.list.clientHeight;
+      this.#draw();
+    }).observe(this.list);
   }
 
   add(entries, dropped = 0) {
@@ -154,26 +159,45 @@ export class Ladder {
   }
 
   #draw() {
-    const { shown, list } = this;
-    this.space.style.height = `${shown.length * ROW}px`;
-    if (this.follows) list.scrollTop = list.scrollHeight;
-    const first = Math.max(0, Math.floor(list.scrollTop / ROW) - EXTRA);
-    const last = Math.min(shown.length, first + Math.ceil(list.clientHeight / ROW) + 2 * EXTRA);
-    this.rows.style.transform = `translateY(${first * ROW}px)`;
-    put(this.rows, shown.slice(first, last).map((entry) => this.#row(entry)));
-    const chosen = this.rows.querySelector('[aria-selected="true"]');
-    if (chosen) list.setAttribute("aria-activedescendant", chosen.id);
+    const { shown, list, rows, made } = this;
+    const end = shown.length * ROW;
+    // The place is read before anything is changed, and set after it: one layout for each drawing.
+    const top = this.follows ? end - this.height : list.scrollTop;
+    const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
+    const visible = shown.slice(first, first + Math.ceil(this.height / ROW) + 2 * EXTRA);
+    this.space.style.height = `${end}px`;
+    rows.style.transform = `translateY(${first * ROW}px)`;
+    // A row that stays keeps its node.
+    const wanted = new Set(visible.map((entry) => entry.n));
+    for (const [n, node] of made) {
+      if (!wanted.has(n)) {
+        node.remove();
+        made.delete(n);
+      }
+    }
+    let at = rows.firstChild;
+    for (const entry of visible) {
+      const node = made.get(entry.n) ?? this.#row(entry);
+      made.set(entry.n, node);
+      const state = `${entry.n === this.chosen}`;
+      if (node.getAttribute("aria-selected") !== state) node.setAttribute("aria-selected", state);
+      if (node === at) at = at.nextSibling;
+      else rows.insertBefore(node, at);
+    }
+    if (made.has(this.chosen)) list.setAttribute("aria-activedescendant", `entry-${this.chosen}`);
     else list.removeAttribute("aria-activedescendant");
+    if (this.follows) list.scrollTop = end;
     const left = this.gone + this.entries.length - shown.length;
     this.count.textContent = `${shown.length.toLocaleString("en")} messages${left ? `, ${left.toLocaleString("en")} not shown` : ""}`;
   }
 
   #row(entry) {
     const took = entry.took === undefined ? "" : seconds(entry.took);
-    const what = entry.method ? `${entry.kind === "result" || entry.kind === "error" ? `${entry.kind} ` : ""}${entry.method}` : entry.kind;
+    const method = entry.method?.replace(/^notifications\//, "");
+    const what = method ? `${entry.kind === "result" || entry.kind === "error" ? `${entry.kind} ` : ""}${method}` : entry.kind;
     return el("div", {
       class: `row ${entry.from} ${entry.kind}${entry.failed ? " failed" : ""}`, role: "option", id: `entry-${entry.n}`,
-      "aria-selected": entry.n === this.chosen ? "true" : "false", onclick: () => this.choose(entry.n),
+      onclick: () => this.choose(entry.n),
     },
     el("span", { class: "at" }, entry.at.toFixed(3)),
     el("span", { class: "arrow", role: "img", "aria-label": SIDES[entry.from] }, ARROWS[entry.from]),

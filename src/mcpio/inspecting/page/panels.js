@@ -27,7 +27,8 @@ export class Waiting {
   #row(each, now, isOver = false) {
     const age = now - each.at;
     const due = each.due === undefined ? null : each.due - each.at;
-    const who = each.from === "client" ? "The server owes an answer" : "The server waits for us";
+    const who = each.method === "subscriptions/listen" ? "It stays open: the server tells of changes on it"
+      : each.from === "client" ? "The server owes an answer" : "The server waits for us";
     const { progress, total, message } = each.progress ?? {};
     return el("section", { class: "wait" },
       el("h3", {}, `${each.method} ${each.name ?? ""}`),

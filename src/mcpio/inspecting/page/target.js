@@ -8,8 +8,9 @@ const SHOWN = 200;
 const PAGES = 100;
 
 // A list that is read page by page, of which the items that match are shown.
-function chooser(app, { what, key, label, note, open, empty }) {
+function chooser(app, { what, key, label, note, open, empty, missing = () => "" }) {
   let items = [];
+  const opened = new Map();
   const filter = el("input", { type: "search", "aria-label": `Filter ${what}`, placeholder: "filter", oninput: () => draw() });
   const count = el("p", { class: "quiet", role: "status" });
   const rows = el("ul", { class: "choices" });
@@ -21,16 +22,27 @@ function chooser(app, { what, key, label, note, open, empty }) {
     const found = items.filter((item) => `${label(item)}`.toLowerCase().includes(words));
     put(rows, found.slice(0, SHOWN).map((item) => el("li", {}, el("button", {
       type: "button", "aria-current": item === chosen ? "true" : null,
-      onclick: () => { chosen = item; put(detail, open(item)); draw(); detail.querySelector("h2")?.focus(); },
+      onclick: () => { show(item); detail.querySelector("h2")?.focus(); },
     }, el("span", {}, short(`${label(item)}`, 80)), note && el("small", {}, short(`${note(item) ?? ""}`, 80))))));
     const hidden = found.length - Math.min(found.length, SHOWN);
     count.textContent = items.length ? `${found.length} of ${items.length}${hidden ? `, the first ${SHOWN} are shown: filter for more` : ""}` : "";
+  };
+
+  // What a person filled in, and what still runs, is there again when they come back to an item.
+  const show = (item, start) => {
+    const same = `${app.state.era} ${JSON.stringify(item)}`;
+    if (start || !opened.has(same)) opened.set(same, open(item, start));
+    chosen = item;
+    put(detail, opened.get(same));
+    draw();
   };
 
   let loading = 0;
   const load = async () => {
     const own = ++loading;
     items = [];
+    draw();
+    if ((count.textContent = missing())) return;
     let cursor = null;
     for (let page = 0; page < PAGES; page++) {
       const answer = await app.backend.ask("list", { what, cursor });
@@ -50,9 +62,9 @@ function chooser(app, { what, key, label, note, open, empty }) {
   };
   const node = el("div", { class: "split" }, el("div", { class: "choose" }, filter, count, rows), detail);
   node.load = () => load().catch((error) => { count.textContent = error.message; });
-  node.pick = (wanted) => {
+  node.pick = (wanted, start) => {
     const item = items.find((each) => key(each) === wanted);
-    if (item) { chosen = item; put(detail, open(item)); draw(); }
+    if (item) show(item, start);
     return item;
   };
   return node;
@@ -105,7 +117,7 @@ export function tools(app) {
   return chooser(app, {
     what: "tools", key: (tool) => tool.name, label: (tool) => tool.title ?? tool.name,
     note: (tool) => (tool.title ? tool.name : tool.description), empty: "The server has no tools.",
-    open: (tool) => toolForm(app, tool),
+    open: (tool, start) => toolForm(app, tool, start),
   });
 }
 
@@ -141,12 +153,6 @@ function toolForm(app, tool, start) {
     takesTask && el("label", {}, asTask, "as a task"),
     node, hasView && el("div", {}, el("button", { type: "button", onclick: view }, "Show the view"), place),
     el("details", {}, el("summary", {}, "The definition"), json(tool)));
-}
-
-export function callAgain(app, name, given) {
-  const tool = app.views.tools.pick(name);
-  if (tool) put(app.views.tools.querySelector(".chosen"), toolForm(app, tool, given));
-  return tool;
 }
 
 export function resources(app) {
@@ -197,7 +203,7 @@ export function prompts(app) {
 export function tasks(app) {
   return chooser(app, {
     what: "tasks", key: (item) => item.taskId, label: (item) => item.taskId, note: (item) => item.status,
-    empty: "The server lists no tasks.",
+    empty: "The server lists no tasks.", missing: () => (app.state.era === "stateless" ? `${app.state.revision} has no list of tasks.` : ""),
     open: (item) => {
       const node = caller(app, { verb: "Get its state", request: () => ({ method: "tasks/get", params: { taskId: item.taskId } }) });
       const also = (method, label) => el("button", { type: "button", onclick: () => node.send({ method, params: { taskId: item.taskId } }) }, label);
@@ -209,9 +215,9 @@ export function tasks(app) {
 
 export function skills(app) {
   return chooser(app, {
-    what: "skills", key: (item) => item.uri ?? item.name, label: (item) => item.name ?? item.uri, note: (item) => item.description,
+    what: "skills", key: (item) => item.uri, label: (item) => item.frontmatter?.name ?? item.uri, note: (item) => item.frontmatter?.description,
     empty: "The server declares no skills.",
-    open: (item) => el("div", {}, el("h2", { tabindex: "-1" }, short(`${item.name ?? item.uri}`)), item.description && el("p", {}, short(`${item.description}`, 5000)),
+    open: (item) => el("div", {}, el("h2", { tabindex: "-1" }, short(`${item.frontmatter?.name ?? item.uri}`)), el("p", {}, short(`${item.frontmatter?.description ?? ""}`, 5000)),
       typeof item.uri === "string" && reader(app, { uri: item.uri, name: "Read it" }), json(item)),
   });
 }
