@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import random
@@ -98,7 +99,9 @@ def test_end_of_input_output_and_status_pass(prefix: list[str], code: str, statu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_signal_reaches_the_server(prefix: list[str], number: signal.Signals) -> None:
+def test_signal_reaches_the_server(prefix: list[str], number: signal.Signals, request: pytest.FixtureRequest) -> None:
+    # Where these tests run under nohup, a child would ignore SIGHUP, and so would its relay.
+    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))
     code = (
         "def handle(number, _):\n    os.write(1, b'%d' % number); os._exit(5)\n"
         f"signal.signal({int(number)}, handle)\nos.write(1, b'ready ')\ntime.sleep(60)\n"

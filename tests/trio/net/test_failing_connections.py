@@ -75,10 +75,8 @@ HTTP_SESSION = (
 )
 # Of every request, and of a request or an answer of one of two kinds: one read or several, at once or later.
 EXCHANGE = (
-    "mcpio.app.http_host:HttpHost._drain",
+    "mcpio.app.http_host:HttpHost._act",
     "mcpio.app.server_session:ServerDriving.handle",
-    "mcpio.http.server:HttpServer.next_event",
-    "mcpio.http.server:HttpServer.next_ready",
     "mcpio._drivers.http_server:HttpConnection._begin",
     "mcpio._drivers.http_server:HttpConnection._hand_over",
     "mcpio._drivers.http_server:HttpConnection._write",
@@ -86,9 +84,16 @@ EXCHANGE = (
     "mcpio._drivers.http_parsers:ResponseWriter.head",
     "mcpio._drivers.http_parsers:ResponseWriter.body",
 )
+# Of a request whose events are taken one by one: all but stateless ones that are answered at once.
+EVENTS = (
+    "mcpio.app.http_host:HttpHost._drain",
+    "mcpio.http.server:HttpServer.next_event",
+    "mcpio.http.server:HttpServer.next_ready",
+)
 WHOLE_REQUEST = (
     "mcpio.app.http_host:HttpHost.serve",
     "mcpio.http.server:HttpServer.serve",
+    "mcpio.http.server:HttpServer.only_event",
     "mcpio.http.server:HttpServer.answer_of",
 )
 DIRECT_ANSWER = ("mcpio._drivers.http_server:HttpConnection._answer",)
@@ -184,14 +189,17 @@ def test_exception_in_any_step_ends_at_most_one_connection(
 
 CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "answered at once": ("add", {"a": 1, "b": 2}, EXCHANGE + WHOLE_REQUEST + DIRECT_ANSWER),
-    "answered later": ("pause", {}, EXCHANGE + WHOLE_REQUEST + LATER_ANSWER),
-    "in pieces": ("measure", {"text": "x" * 200_000}, EXCHANGE + PIECES + LATER_ANSWER),
+    "answered later": ("pause", {}, EXCHANGE + EVENTS + WHOLE_REQUEST + LATER_ANSWER),
+    "in pieces": ("measure", {"text": "x" * 200_000}, EXCHANGE + EVENTS + PIECES + LATER_ANSWER),
 }
 """Calls over HTTP: the tool, its arguments, and the steps that the call passes."""
+PASSED = [
+    (era, call, step) for era in ("stateless", "handshake") for call, (_, _, steps) in CALLS.items() for step in steps
+]
+PASSED += [("handshake", "answered at once", step) for step in EVENTS]
 
 
-@pytest.mark.parametrize(("call", "step"), [(call, step) for call, (_, _, steps) in CALLS.items() for step in steps])
-@pytest.mark.parametrize("era", ["stateless", "handshake"])
+@pytest.mark.parametrize(("era", "call", "step"), PASSED)
 def test_exception_in_any_step_of_a_request_ends_at_most_one_connection(
     era: str, call: str, step: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
