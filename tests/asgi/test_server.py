@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -419,3 +420,36 @@ def test_aborted_response_raises_for_the_server(loop: EventLoop, monkeypatch: py
         assert isinstance(call.raised, ConnectionAbortedError)
 
     loop.run(main)
+
+
+@pytest.mark.parametrize("is_at_the_end", [False, True])
+def test_handler_that_does_not_end_with_its_session_is_named(
+    loop: EventLoop, is_at_the_end: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def named() -> list[str]:
+        return [text for record in caplog.records if "does not end" in (text := record.getMessage())]
+
+    async def main() -> None:
+        served = Served(loop)
+
+        @served.server.tool
+        async def stubborn() -> None:
+            while not named():
+                shield = trio.CancelScope(shield=True) if loop.name == "trio" else contextlib.nullcontext()
+                with contextlib.suppress(BaseException), shield:
+                    await loop.sleep(0.1)
+
+        async with served.application.lifespan():
+            await served.client.initialize()
+            await served.client.call("stubborn")
+            await served.client.call("wait", 2)
+            if not is_at_the_end:
+                await served.client.end()
+                assert named() == []
+                await loop.sleep(3)
+                assert len(named()) == 1
+
+    loop.run(main)
+    assert named() == [
+        "the handler of tools/call 'stubborn' does not end when it is cancelled, and keeps what serves it from ending"
+    ]

@@ -14,7 +14,6 @@ from mcpio._drivers import report
 from mcpio._drivers.event_loop import (
     FINAL_READ_TIMEOUT,
     FINAL_WRITE_TIMEOUT,
-    HANDLER_CANCEL_TIMEOUT,
     STORE_TIMEOUT,
     TRANSPORT_CANCEL_TIMEOUT,
     TRANSPORT_CLOSE_TIMEOUT,
@@ -23,7 +22,7 @@ from mcpio._drivers.event_loop import (
     reason_of,
 )
 from mcpio.app.runtime import Runtime, Spawned, checked_grace, failure_of
-from mcpio.app.session import Session, SessionDriving
+from mcpio.app.session import HANDLER_CANCEL_TIMEOUT, Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 

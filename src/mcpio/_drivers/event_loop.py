@@ -52,9 +52,6 @@ FINAL_WRITE_TIMEOUT: Final = 0.5
 TRANSPORT_CANCEL_TIMEOUT: Final = 0.5
 """Seconds for a transport to end a read and a write that were cancelled, before it is closed under them."""
 
-HANDLER_CANCEL_TIMEOUT: Final = 2.0
-"""Seconds for the cancelled handlers of an ended session to end, before the log names those that have not."""
-
 TRANSPORT_CLOSE_TIMEOUT: Final = 1.0
 """Seconds for a transport to close gracefully before it is closed forcefully."""
 

@@ -828,11 +828,10 @@ class HttpConnectionHandler:
     async def wait_empty(self) -> None:
         """Wait until no connection is left, then cut off the handlers that still run: no client could hear of them."""
         await self._connections.wait_empty()
-        sessions = self.host.sessions()
         self.host.close(0)
         self.host.handle_timeout()
         self._deadlines.arm(self.host, None)
-        await name_stubborn_handlers(self._loop, *sessions)
+        await name_stubborn_handlers(self._loop, *self.host.sessions())
 
     def _attach_tap(self, connection: ServerConnection) -> None:
         try:

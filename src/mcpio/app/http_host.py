@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcpio.app.reporting import internal_error
-from mcpio.app.runtime import OneShot, Runtime, checked_grace, failure_of
+from mcpio.app.runtime import OneShot, Runtime, Spawned, checked_grace, failure_of
+from mcpio.app.session import HANDLER_CANCEL_TIMEOUT
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase
 from mcpio.http.calls import Calls
@@ -117,6 +118,8 @@ class HttpHost:
         self._on_ready = on_ready
         self._on_deadline = on_deadline
         self._sessions: dict[int, Hosted] = {}
+        # Sessions that have ended while handlers run, each with the timer that will name those handlers.
+        self._leaving: dict[ServerDriving, Spawned] = {}
         self._is_draining = False
         self._deadline: float | None = None
 
@@ -194,9 +197,15 @@ class HttpHost:
         self._drain()
 
     def sessions(self) -> tuple[ServerDriving, ...]:
-        """Return the sides for drivers of all sessions, and of the stateless requests together."""
+        """Return the sides for drivers of all sessions, and of the stateless requests together.
+
+        For the one that ends the host, and names the handlers that do not end: here none are named any more.
+        """
         stateless = () if self._stateless is None else (self._stateless[0],)
-        return (*(hosted.driving for hosted in self._sessions.values()), *stateless)
+        for timer in self._leaving.values():
+            timer.cancel()
+        leaving, self._leaving = self._leaving, {}
+        return (*leaving, *(hosted.driving for hosted in self._sessions.values()), *stateless)
 
     def fail_abandoned(self) -> None:
         """Answer requests whose handlers were cut off with an error that says so (P4)."""
@@ -361,6 +370,14 @@ class HttpHost:
         found = self._sessions.pop(session.key, None)
         if found is not None:
             found.driver.end()
+            if found.driving.has_handlers:
+                name = partial(self._name_handlers, found.driving)
+                self._leaving[found.driving] = self.runtime.call_later(HANDLER_CANCEL_TIMEOUT, name)
+
+    def _name_handlers(self, driving: ServerDriving) -> None:
+        """Tell the operator which cancelled handlers of a session that ended go on."""
+        del self._leaving[driving]
+        driving.report_handlers()
 
 
 class Hosted(NamedTuple):

@@ -787,6 +787,11 @@ class SessionDriving:
                 with suppress(LocalProtocolError):
                     session.connection.send_error(id, internal_error())
 
+    @property
+    def has_handlers(self) -> bool:
+        """Whether handlers run."""
+        return bool(self._session._running)
+
     async def wait_for_handlers(self) -> None:
         """Wait until no handler runs any more. For the one driver that ends the session."""
         session = self._session
@@ -849,6 +854,9 @@ _HANDLED_BY: Final[dict[type, str]] = {
     ConnectionClosed: "_handle_end",
 }
 """The method of ``Session`` for each event that is neither a request nor an outcome. Others need no action."""
+
+HANDLER_CANCEL_TIMEOUT: Final = 2.0
+"""Seconds for the cancelled handlers of an ended session to end, before the log names those that have not."""
 
 _STUBBORN: Final = "the handler of {} does not end when it is cancelled, and keeps what serves it from ending"
 

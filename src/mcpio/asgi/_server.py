@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import attrs
 
 from mcpio._drivers import TapSource, attach_tap, report
-from mcpio._drivers.actor import TaskHost, hosted_tasks
+from mcpio._drivers.actor import TaskHost, hosted_tasks, name_stubborn_handlers
 from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector, is_awaitable
@@ -571,6 +571,7 @@ class AsgiServer:
                         await lifespan.wait(self.loop.runtime)
                 self._lifespan = None
                 self._watch.end(lifespan)
+                await name_stubborn_handlers(self.loop, *self._host.sessions())
                 for task in tuple(lifespan.running):
                     task.cancel()
 
