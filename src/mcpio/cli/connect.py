@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcpio.trio._drivers import ConnectOptions
 
 __all__ = [
-    "Work",
+    "ClientWork",
     "add_options",
     "add_words",
     "choose_server",
@@ -48,7 +48,7 @@ __all__ = [
 GRACE = 1.0
 """Seconds that a started server has to exit when its input closes, and again when it is terminated."""
 
-Work: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
+ClientWork: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
 """The part of a command that uses a client; returns the exit status."""
 
 
@@ -149,7 +149,7 @@ def no_more_words(options: argparse.Namespace) -> None:
         raise Failure(Exit.USAGE, f"unexpected argument {options.words[0]!r}; see mcpio {options.command} --help")
 
 
-def run(work: Work, options: argparse.Namespace) -> int:
+def run(work: ClientWork, options: argparse.Namespace) -> int:
     """Connect to the chosen server, run ``work`` with a client of it, and return the exit status.
 
     Raises Failure for every error of the library. One SIGINT or SIGTERM cancels the work, ends the server, and exits
@@ -158,7 +158,7 @@ def run(work: Work, options: argparse.Namespace) -> int:
     return run_until_signalled(partial(_run, work, options), timeout=None)
 
 
-async def _run(work: Work, options: argparse.Namespace) -> int:
+async def _run(work: ClientWork, options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet)
     with recorder(options.record) as tap:
         try:

@@ -188,7 +188,7 @@ def _decoded(text: str, what: str) -> bytes:
 class Use:
     """One of the commands."""
 
-    work: connect.Work
+    work: connect.ClientWork
     name: str | None = None
     """What the word after the server names."""
     words: tuple[str, ...] = ()
