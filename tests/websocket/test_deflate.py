@@ -54,13 +54,21 @@ def test_extension_answers_that_a_client_accepts(answer: str, fits: bool) -> Non
 
 def inflated(data: bytes, max_bytes: int, size: int = 2**16) -> bytes:
     """Return what frames stand for, fed in pieces. Raises ``ParseFailed``."""
-    decoder = FrameDecoder(True, [Deflate(max_bytes, 15)])
+    deflate = Deflate(max_bytes, 15)
+    decoder = FrameDecoder(True, [deflate])
     found = b""
     for start in range(0, len(data), size):
         decoder.receive_bytes(data[start : start + size])
         while (piece := decoder.process_buffer()) is not None:
-            assert len(piece.payload) <= max_bytes + 1
-            found += b"" if piece.opcode.iscontrol() else bytes(piece.payload)  # type: ignore[arg-type]  # not decoded yet
+            if piece.opcode.iscontrol():
+                continue
+            text = bytes(piece.payload)  # type: ignore[arg-type]  # not decoded yet
+            if deflate.is_compressed:
+                text = deflate.inflate(text, piece.frame_finished and piece.message_finished)
+                assert len(text) <= max_bytes + 1
+            found += text
+            if len(found) > max_bytes:
+                raise ParseFailed("too long", CloseReason.MESSAGE_TOO_BIG)
     return found
 
 

@@ -236,7 +236,7 @@ def test_compressed_bomb_ends_within_the_limit_of_memory(role: Role) -> None:
 @pytest.mark.parametrize("payload", [b"\xff\xff", b"\x07"])
 def test_corrupt_compressed_data_closes_with_an_error(payload: bytes) -> None:
     end = ended(heard(made(window_bits=15), frame(Opcode.TEXT, payload, MASK, is_compressed=True)))
-    assert (end.code, end.reason) == (1007, "a message is not what was compressed")
+    assert (end.code, end.reason) == (1007, "a message is not compressed text")
 
 
 def test_compression_that_was_not_agreed_on() -> None:

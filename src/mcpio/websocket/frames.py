@@ -156,10 +156,13 @@ class Deflate(Extension):
     name = _NAME
 
     def __init__(self, max_bytes: int, window_bits: int) -> None:
-        """``window_bits``, from 9 to 15, is the logarithm of the window for compression."""
+        """``window_bits``, from 9 to 15, is the logarithm of the window for compression.
+
+        ``is_compressed`` says whether the message whose frame came last is.
+        """
         self._max = max_bytes
         self._bits = window_bits
-        self._is_control = self._is_compressed = False
+        self.is_compressed: bool = False
         self._inflating = zlib.decompressobj(-_MAX_BITS)
         self._is_final = False
         self._left = 0
@@ -183,45 +186,48 @@ class Deflate(Extension):
         self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
     ) -> CloseReason | RsvBits:
         """Record which kind of frame begins. wsproto calls it again if the header was not complete."""
-        self._is_control = opcode.iscontrol()
         begins = opcode is Opcode.TEXT or opcode is Opcode.BINARY
         if rsv.rsv1 and not begins:
             return CloseReason.PROTOCOL_ERROR
         if begins:
-            self._is_compressed = rsv.rsv1
+            self.is_compressed = rsv.rsv1
             self._left = self._max + 1
             if rsv.rsv1:
                 self._inflating = zlib.decompressobj(-_MAX_BITS)
                 self._is_final = False
         return RsvBits(True, False, False)
 
-    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
-        """Return the inflated payload of a piece of a frame."""
-        return data if self._is_control or not self._is_compressed else self._inflate(data)
+    # Not by wsproto, which would inflate a piece before it is known whether it may come here at all
 
-    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
-        """Return the rest of an inflated message at its end."""
-        return self._inflate(_TAIL) if fin and self._is_compressed and not self._is_control else None
+    def inflate(self, payload: bytes, is_whole: bool) -> bytes:
+        """Return what a piece of a compressed message stands for, at most a byte beyond the limit of the message.
 
-    def _inflate(self, data: bytes) -> bytes | CloseReason:
-        """Inflate ``data``, to at most the limit plus one byte."""
+        ``is_whole`` says that the message ends with it. Raises ParseFailed for what was not compressed.
+        """
+        text = self._inflate(payload)
+        return text + self._inflate(_TAIL) if is_whole else text
+
+    def _inflate(self, data: bytes) -> bytes:
+        if not self._left:  # which zlib would take for no limit
+            return b""
         try:
             text = self._inflating.decompress(data, self._left)
         except zlib.error:
-            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
-        # ``_left`` is never 0 before a call, where it would mean no limit.
+            raise not_compressed() from None
         self._left -= len(text)
-        if self._left <= 0:
-            return CloseReason.MESSAGE_TOO_BIG
         if not self._inflating.eof:
             return text
         # A final block need not be the end of a message (RFC 7692 section 7.2.3.4). More than one is useless, and each
         # would cost a new decompressor.
         if self._is_final:
-            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+            raise not_compressed()
         rest, self._inflating, self._is_final = self._inflating.unused_data, zlib.decompressobj(-_MAX_BITS), True
-        more = self._inflate(rest)
-        return text + more if isinstance(more, bytes) else more
+        return text + self._inflate(rest)
+
+
+def not_compressed() -> ParseFailed:
+    """Return the fault of a compressed message, whether it does not inflate or what it stands for is no UTF-8."""
+    return ParseFailed("a message is not compressed text", CloseReason.INVALID_FRAME_PAYLOAD_DATA)
 
 
 def accept_offer(offered: str) -> tuple[str, int] | None:

@@ -21,7 +21,7 @@ from mcpio.engine.limits import check_time
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, McpError, RemoteProtocolError, RequestTimeout
 from mcpio.websocket.closing import CloseCode, error_for, is_valid
-from mcpio.websocket.frames import Deflate, WebSocketOptions, close_payload, frame, read_close
+from mcpio.websocket.frames import Deflate, WebSocketOptions, close_payload, frame, not_compressed, read_close
 
 __all__ = [
     "FragmentReceived",
@@ -248,7 +248,9 @@ class WebSocket:
             except ParseFailed as failure:
                 self._fail(int(failure.code), self._complaint(failure))
             except UnicodeDecodeError:
-                self._fail(CloseCode.INVALID_TEXT, "a text is no UTF-8")
+                # A piece that does not inflate may have such text before: the reason must not depend on the pieces.
+                reason = "a text is no UTF-8" if self._compressed is None else str(not_compressed())
+                self._fail(int(CloseCode.INVALID_TEXT), reason)
             else:
                 if event is None and self._end is None:
                     self._may_have_more = False
@@ -381,7 +383,7 @@ class WebSocket:
         decoder = self._decoder
         piece = decoder.process_buffer()
         is_open = self._state is State.OPEN
-        if self._deflate is None and is_open:  # of a compressed message the announced size says nothing
+        if is_open:
             self._check_announced(piece)
         if piece is None:
             return None
@@ -407,8 +409,12 @@ class WebSocket:
         if (self._size is None) is (piece.opcode is Opcode.CONTINUATION):
             raise ParseFailed("a message that begins within another, or goes on without a beginning")
         is_whole = piece.frame_finished and piece.message_finished
+        if (deflate := self._compressed) is not None:
+            payload = deflate.inflate(payload, is_whole)
         size = (self._size or 0) + len(payload)
         if size > self._max:
+            # Only a compressed one gets here. What came before the limit counts first, in however many pieces.
+            self._utf8.decode(payload[: self._max - size])
             raise _TOO_LONG
         if is_whole and self._size is None:
             # The usual case: one frame, read at once.
@@ -424,13 +430,19 @@ class WebSocket:
         return MessageReceived(text)
 
     def _check_announced(self, piece: Frame | None) -> None:
-        """Reject a message as soon as the head of a frame announces too many bytes."""
+        """Reject a message as soon as the head of a frame announces too many bytes, before anything else about it."""
         header = self._decoder.header  # that of a frame of which more is to come
-        if header is None or header.opcode.iscontrol():
-            return
-        rest = header.payload_len - self._decoder.payload_consumed
+        current = piece if header is None else header
+        if current is None or current.opcode.iscontrol() or self._compressed is not None:
+            return  # of a compressed message the announced size says nothing
+        rest = 0 if header is None else header.payload_len - self._decoder.payload_consumed
         if (self._size or 0) + rest + (0 if piece is None else len(piece.payload)) > self._max:
             raise _TOO_LONG
+
+    @property
+    def _compressed(self) -> Deflate | None:
+        """What inflates the message that is coming in; ``None`` where it is not compressed."""
+        return self._deflate if self._deflate is not None and self._deflate.is_compressed else None
 
     # The end
 
@@ -466,8 +478,6 @@ class WebSocket:
         """Return the fault, worded for the peer and for the error here."""
         if failure.code is CloseReason.MESSAGE_TOO_BIG:
             return f"a message is longer than {self._max} bytes"
-        if failure.code is CloseReason.INVALID_FRAME_PAYLOAD_DATA and self._deflate is not None:
-            return "a message is not what was compressed"
         return str(failure)
 
     def _frame(self, opcode: Opcode, payload: bytes, *, is_compressed: bool = False) -> bytes:
