@@ -240,7 +240,7 @@ def _scalar_1_1(node: Any) -> Any:
     construct = getattr(loader, _CONSTRUCTORS.get(node.tag, ""), None)
     try:
         return _scalar(node) if construct is None else construct(node)
-    except ValueError:
+    except (ValueError, OverflowError):  # "0x_" and, of numbers in base 60, those that no float can hold
         return _scalar(node)
 
 
