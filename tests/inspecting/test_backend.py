@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import trio
 
-from mcpio import Client, ConnectFailed, Context, RequestError, Server
+from mcpio import Client, ConnectFailed, Context, Limits, Options, RequestError, Server
 from mcpio.app.client import ClientOptions
 from mcpio.inspecting import Inspector, Ladder, LadderTap
 from mcpio.testing import parse_script, play
@@ -94,15 +94,20 @@ class Page:
 
 
 def inspecting(
-    main: Callable[[Page], Awaitable[None]], server: Server | None = None, era: Era | None = "handshake", **more: Any
+    main: Callable[[Page], Awaitable[None]],
+    server: Server | None = None,
+    era: Era | None = "handshake",
+    *,
+    options: Options | None = None,
+    **more: Any,
 ) -> None:
     """Run ``main`` with the page of an inspector of a server."""
     target = server or kitchen()
 
-    def open_client(options: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
+    def open_client(of_client: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
         if era is not None:
-            options["era"] = era
-        return memory_client(target, tap=tap, **options)
+            of_client["era"] = era
+        return memory_client(target, tap=tap, options=options, **of_client)
 
     async def run() -> None:
         inspector = Inspector(open_client, Ladder(trio.current_time), {"target": "kitchen.py"}, **more)
@@ -203,6 +208,25 @@ def test_timeout_says_what_was_waited_for(era: Era) -> None:
         assert (given_up["name"], given_up["method"]) == ("sleep", "tools/call")
 
     inspecting(main, era=era)
+
+
+def test_answer_that_is_too_long_is_refused_and_ends_its_request() -> None:
+    server = Server("long")
+
+    @server.tool
+    def long() -> str:
+        """Return a long text."""
+        return "x" * 20_000
+
+    async def main(page: Page) -> None:
+        answer = await page.send("tools/call", name="long")
+        said = "a message is longer than 10000 bytes; to read longer ones, give mcpio inspect --max-message MIB"
+        assert answer["error"] == {"kind": "InvalidMessage", "message": said}
+        assert (await page.ask("now"))["open"] == []
+        (cut,) = [each for each in page.inspector.ladder.after(0) if each["kind"] == "malformed"]
+        assert (cut["name"], cut["failed"]) == ("long", True)
+
+    inspecting(main, server, options=Options(limits=Limits(message_bytes=10_000, resync=True)))
 
 
 def test_open_request_and_its_cancellation_are_seen() -> None:

@@ -162,7 +162,7 @@ def run(
         return
 
     async def main() -> None:
-        with trio.fail_after(20 if clock is None else 3600):
+        with trio.fail_after(120 if clock is None else 3600):
             async with trio.open_nursery() as nursery:
                 site = AuthSite(nursery, **server)
                 await site.listen(nursery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import trio
 from mcpio.app.client import Client
 from mcpio.cli import connect, lock
 from mcpio.cli.exit_status import Exit, Failure, failure_of
+from mcpio.cli.logins import token_for
 from mcpio.cli.output import Console
 from mcpio.cli.rules.carriers import HttpCarrier, LineCarrier, RawCarrier
 from mcpio.cli.rules.hosts import warnings_of
@@ -58,9 +59,8 @@ def run(options: argparse.Namespace) -> int:
     if options.locked is not None:
         locked = lock.read(options.locked)
         return connect.run(partial(_compare, locked), options)
-    for name in ("auth", "record"):
-        if getattr(options, name) is not None:
-            raise Failure(Exit.USAGE, f"--{name} is not for raw messages: it goes with --locked only")
+    if options.record is not None:
+        raise Failure(Exit.USAGE, "--record is not for raw messages: it goes with --locked only")
     return run_until_signalled(partial(_check, options), timeout=None)
 
 
@@ -86,7 +86,7 @@ async def _check(options: argparse.Namespace) -> int:
             _connect(options, console),
             TABLE,
             revisions=[revision for revision in REVISIONS if revision.name in names],
-            headers={name.lower(): value for name, value in options.header},
+            headers=await _headers(options),
             on_revision=told,
         )
     except McpError as error:
@@ -100,6 +100,20 @@ async def _check(options: argparse.Namespace) -> int:
     report = _report(trial, options)
     _write(report, options, console)
     return Exit.PROTOCOL if report.faults("broken") or (options.strict and report.faults("warning")) else Exit.DONE
+
+
+async def _headers(options: argparse.Namespace) -> dict[str, str]:
+    """Return the fields of each HTTP request: those that were given, or else with the token of a stored login."""
+    headers = {name.lower(): value for name, value in options.header}
+    url: str | None = options.url
+    if url is None or url.startswith(SOCKET_SCHEMES) or connect.stored_login(options) is None:
+        return headers
+    # A client renews the token if it must. What the server does wrong is found below.
+    with suppress(McpError):
+        async with connect.open_client(options, stderr="capture"):
+            pass
+    token = token_for(url, options.auth)
+    return headers if token is None else {**headers, "authorization": f"Bearer {token}"}
 
 
 def _not_opened(trial: Trial, options: argparse.Namespace) -> Failure:

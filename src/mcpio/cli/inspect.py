@@ -103,7 +103,7 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             drift=None if locked is None else partial(_drift, locked),
             views=lambda: stack.enter_context(ViewPages()),
             roots=tuple(answers.root(directory) for directory in options.root),
-            recording=lambda: without_secrets(recording.lines),
+            recording=lambda: without_secrets(recording.lines()),
         )
         try:
             async with trio.open_nursery() as nursery:
@@ -124,10 +124,10 @@ def announce(address: str, options: argparse.Namespace, console: Console) -> Non
 
 
 class Recording:
-    """The recording of the newest connection, until it is too long."""
+    """The recording of the newest connection, in memory, if it is not too long."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._lines: list[str] = []
         self._size = self._begun = 0
 
     @property
@@ -135,14 +135,21 @@ class Recording:
         return self._begun > 1
 
     def begin(self) -> None:
-        self.lines, self._size = [], 0
+        self._lines, self._size = [], 0
         self._begun += 1
 
     def write(self, line: str) -> None:
         self._size += len(line)
         if self._size > RECORDED:
-            raise ValueError("the recording is too long for the page: use --record FILE")
-        self.lines.append(line)
+            self._lines.clear()
+        else:
+            self._lines.append(line)
+
+    def lines(self) -> list[str]:
+        """Return the lines. Raises ValueError if they were too long to keep."""
+        if self._size > RECORDED:
+            raise ValueError(f"the recording is longer than {RECORDED >> 20} MiB: use --record FILE")
+        return list(self._lines)
 
 
 def without_secrets(lines: Sequence[str]) -> str:

@@ -358,6 +358,12 @@ def login_for(url: str, account: str | None) -> OAuth | None:
     return OAuth(account=account or "default")
 
 
+def token_for(url: str, account: str | None) -> str | None:
+    """Return the stored access token of an account, for a command that sends raw messages."""
+    token = None if login_for(url, account) is None else _token(f"{canonical_resource(url)} {account or 'default'}")
+    return None if token is None else token.access_token.reveal()
+
+
 def _expiry(token: TokenSet, now: float) -> str:
     """Return in words how long a token is valid, and whether it can be renewed."""
     if token.expires_at is None:

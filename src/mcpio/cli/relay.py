@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -122,18 +122,26 @@ async def _relay_url(options: argparse.Namespace, url: str) -> int:
 async def _open_traffic(options: argparse.Namespace, target: str) -> AsyncIterator[Traffic]:
     """Yield what shows and records, as the options say."""
     with ExitStack() as stack:
-        recorder = None
+        writers: list[Callable[[str], object]] = []
         if options.record is not None:
-            file = stack.enter_context(opened(options.record))
-            recorder = RelayRecorder(file.write, target, time.monotonic(), redactor=Redactor())
+            writers.append(stack.enter_context(opened(options.record)).write)
         async with open_log(options.log) as show, trio.open_nursery() as nursery:
             ladder = None if options.quiet else small_ladder()
             if options.page:
+                from mcpio.cli.inspect import Recording
                 from mcpio.inspecting.backend import Viewer
                 from mcpio.inspecting.pages import serve_page
 
-                ladder = Ladder(time.monotonic)
-                viewer = Viewer(ladder, {"target": target, "mode": "relay"})
+                ladder, recording = Ladder(time.monotonic), Recording()
+                writers.append(recording.write)
+                about = {"target": target, "mode": "relay"}
+                viewer = Viewer(ladder, about, recording=lambda: "".join(recording.lines()))
                 Console().note(f"mcpio relay: {await nursery.start(serve_page, viewer.server, 0)}")
+
+            def write(line: str) -> None:
+                for each in writers:
+                    each(line)
+
+            recorder = RelayRecorder(write, target, time.monotonic(), redactor=Redactor()) if writers else None
             yield Traffic(None if options.quiet else show, ladder, recorder)
             nursery.cancel_scope.cancel()

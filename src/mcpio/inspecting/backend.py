@@ -142,7 +142,10 @@ class Viewer:
     async def _save(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         if self._recording is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, "there is no recording")
-        return {"text": await trio.to_thread.run_sync(self._recording)}
+        try:
+            return {"text": await trio.to_thread.run_sync(self._recording)}
+        except ValueError as error:
+            raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 @attrs.define(eq=False)
@@ -437,8 +440,10 @@ class Inspector(Viewer):
         except RequestError as error:
             return {"error": {"code": error.code, "message": error.message, "data": _shortened(error.data)}}
         except McpError as error:
-            kind = "timeout" if isinstance(error, RequestTimeout) else type(error).__name__
-            return {"error": {"kind": kind, "message": _explained(error)}}
+            kind, said = "timeout" if isinstance(error, RequestTimeout) else type(error).__name__, _explained(error)
+            if f"longer than {client.connection.options.limits.message_bytes} bytes" in said:
+                said = f"{said}; to read longer ones, give mcpio inspect --max-message MIB"
+            return {"error": {"kind": kind, "message": said}}
 
     async def _view(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         client = self._connected()

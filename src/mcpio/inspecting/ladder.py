@@ -10,6 +10,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.framing.jsonrpc import answered_id
 from mcpio.observe.tap import Redactor, Tap
 
 __all__ = ["Ladder", "LadderTap", "Sender"]
@@ -127,6 +128,10 @@ class Ladder:
             value = loads(data)
         except JsonError as error:
             entry["head"] = f"{error.reason}: {text[:HEAD]}"
+            # Of a message that is too long for the engine only the beginning comes, and it ends its request.
+            if isinstance(data, bytes) and (id := answered_id(data)) is not None:
+                entry |= {"id": id, "failed": True}
+                self._end(entry, (("server" if sender == "client" else "client") + scope, id))
         else:
             if isinstance(value, list):
                 entry |= {"kind": "batch", "head": f"{len(value)} messages"}

@@ -14,6 +14,7 @@ import trio
 
 from mcpio.cli import main
 from mcpio.cli.exit_status import Exit
+from mcpio.observe.relayed import is_relayed
 from mcpio.trio import open_http, open_stdio, open_websocket
 from mcpio.types.base import CustomRequest
 
@@ -96,6 +97,9 @@ async def _shown(address: str, until: str) -> list[dict[str, Any]]:
             if any(until in str(entry) for entry in answer["entries"]):
                 now: Any = await page.request(CustomRequest("inspect/now", {}))
                 assert isinstance(now["open"], list)
+                saved: Any = await page.request(CustomRequest("inspect/save", {}))
+                assert is_relayed(saved["text"].partition("\n")[0])
+                assert until in saved["text"]
                 entries: list[dict[str, Any]] = answer["entries"]
                 return entries
             await trio.sleep(0.05)  # the next message has not come

@@ -120,9 +120,14 @@ class App {
   }
 
   async #save() {
-    const { text } = await this.backend.ask("save");
-    save("recording.jsonl", "application/jsonl", text);
-    tell("Saved. mcpio trace makes a page of it, mcpio replay plays it.");
+    tell("Saving…");
+    try {
+      const { text } = await this.backend.ask("save");
+      save("recording.jsonl", "application/jsonl", text);
+      tell("Saved. mcpio trace makes a page of it, mcpio replay plays it.");
+    } catch (error) {
+      tell(`Not saved: ${error.message}`);
+    }
   }
 
   #update(state) {
