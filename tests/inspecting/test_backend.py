@@ -107,7 +107,9 @@ def inspecting(
     def open_client(of_client: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
         if era is not None:
             of_client["era"] = era
-        return memory_client(target, tap=tap, options=options, **of_client)
+        if options is not None:
+            of_client["options"] = options
+        return memory_client(target, tap=tap, **of_client)
 
     async def run() -> None:
         inspector = Inspector(open_client, Ladder(trio.current_time), {"target": "kitchen.py"}, **more)

@@ -102,7 +102,7 @@ export function drift(app) {
     put(place, el("p", {}, "Comparing…"));
     try {
       const { changed } = await app.backend.ask("drift");
-      put(place, el("p", {}, changed.length ? `${changed.length} definitions differ from what was locked.` : "Every definition is as it was locked."),
+      put(place, el("p", {}, changed.length ? `${changed.length} definition${changed.length === 1 ? " differs" : "s differ"} from what was locked.` : "Every definition is as it was locked."),
         changed.slice(0, 200).map((each) => el("section", { class: "drift" }, el("h3", {}, short(`${each.name}`), each.old === null ? ": it is new" : each.new === null ? ": it is gone" : ""),
           el("div", { class: "columns" }, side("Locked", each.old, each.new), side("Found", each.new, each.old)))));
     } catch (error) {
