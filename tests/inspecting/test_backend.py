@@ -12,7 +12,8 @@ import trio
 
 from mcpio import Client, ConnectFailed, Context, Limits, Options, RequestError, Server
 from mcpio.app.client import ClientOptions
-from mcpio.inspecting import Inspector, Ladder, LadderTap
+from mcpio.inspecting.backend import Inspector
+from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.testing import parse_script, play
 from mcpio.trio import memory_client
 from mcpio.types.base import CustomRequest

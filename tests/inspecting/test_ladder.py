@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcpio.engine.limits import Timeout
-from mcpio.inspecting import Ladder, LadderTap
+from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.observe import add_tap
 from mcpio.testing import pair
 from mcpio.types import PingRequest

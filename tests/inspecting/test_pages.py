@@ -13,8 +13,8 @@ import trio
 from mcpio import ConnectFailed, Server
 from mcpio.errors import UnexpectedResponse
 from mcpio.framing.json import dumps
-from mcpio.inspecting import serve_page
 from mcpio.inspecting.backend import SHOWN, _shortened
+from mcpio.inspecting.pages import serve_page
 from mcpio.trio import open_websocket
 
 FILES = {each.name: each.read_text(encoding="utf-8") for each in files("mcpio.inspecting").joinpath("page").iterdir()}

@@ -21,7 +21,9 @@ from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, recorder
 from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
 from mcpio.framing.json import dumps, loads
-from mcpio.inspecting import Inspector, Ladder, LadderTap, serve_page
+from mcpio.inspecting.backend import Inspector
+from mcpio.inspecting.ladder import Ladder, LadderTap
+from mcpio.inspecting.pages import serve_page
 from mcpio.observe.recording import Recorder, Replay
 from mcpio.observe.tap import Redactor, add_tap
 from mcpio.trio import run_until_signalled
