@@ -56,4 +56,5 @@ html_static_path = ["_static"]
 html_favicon = "_static/mark.svg"
 html_logo = "_static/mark.svg"
 html_css_files = ["mcpio.css"]
+html_search_scorer = str(Path(__file__).parent / "_ext" / "scorer.js")
 html_js_files = [("versions.js", {"defer": "defer"})]

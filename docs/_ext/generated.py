@@ -169,7 +169,7 @@ _TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[s
     "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
     "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "promises": (
-        ["Promise", "Tests", "Passed", "Examples", "Breakages caught", "Worlds ask", "Run on"],
+        ["Promise", "Tests", "Passed", "Examples", "Breakages caught", "Worlds ask"],
         lambda words: promise_rows(),
     ),
     "requirements-left-out": (["Rule", "What it says", "Why it is not kept"], lambda words: left_out_rows()),

@@ -29,7 +29,9 @@ def promise_rows() -> Iterator[list[str]]:
     """Yield a row for each promise: its files of tests, and what they did in the last run."""
     for promise, record in _records().items():
         if re.fullmatch(r"P\d+", promise):
-            files = sorted(path.name for path in PROMISES.glob(f"test_p{int(promise[1:]):02}_*.py"))
+            files = sorted(
+                path.stem.removeprefix("test_") for path in PROMISES.glob(f"test_p{int(promise[1:]):02}_*.py")
+            )
             failed = f", {record['failed']:,} failed" if record["failed"] else ""
             yield [
                 promise,
@@ -38,20 +40,21 @@ def promise_rows() -> Iterator[list[str]]:
                 f"{record['examples']:,}",
                 _caught(record),
                 ", ".join(INVARIANTS_OF.get(promise, ())),
-                record["date"],
             ]
 
 
 def world_rows() -> Iterator[list[str]]:
     """Yield the figures of the simulated worlds, and those of all promises together."""
     records = _records()
+    dates = sorted({record["date"] for record in records.values()})
     worlds = records.pop("worlds")
     broken = [record for record in records.values() if "breakages" in record]
     caught = sum(record["breakages"] - len(record["survive"]) for record in broken)
+    yield ["run on", " to ".join(dict.fromkeys((dates[0], dates[-1])))]
     yield ["tests that passed", f"{sum(record['tests'] for record in records.values()):,}"]
     yield ["examples drawn", f"{sum(record['examples'] for record in records.values()):,}"]
     yield ["breakages caught", f"{caught} of the {sum(record['breakages'] for record in broken)} that were tried"]
-    yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time, {worlds['date']}"]
+    yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time"]
     yield ["steps in them", f"{worlds['steps']:,}"]
     yield ["faults injected", f"{worlds['faults']:,}"]
     yield ["invariants asked", f"{worlds['asked']:,}"]

@@ -70,6 +70,14 @@ def test_search_finds_a_guide(words: str, guide: str, address: str, tmp_path: Pa
     assert f"{guide}.html" in hits, hits
 
 
+def test_search_shows_pages_before_members_of_classes(address: str, tmp_path: Path) -> None:
+    found = page(f"{address}/latest/search.html?q=timeout", tmp_path).partition('id="search-results"')[2]
+    hits = re.findall(r"<li.*?</li>", found, re.DOTALL)
+    members = [bool(re.search(r"\(Python (?:attribute|property|method),", hit)) for hit in hits]
+    assert members == sorted(members)
+    assert len(members) >= 20
+
+
 def test_page_offers_the_versions_of_the_site(address: str, tmp_path: Path) -> None:
     choice = (
         page(f"{address}/latest/quickstart.html", tmp_path)

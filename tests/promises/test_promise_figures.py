@@ -27,7 +27,7 @@ def test_page_has_each_promise_once_with_its_tests() -> None:
     rows = dict(re.findall(r"^\| (P\d+) \| (.+?) \|", page, re.MULTILINE))
     assert list(rows) == PROMISES
     named = [name for files in rows.values() for name in re.findall(r"`(.+?)`", files)]
-    assert sorted(named) == sorted(path.name for path in HERE.glob("test_p[0-9]*.py"))
+    assert sorted(named) == sorted(path.stem.removeprefix("test_") for path in HERE.glob("test_p[0-9]*.py"))
 
 
 def test_programs_and_folders_that_the_page_names_exist() -> None:
