@@ -11,7 +11,14 @@ from mcpio.app.client_inputs import send_in_rounds
 from mcpio.codec import codec
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, SamplingRejected, TooManyRounds
+from mcpio.errors import (
+    ConnectionLost,
+    InvalidMessage,
+    RemoteProtocolError,
+    RequestCancelled,
+    SamplingRejected,
+    TooManyRounds,
+)
 from mcpio.events import Peer, RequestReceived
 from mcpio.revisions import REV_2026_07_28
 from mcpio.testing import ManualRuntime
@@ -83,6 +90,7 @@ class Asked:
         self.sent: list[Any] = []
         self.at: list[float] = []
         self.scopes: list[Scope] = []
+        self.rounds: set[Any] = set()
         self._results = list(results)
         nothing: Any = None
         self._handlers: Mapping[str, Callable[..., Any]] = {
@@ -281,6 +289,23 @@ def test_cancelled_call_cancels_the_callbacks() -> None:
     assert call.state == "cancelled"
     assert asked.scopes[0].cancelled
     assert len(asked.sent) == 1
+
+
+def test_end_of_the_connection_ends_the_call_and_cancels_the_callbacks() -> None:
+    asked: Asked
+
+    async def never(scope: Any, request: Any) -> ElicitResult:
+        await asked.runtime.one_shot().wait()
+        raise AssertionError
+
+    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=never)
+    call = asked.start()
+    (answering,) = asked.rounds
+    answering.lose(ConnectionLost("gone"))
+    asked.runtime.run()
+    assert isinstance(call.error, ConnectionLost)
+    assert asked.scopes[0].cancelled
+    assert not asked.rounds
 
 
 def test_callback_that_is_cancelled_from_inside_ends_the_call() -> None:

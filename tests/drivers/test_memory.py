@@ -24,6 +24,7 @@ from mcpio import (
 )
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
+from mcpio.revisions import STATELESS_REVISIONS
 from mcpio.types import (
     CreateMessageRequest,
     CreateMessageResult,
@@ -93,6 +94,33 @@ def test_concurrent_calls_get_their_own_answers(each_virtual_loop: EachLoop) -> 
 
     each_virtual_loop.run(main, virtual=True)
     assert texts == {number: str(number) for number in range(50)}
+
+
+def test_close_ends_a_call_whose_callback_has_not_answered(each_virtual_loop: EachLoop) -> None:
+    server = Server("asking", options=Options(revisions=STATELESS_REVISIONS))
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 1)))
+
+    async def main(here: Here) -> None:
+        is_asked, began = here.event(), here.now()
+
+        async def never(scope: Any, request: Any) -> Any:
+            is_asked.set()
+            await here.forever()
+
+        async with here.tasks() as tasks, here.drivers.memory_client(server, sampling=never) as client:
+
+            async def call() -> None:
+                with pytest.raises(ConnectionLost):
+                    await client.call_tool("ask")
+
+            tasks.spawn(call())
+            await is_asked.wait()
+        assert here.now() == began
+
+    each_virtual_loop.run(main, virtual=True)
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])

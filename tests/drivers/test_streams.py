@@ -215,7 +215,7 @@ def test_cancelled_block_raises_only_the_cancellation(each_virtual_loop: EachLoo
     cancelled: list[type[BaseException]] = []
 
     async def main(here: Here) -> None:
-        cancelled.append(here.loop.cancelled)
+        cancelled.append(here.loop.runtime.cancellation)
         began = here.now()
         async with here.served(make_server()) as near:
             with here.scope(1) as scope:

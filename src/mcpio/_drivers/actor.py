@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # ---------------------------------------------------------------------------------------------------------------- actor
-# The session actor that the Trio and asyncio drivers share: a reader, a writer, and one drain per turn of the loop.
+# The actor of a session, on every event loop: a reader, a writer, and one drain per turn of the loop.
 # The engine is touched only in the loop's thread and only between two waits, so a cancelled caller becomes a protocol
 # message, never a torn frame, and closing is a call, not a task.
 # Whatever happens to the session between two waits only marks it (``wake``). A *turn* then acts on it once: it handles
@@ -79,10 +78,10 @@ class TransportAdapter(Protocol):
         """Close the transport."""
 
 
-class Actor(ABC):
+class Actor:
     """Runs one session until its connection ends; the session's ``Driver``.
 
-    Nothing that the peer or the transport does makes ``run`` raise, which each event loop implements.
+    Nothing that the peer or the transport does makes ``run`` raise.
     """
 
     def __init__(
@@ -94,8 +93,9 @@ class Actor(ABC):
         loop: EventLoop,
         *,
         end_timeout: float | None = None,
+        owns_deadlines: bool = False,
     ) -> None:
-        """``runtime`` runs the handlers.
+        """``runtime`` runs the handlers. ``deadlines`` that the actor owns are stopped at its end.
 
         ``end_timeout`` is how many seconds the peer's requests have after it ended its side; ``None`` for no limit.
         """
@@ -105,6 +105,7 @@ class Actor(ABC):
         self._loop = loop
         self._adapter = adapter
         self._deadlines = deadlines
+        self._owns_deadlines = owns_deadlines
         self._due = loop.signal()
         self._may_read = loop.signal()
         self._may_write = loop.signal()
@@ -207,9 +208,22 @@ class Actor(ABC):
 
     # The tasks
 
-    @abstractmethod
     async def run(self) -> None:
         """Run the session until its connection ends; then close the transport."""
+        try:
+            # Nothing may be read before the session is with its owner.
+            await self._loop.checkpoint()
+            async with self._loop.group() as tasks:
+                pumps = [tasks.spawn(self._read()), tasks.spawn(self._write())]
+                try:
+                    await self._take_turns()
+                    await self._finish_writing()
+                finally:
+                    for pump in pumps:
+                        pump.cancel()
+                    await self._release_transport()
+        finally:
+            await self._end()
 
     async def _take_turns(self) -> None:
         """Take a turn for each mark, until the last event of the connection was handled."""
@@ -225,48 +239,50 @@ class Actor(ABC):
                 await self._written.wait()
 
     async def _read(self) -> None:
-        connection = self.connection
-        while True:
-            # Input is acted on before more is read: what a session holds is bounded by one read.
-            while self._has_more or not connection.wants_read:
-                self._is_paused = True
-                await self._may_read.wait()
-            self._is_paused = False
-            try:
-                await self._adapter.receive(connection)
-            except Exception as error:
-                self._lose(error)
-            self._turn()
-            self._is_fresh = True
-            if self._end_timeout is not None and connection.input_ended:
-                # A peer that is gone looks like one that waits for its answers.
-                self._end_timer = self.runtime.call_later(self._end_timeout, partial(self._close, 0))
-            if self._unwritable is not None and not self.connection.wants_read:
-                # Input has ended too: there is nothing left to wait for.
-                self._lose(self._unwritable)
+        with self._pumping():
+            connection = self.connection
+            while True:
+                # Input is acted on before more is read: what a session holds is bounded by one read.
+                while self._has_more or not connection.wants_read:
+                    self._is_paused = True
+                    await self._may_read.wait()
+                self._is_paused = False
+                try:
+                    await self._adapter.receive(connection)
+                except Exception as error:
+                    self._lose(error)
                 self._turn()
+                self._is_fresh = True
+                if self._end_timeout is not None and connection.input_ended:
+                    # A peer that is gone looks like one that waits for its answers.
+                    self._end_timer = self.runtime.call_later(self._end_timeout, partial(self._close, 0))
+                if self._unwritable is not None and not self.connection.wants_read:
+                    # Input has ended too: there is nothing left to wait for.
+                    self._lose(self._unwritable)
+                    self._turn()
 
     async def _write(self) -> None:
-        connection, adapter = self.connection, self._adapter
-        while not connection.closed or adapter.unsent:
-            while not connection.wants_write and not adapter.unsent and not connection.closed:
-                await self._may_write.wait()
-            try:
-                await adapter.send(connection)
-            except Exception as error:
-                self._unwritable = error
-                cause = error.__cause__ or error
-                if isinstance(cause, OSError) and cause.errno in FILE_FAULTS:
-                    self.report(f"the output cannot be written: {reason_of(error)}", None)
-                if connection.wants_read:
-                    with self._loop.scope(FINAL_READ_TIMEOUT):
-                        await self._ended.wait()
-                self._lose(error)
-                break
-            # Output that was written may have made room for requests that were put aside.
+        with self._pumping():
+            connection, adapter = self.connection, self._adapter
+            while not connection.closed or adapter.unsent:
+                while not connection.wants_write and not adapter.unsent and not connection.closed:
+                    await self._may_write.wait()
+                try:
+                    await adapter.send(connection)
+                except Exception as error:
+                    self._unwritable = error
+                    cause = error.__cause__ or error
+                    if isinstance(cause, OSError) and cause.errno in FILE_FAULTS:
+                        self.report(f"the output cannot be written: {reason_of(error)}", None)
+                    if connection.wants_read:
+                        with self._loop.scope(FINAL_READ_TIMEOUT):
+                            await self._ended.wait()
+                    self._lose(error)
+                    break
+                # Output that was written may have made room for requests that were put aside.
+                self.wake()
             self.wake()
-        self.wake()
-        self._written.set()
+            self._written.set()
 
     async def _end(self) -> None:
         """Release everything, however the session ended. Bounded in time except for ``after_close``.
@@ -275,6 +291,8 @@ class Actor(ABC):
         the program.
         """
         async with AsyncExitStack() as steps:  # The last one pushed is taken first.
+            if self._owns_deadlines:
+                steps.callback(self._deadlines.stop)
             steps.push_async_callback(name_stubborn_handlers, self._loop, self._driving)
             steps.callback(self._over.set)
             if self._end_timer is not None:
@@ -288,11 +306,19 @@ class Actor(ABC):
             async with self._loop.last_moment(FINAL_WRITE_TIMEOUT):
                 await self._send_cancellations()
 
-    def _note_pump_over(self) -> None:
-        """Record that the task that reads, or the one that writes, has ended."""
-        self._pumps -= 1
-        if not self._pumps:
-            self._released.set()
+    @contextlib.contextmanager
+    def _pumping(self) -> Iterator[None]:
+        """Record when the task that reads, or the one that writes, has ended. A failure of it ends the session."""
+        try:
+            yield
+        except Exception as error:
+            self.connection.abort(error)
+            self._due.set()
+            raise
+        finally:
+            self._pumps -= 1
+            if not self._pumps:
+                self._released.set()
 
     async def _release_transport(self) -> None:
         """Wait until the cancelled tasks that read and write have ended. Where one does not, close the transport first.

@@ -129,6 +129,9 @@ class Deadlines(Protocol):
     def arm(self, timed: Timed, deadline: float | None) -> None:
         """Call ``handle_timeout`` at that time, or earlier, in place of an earlier one; ``None`` for never."""
 
+    def stop(self) -> None:
+        """Let no deadline expire any more. Further calls do nothing."""
+
 
 class ListenerClosed(Exception):
     """Raised by ``EventLoop.accept``: the listener was closed."""
@@ -140,10 +143,6 @@ class EventLoop(Protocol):
     @property
     def broken(self) -> tuple[type[Exception], ...]:
         """The exceptions that a closed or broken stream raises."""
-
-    @property
-    def cancelled(self) -> type[BaseException]:
-        """The exception that a cancelled wait raises."""
 
     @property
     def runtime(self) -> Runtime:
@@ -181,6 +180,9 @@ class EventLoop(Protocol):
 
     def timekeeper(self, runtime: Runtime) -> Deadlines:
         """Return the deadlines of any number of ``Timed``; ``runtime`` runs the task that watches them, if any."""
+
+    def alarm(self, runtime: Runtime, shared: Deadlines | None = None) -> Deadlines:
+        """Return the deadlines of one ``Timed``: those that it may share with others, where that costs less."""
 
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block of at most that many seconds which an earlier cancellation does not cut off."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypedDict
@@ -453,16 +452,31 @@ def _session_id(setup: SessionSetup) -> str | None:
     return id
 
 
-class HttpActor(ABC):
+async def carry_over_http(loop: EventLoop, setup: HttpSetup, *, started: Callable[[Client], object]) -> None:
+    """Run one client until it has ended. ``started`` is called with it before it runs."""
+    # The tasks that carry messages outlive a cancellation of the block, to end the session on the server.
+    async with loop.group() as handlers, AsyncExitStack() as steps, loop.lasting() as carriers:
+        deadlines = loop.timekeeper(carriers)
+        steps.callback(deadlines.stop)
+        actor = HttpActor(setup, loop, deadlines, handlers, carriers)
+        steps.callback(actor.over.set)
+        started(setup.client(actor))
+        await actor.run()
+
+
+class HttpActor:
     """The ``Driver`` of one client: it runs until its connection has ended and the server was notified.
 
     ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
     connection takes one for its input, which saves a turn of the loop. Turns are never nested.
     """
 
-    def __init__(self, setup: HttpSetup, loop: EventLoop, deadlines: Deadlines, runtime: Runtime) -> None:
-        """``runtime`` runs the handlers."""
+    def __init__(
+        self, setup: HttpSetup, loop: EventLoop, deadlines: Deadlines, runtime: Runtime, carriers: Runtime
+    ) -> None:
+        """``runtime`` runs the handlers, and ``carriers`` the tasks that carry messages."""
         self.runtime = runtime
+        self._carriers = carriers
         connection: Any = setup.session.connection
         transport = setup.transport
         login = setup.login
@@ -496,7 +510,7 @@ class HttpActor(ABC):
         self._has_more = False
         self._failure: BaseException | None = None
         self._scope = loop.scope()
-        self._over = loop.event()
+        self.over = loop.event()
 
     def attach(self, client: Client, reconnector: SessionReconnector) -> None:
         """Set the client that handles events, and what replaces its lost sessions."""
@@ -543,8 +557,8 @@ class HttpActor(ABC):
         self.runtime.call_soon(lambda: self._close(limit))
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended and the server was notified."""
-        await self._over.wait()
+        """Wait until the connection has ended, the server was notified, and no task is left."""
+        await self.over.wait()
 
     async def run(self) -> None:
         """Run until the connection has ended. A cancelled block ends the session at once, and tells the server.
@@ -567,9 +581,8 @@ class HttpActor(ABC):
             self._turn()
 
     async def _end(self) -> None:
-        """Release everything, in bounded time: whatever is raised here, ``wait_closed`` returns."""
+        """Release everything, in bounded time."""
         async with AsyncExitStack() as steps:  # the last is taken first
-            steps.callback(self._over.set)
             if self._login is not None:
                 steps.push_async_callback(self._login.aclose)
             steps.callback(self._finish_events)
@@ -582,15 +595,15 @@ class HttpActor(ABC):
 
     # Inside
 
-    @abstractmethod
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a task that outlives the cancellation of ``run``, by way of ``_guard``."""
+        """Start a task that outlives the cancellation of ``run``."""
+        self._carriers.spawn(self._guard(task))
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run a task. What it raises, but for a cancellation, ends the session."""
         try:
             await task()
-        except self._loop.cancelled:
+        except self.runtime.cancellation:
             raise
         except BaseException as error:
             self._fail(error)

@@ -5,11 +5,12 @@ Real bytes pass both engines, but nothing waits for them: the output of one side
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
-from mcpio._drivers import TapSource, attach_tap, report
+from mcpio._drivers import TapSource, attach_tap, lifespan_of, report
 from mcpio._drivers.actor import handle_events, name_stubborn_handlers
 from mcpio._drivers.event_loop import Deadlines, EventLoop
 from mcpio.app.client import Client, ClientOptions, client_connection
@@ -19,7 +20,25 @@ from mcpio.app.session import SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["MemoryEnd", "MemoryPair"]
+
+async def carry_in_memory(
+    loop: EventLoop,
+    server: Server,
+    options: ClientOptions,
+    principal: Any,
+    tap: TapSource | None,
+    *,
+    started: Callable[[Client], object],
+) -> None:
+    """Run a client and its session of ``server`` until one of them ends. ``started`` is called with the client."""
+    async with lifespan_of(server) as state, loop.group() as runtime:
+        deadlines = loop.timekeeper(runtime)
+        try:
+            pair = MemoryPair(server, state, options, principal, tap, loop, deadlines, runtime)
+            started(pair.client)
+            await pair.run()
+        finally:
+            deadlines.stop()
 
 
 class MemoryPair:

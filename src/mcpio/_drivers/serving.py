@@ -20,7 +20,6 @@ from mcpio._drivers.socket_server import (
     LAST_WRITES,
     MAX_CONNECTIONS,
     Acceptor,
-    Carry,
     ServeSocketOptions,
     ServingContext,
     SocketListening,
@@ -124,7 +123,6 @@ class Host:
     """An event loop that serves: what the drivers of Trio and asyncio give the servers that they share."""
 
     loop: EventLoop
-    carry: Carry
     late: Sequence[str] = ()
     """Modules that connections import late, besides those of every session."""
 
@@ -151,7 +149,7 @@ async def serve_listeners(
     try:
         drain, grace = seconds(drain) or 0.0, seconds(grace) or 0.0
         async with lifespan_of(server) as state, loop.lasting() as runtime:
-            context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime), where.carry)
+            context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime))
             handler = make_handler(context)
             tasks = hosted_tasks(server, TaskHost(runtime, loop.now), state, loop.last_moment)
             async with tasks, loop.lasting() as connections:

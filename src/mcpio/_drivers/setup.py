@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
@@ -13,8 +14,11 @@ import attrs
 from mcpio import _drivers, types
 from mcpio._checks import check_options
 from mcpio._drivers import TapSource
-from mcpio.app.client import ClientOptions, client_connection
+from mcpio._drivers.actor import Actor, TransportAdapter, close_forcefully, store_tasks
+from mcpio._drivers.event_loop import Deadlines, EventLoop
+from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.reporting import FaultReports, unwrap_group
+from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 # Session setup: a new connection, a ready-made one, or one restored from a snapshot.
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Session)
+C = TypeVar("C", bound=Client)
 
 
 class _Options(TypedDict, total=False):
@@ -119,6 +125,93 @@ def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
     check_options(options, ConnectOptions.__annotations__)
     of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
     return of_client, {name: value for name, value in options.items() if name not in of_client}
+
+
+async def carry(
+    loop: EventLoop,
+    setup: SessionSetup,
+    adapter: TransportAdapter,
+    make_session: Callable[[Driver], S],
+    after_close: Callable[[S], Awaitable[None]] | None = None,
+    *,
+    deadlines: Deadlines | None = None,
+    started: Callable[[S], object] | None = None,
+) -> None:
+    """Run one session, with its handlers, until it ends; ``deadlines`` are those of its server.
+
+    ``started`` is called with the session before it runs.
+    """
+    async with loop.group() as runtime:
+        own = loop.alarm(runtime, deadlines)
+        actor = Actor(
+            setup.connection,
+            adapter,
+            own,
+            runtime,
+            loop,
+            end_timeout=setup.end_timeout,
+            owns_deadlines=own is not deadlines,
+        )
+        session = make_session(actor)
+        actor.attach(session, None if after_close is None else partial(after_close, session))
+        setup.resume(session)
+        if started is not None:
+            started(session)
+        # In a task: a cancellation of the block reaches the actor and the handlers in the same turn of the loop.
+        runtime.spawn(actor.run())
+
+
+async def serve_adapter(
+    loop: EventLoop,
+    server: Server,
+    adapter: TransportAdapter,
+    principal: Any,
+    options: ServerSetupOptions,
+    started: Callable[[Session], object] | None = None,
+) -> None:
+    """Serve one client over a transport until the conversation ends; then close the transport.
+
+    Raises TypeError or ValueError for arguments that cannot be served.
+    """
+    connection: Any = None
+    try:
+        check_options(options, ServerSetupOptions.__annotations__)
+        is_authorized = principal is not None or options.get("connection") is not None
+        _drivers.check_authorization(server, is_authorized=is_authorized)
+        async with _drivers.lifespan_of(server) as state:
+            setup = prepare_server(server, principal, loop.now(), **options)
+            connection = setup.connection
+            await carry(
+                loop,
+                setup,
+                adapter,
+                lambda driver: server.session(connection, driver, state),
+                partial(store_tasks, server, loop.last_moment),
+                started=started,
+            )
+    except BaseException:
+        # The lifespan may have failed, or have been cancelled, before an actor owned the transport. One that did has
+        # ended the connection, and closed the transport.
+        if connection is None or not connection.closed:
+            await close_forcefully(adapter, loop)
+        raise
+
+
+def client_runner(
+    loop: EventLoop,
+    adapter: TransportAdapter,
+    options: Mapping[str, Any],
+    make: Callable[..., C],
+    after_close: Callable[[C], Awaitable[None]] | None = None,
+) -> tuple[Callable[..., Coroutine[Any, Any, None]], bool]:
+    """Return what runs a client until it ends, and whether that needs no handshake.
+
+    ``make(connection, driver, **options)`` makes the client, with which the runner calls its ``started``.
+    """
+    of_client, for_setup = split_options(options)
+    setup = prepare_client(of_client, loop.now(), **for_setup)
+    run = partial(carry, loop, setup, adapter, lambda driver: make(setup.connection, driver, **of_client), after_close)
+    return run, setup.is_resumed
 
 
 async def open_in_either_era(start: Callable[[dict[str, Any]], Awaitable[T]], options: Mapping[str, Any]) -> T:

@@ -30,7 +30,7 @@ from mcpio._drivers.event_loop import (
     StreamAdapter,
     set_tcp_keep_alive,
 )
-from mcpio._drivers.setup import FaultLog, ServerSetupOptions, prepare_server
+from mcpio._drivers.setup import FaultLog, ServerSetupOptions, carry, prepare_server
 from mcpio.app.runtime import Driver, Runtime
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
@@ -301,7 +301,7 @@ class Acceptor:
             make_room()
 
     def _contained(self, message: str) -> AbstractContextManager[None]:
-        return self._faults.contained(message, self._loop.cancelled)
+        return self._faults.contained(message, self._loop.runtime.cancellation)
 
     async def _admit(self, accepted: Any, serve: Any) -> None:
         """Add TLS to one connection and serve it. Any failure costs this connection only."""
@@ -437,10 +437,6 @@ FIRST_MESSAGE_TIMEOUT: Final = 10.0
 """The default of ``ServeSocketOptions.first_message_timeout``, in seconds."""
 
 
-Carry: TypeAlias = "Callable[..., Awaitable[None]]"
-"""Runs one session on the event loop: see ``carry`` of its driver."""
-
-
 @attrs.frozen
 class ServingContext:
     """Shared by all connections of a server while it is served, until the last of them has ended."""
@@ -452,7 +448,6 @@ class ServingContext:
     runtime: Runtime
     """Runs handlers that no single connection owns."""
     deadlines: Deadlines
-    carry: Carry
 
 
 class ActiveSet(Generic[T]):
@@ -528,7 +523,7 @@ class SessionHandler:
             return session
 
         try:
-            await context.carry(setup, adapter, make_session, deadlines=context.deadlines)
+            await carry(context.loop, setup, adapter, make_session, deadlines=context.deadlines)
         finally:
             for session, timer in made:
                 self._sessions.leave(session)

@@ -23,6 +23,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
+    ConnectionLost,
     ErrorCode,
     InvalidMessage,
     LocalProtocolError,
@@ -60,6 +61,7 @@ from mcpio.types.features import (
 
 if TYPE_CHECKING:
     from mcpio.app.caching import CachingLayer, ResultCache
+    from mcpio.app.client_inputs import Round
     from mcpio.app.client_skills import Skill, SkillCache
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache, ToolHeaders
     from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
@@ -444,6 +446,7 @@ class Client(Session):
         self._tool_headers: ToolHeaders | None = None
         self._skill_cache: SkillCache | None = None
         self._listening: ManagedListening | None = None
+        self._answering: set[Round] = set()
         # What ``_layers`` are made for: the layers of the two eras differ.
         self._settled: Revision | None = None
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
@@ -1025,6 +1028,8 @@ class Client(Session):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
+        for each in self._answering:
+            each.lose(ConnectionLost(f"the connection ended ({event.reason.value})"))
         if self._changes is not None:
             self._changes.lose()
         if self._receiver is not None:
@@ -1117,6 +1122,11 @@ class ClientDriving(SessionDriving):
     def new_scope(self, event: RequestReceived) -> Any:
         """Return the scope that the handler of a request receives."""
         return self._session._new_scope(self._session, event)
+
+    @property
+    def rounds(self) -> set[Round]:
+        """The rounds of questions whose callbacks run, which the end of the connection ends."""
+        return self._session._answering
 
     def param_headers(self, name: str) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that HTTP header fields repeat, as far as they are known."""

@@ -47,6 +47,10 @@ class Handlers(Protocol):
     def new_scope(self, event: RequestReceived) -> Any:
         """Return the scope that the handler of a request receives."""
 
+    @property
+    def rounds(self) -> set[Round]:
+        """The rounds whose callbacks run, which the end of the connection ends."""
+
 
 class AskedClient(Protocol):
     """A client, as far as its rounds need it."""
@@ -139,7 +143,7 @@ async def answers_to(client: AskedClient, questions: Mapping[str, InputRequest])
         raise RemoteProtocolError(
             f"the server asks {len(questions)} questions at once, where at most {most} are allowed"
         )
-    answering = _Round(client, {key: _event(client, question) for key, question in questions.items()})
+    answering = Round(client, {key: _event(client, question) for key, question in questions.items()})
     try:
         answering.begin()
         await answering.over.wait()
@@ -159,7 +163,7 @@ def _event(client: AskedClient, question: InputRequest) -> RequestReceived:
     return RequestReceived(IncomingId(0), question, context, {"method": method.name, "params": params}, False)
 
 
-class _Round:
+class Round:
     """The callbacks that answer the questions of one result."""
 
     answers: dict[str, InputResponse]
@@ -180,6 +184,7 @@ class _Round:
     def begin(self) -> None:
         """Call the callbacks: a plain function now, a coroutine as a task."""
         runtime = self._client.driver.runtime
+        self._client.driving.rounds.add(self)
         for key, event in self._events.items():
             if self.failure is not None:
                 break
@@ -195,9 +200,15 @@ class _Round:
 
     def abandon(self) -> None:
         """Cancel the callbacks that still run."""
+        self._client.driving.rounds.discard(self)
         for scope, task in tuple(self._running.values()):
             scope.driving.abandon()
             task.cancel()
+
+    def lose(self, error: Exception) -> None:
+        """End the round with an error: no answer can be sent any more."""
+        self.failure = self.failure or error
+        self.over.set(None)
 
     async def _finish(self, key: str, result: Awaitable[Any]) -> None:
         try:

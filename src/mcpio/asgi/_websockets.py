@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.setup import prepare_server
-from mcpio.asgi._event_loop import running_loop, session_carrier
+from mcpio._drivers.setup import carry, prepare_server
+from mcpio.asgi._event_loop import running_loop
 from mcpio.auth.grant import Grant
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
@@ -103,7 +103,7 @@ class WebSockets:
             return session
 
         try:
-            await session_carrier()(setup, adapter, make_session)
+            await carry(loop, setup, adapter, make_session)
         finally:
             self._sessions.discard(session)
 

@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
-from mcpio._checks import called, check_options
-from mcpio._drivers import ClientContext, TapSource, check_authorization, lifespan_of
-from mcpio._drivers.actor import TaskHost, TransportAdapter, hosted_tasks, store_tasks
-from mcpio._drivers.event_loop import Deadlines
+from mcpio._checks import called
+from mcpio._drivers import ClientContext, TapSource, lifespan_of
+from mcpio._drivers.actor import TaskHost, TransportAdapter, hosted_tasks
 from mcpio._drivers.setup import (
     ConnectOptions,
     FaultLog,
     ServerSetupOptions,
-    SessionSetup,
+    client_runner,
     preload,
-    prepare_client,
-    prepare_server,
-    split_options,
+    serve_adapter,
 )
 from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, ServingContext, SessionHandler, capped_connections
 from mcpio.app.client import Client
-from mcpio.app.runtime import Driver, checked_grace
-from mcpio.app.session import Session
-from mcpio.asyncio._event_loop import AsyncioActor, AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime, last_moment, settled, tasks_around, ungrouped
+from mcpio.app.runtime import checked_grace
+from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.asyncio._runtime import last_moment, settled, tasks_around
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
 from mcpio.engine.table import Phase
@@ -145,7 +140,6 @@ class ReaderWriterAdapter:
 # -------------------------------------------------------------------------------------------------------------- drivers
 # ``serve``, ``serving``, ``connect`` and ``open_streams``: servers and clients over a reader and a writer.
 
-S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
 
 Started: TypeAlias = tuple[C, "asyncio.Task[None]"]
@@ -172,30 +166,7 @@ async def serve(
 
     For many clients ``serving`` enters the lifespan once.
     """
-    check_serving(server, principal, beginning)
-    adapter = ReaderWriterAdapter(reader, writer)
-    await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
-
-
-def check_serving(server: Server, principal: Any, beginning: Any) -> None:
-    """Raise TypeError or ValueError for arguments that cannot be served."""
-    check_options(beginning, ServerSetupOptions.__annotations__)
-    check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
-
-
-async def serve_adapter(
-    server: Server, adapter: TransportAdapter, principal: Any, beginning: Any, *, abort: Callable[[], object]
-) -> None:
-    """Serve one client over a transport until the conversation ends. See ``serve``, and ``start_client``."""
-    try:
-        async with lifespan_of(server) as state:
-            setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
-            await carry(
-                setup, adapter, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
-            )
-    finally:
-        # The lifespan may have failed, or have been cancelled, before an actor owned the transport.
-        abort()
+    await serve_adapter(AsyncioEventLoop(), server, ReaderWriterAdapter(reader, writer), principal, beginning)
 
 
 class ServeStreams(Protocol):
@@ -245,7 +216,7 @@ async def serving(
         tasks_around() as runtime,
         hosted_tasks(server, TaskHost(runtime, loop.now), state, last_moment),
     ):
-        context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime), carry)
+        context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime))
         handler = _ReaderWriterHandler(context, most, tap, timeout)
         try:
             yield handler.serve
@@ -343,11 +314,6 @@ class _ReaderWriterHandler:
         await settled(asyncio.ensure_future(self._connections.wait_empty()))
 
 
-def _session(server: Server, setup: SessionSetup, state: Any, driver: Driver) -> Session:
-    connection: Any = setup.connection
-    return server.session(connection, driver, state)
-
-
 async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
 ) -> Started[Client]:
@@ -370,19 +336,8 @@ async def start_client(
     ``abort`` closes the transport at once, unless it is closed.
     """
     try:
-        of_client, for_setup = split_options(options)
-        setup = prepare_client(of_client, asyncio.get_running_loop().time(), **for_setup)
-
-        def carrying(started: asyncio.Future[C]) -> Coroutine[Any, Any, None]:
-            return carry(
-                setup,
-                adapter,
-                lambda driver: make(setup.connection, driver, **of_client),
-                after_close,
-                started=started,
-            )
-
-        return await run_client(carrying, group, is_resumed=setup.is_resumed, after=abort)
+        run, is_resumed = client_runner(AsyncioEventLoop(), adapter, options, make, after_close)
+        return await run_client(run, group, is_resumed=is_resumed, after=abort)
     except BaseException:
         # Invalid options, or a group that takes no more tasks: no actor owned the transport yet.
         abort()
@@ -390,13 +345,13 @@ async def start_client(
 
 
 async def run_client(
-    carry: Callable[[asyncio.Future[C]], Coroutine[Any, Any, None]],
+    run: Callable[..., Coroutine[Any, Any, None]],
     group: asyncio.TaskGroup | None,
     *,
     is_resumed: bool,
     after: Callable[[], object] | None = None,
 ) -> Started[C]:
-    """Start the task ``carry(started)``, which sets the future to a client, and return that client, initialized.
+    """Start ``run`` in a task, and return the client that it starts, initialized, and the task.
 
     A client whose conversation began earlier needs no handshake. ``after`` is called when the task is done, even if its
     group was cancelled before the task started.
@@ -406,7 +361,7 @@ async def run_client(
 
     async def carried() -> None:
         try:
-            await carry(started)
+            await run(started=started.set_result)
         except Exception as error:
             if started.done():
                 raise
@@ -436,30 +391,6 @@ async def run_client(
         await settled(task)
         raise
     return client, task
-
-
-async def carry(
-    setup: SessionSetup,
-    adapter: TransportAdapter,
-    make_session: Callable[[Driver], S],
-    after_close: Callable[[S], Awaitable[None]] | None = None,
-    *,
-    deadlines: Deadlines | None = None,
-    started: asyncio.Future[S] | None = None,
-) -> None:
-    """Run one session, with its handlers, until it ends. An own timer watches its deadlines, not ``deadlines``."""
-    with ungrouped():
-        async with asyncio.TaskGroup() as group:
-            actor = AsyncioActor(setup.connection, adapter, AsyncioRuntime(group), end_timeout=setup.end_timeout)
-            session = make_session(actor)
-            actor.attach(session, None if after_close is None else partial(after_close, session))
-            setup.resume(session)
-            if started is not None:
-                started.set_result(session)
-            group.create_task(actor.run())
-            # From here on the group waits, and cancels both the actor and the handlers when it is cancelled: the actor
-            # has started by then, so that it ends gracefully.
-            await asyncio.sleep(0)
 
 
 # -------------------------------------------------------------------------------------------------------------- channel
@@ -515,8 +446,7 @@ async def serve_channel(
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
     """Serve one client over two functions until the conversation ends. See ``open_channel``, and ``serve``."""
-    check_serving(server, principal, beginning)
-    await serve_adapter(server, _Adapter(receive, send, close), principal, beginning, abort=lambda: None)
+    await serve_adapter(AsyncioEventLoop(), server, _Adapter(receive, send, close), principal, beginning)
 
 
 async def _start_on_channel(

@@ -11,19 +11,17 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import attrs
 
 from mcpio._checks import required
-from mcpio._drivers.actor import Actor, TransportAdapter
-from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, ListenerClosed, Timed, set_tcp_keep_alive
+from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, Deadlines, ListenerClosed, Timed, set_tcp_keep_alive
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
 from mcpio.app.runtime import Runtime
 from mcpio.asyncio._runtime import AsyncioRuntime, AsyncioTask, last_moment, ungrouped
-from mcpio.engine.connection import Connection
 
 # -------------------------------------------------------------------------------------------------------- socket stream
 # A connection on asyncio as a stream: what arrives waits in a buffer, and what leaves waits for room.
@@ -311,7 +309,6 @@ class AsyncioEventLoop:
     """``mcpio._drivers.event_loop.EventLoop`` for asyncio."""
 
     broken: tuple[type[Exception], ...] = (OSError,)
-    cancelled: type[BaseException] = asyncio.CancelledError
 
     def __init__(self) -> None:
         """Create it inside the running loop."""
@@ -372,6 +369,10 @@ class AsyncioEventLoop:
     def timekeeper(self, runtime: Runtime) -> Alarms:
         """Return timers of the loop."""
         return Alarms(self._loop)
+
+    def alarm(self, runtime: Runtime, shared: Deadlines | None = None) -> Alarm:
+        """Return a timer of the loop, which costs less than to look up one of several."""
+        return Alarm(self._loop)
 
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a block that an earlier cancellation does not cut off."""
@@ -537,15 +538,9 @@ class _Lasting(AsyncioRuntime):
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
         """Run a coroutine as a task."""
-
-        async def run() -> None:
-            try:
-                await coroutine
-            finally:
-                self._running.discard(task)
-
-        task = super().spawn(run())
+        task = super().spawn(coroutine)
         self._running.add(task)
+        task.when_done(partial(self._running.discard, task))
         return task
 
     def cancel(self) -> None:
@@ -577,46 +572,8 @@ def terminate_on_signals(
     return ended_by_signals(CancelScope(), call_soon, timeout, end_with_parent=end_with_parent)
 
 
-# ---------------------------------------------------------------------------------------------------------------- actor
-# The session actor on asyncio.
-
-
-class AsyncioActor(Actor):
-    """Runs one session until its connection ends."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        adapter: TransportAdapter,
-        runtime: AsyncioRuntime,
-        *,
-        end_timeout: float | None = None,
-    ) -> None:
-        self._alarm = Alarm(asyncio.get_running_loop())
-        super().__init__(connection, adapter, self._alarm, runtime, AsyncioEventLoop(), end_timeout=end_timeout)
-
-    async def run(self) -> None:
-        """Run the session until its connection ends; then close the transport."""
-        try:
-            # With an eager task factory, ``create_task`` has not returned yet: nothing must be read before the session
-            # is with its owner.
-            await asyncio.sleep(0)
-            async with asyncio.TaskGroup() as group:
-                pumps = [group.create_task(self._read()), group.create_task(self._write())]
-                for pump in pumps:
-                    pump.add_done_callback(lambda _: self._note_pump_over())
-                try:
-                    await self._take_turns()
-                    await self._finish_writing()
-                finally:
-                    for pump in pumps:
-                        pump.cancel()
-                    await self._release_transport()
-        finally:
-            try:
-                await self._end()
-            finally:
-                self._alarm.stop()
+# --------------------------------------------------------------------------------------------------------------- alarms
+# The timers of deadlines.
 
 
 class Alarm:

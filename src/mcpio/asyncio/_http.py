@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_client import HttpClientTimeouts, HttpConnectOptions, HttpSetup, carry_over_http
 from mcpio.app.client import Client
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
-from mcpio.asyncio._event_loop import Alarm, AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime, start_later, ungrouped
+from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.asyncio._runtime import AsyncioRuntime
 
 if TYPE_CHECKING:
     from mcpio._drivers.login import CredentialStore
@@ -45,53 +45,8 @@ def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> AsyncioClientC
 
 async def _start(url: str, group: asyncio.TaskGroup | None, options: Any) -> Started[Client]:
     setup = HttpSetup.check(url, options, asyncio.get_running_loop().time())
-
-    def carrying(started: asyncio.Future[Client]) -> Coroutine[Any, Any, None]:
-        return _carry(setup, started)
-
-    return await run_client(carrying, group, is_resumed=setup.session.is_resumed)
-
-
-async def _carry(setup: HttpSetup, started: asyncio.Future[Client]) -> None:
-    """Run one client until it has ended."""
-    with ungrouped():
-        async with asyncio.TaskGroup() as handlers:
-            actor = AsyncioHttpActor(setup, AsyncioRuntime(handlers))
-            try:
-                started.set_result(setup.client(actor))
-                await actor.run()
-            finally:
-                await actor.stop()
-
-
-class AsyncioHttpActor(HttpActor):
-    """Runs one client until its connection has ended and the server was notified."""
-
-    def __init__(self, setup: HttpSetup, runtime: AsyncioRuntime) -> None:
-        # The tasks that carry messages are in no group: they outlive a cancellation, to end the session on the server.
-        self._carriers: set[asyncio.Task[None]] = set()
-        self._alarm = Alarm(asyncio.get_running_loop())
-        self._stopped = asyncio.Event()
-        super().__init__(setup, AsyncioEventLoop(), self._alarm, runtime)
-
-    async def stop(self) -> None:
-        """End the tasks that carry messages, and wait for them."""
-        self._alarm.stop()
-        for task in self._carriers:
-            task.cancel()
-        if self._carriers:
-            async with self._loop.last_moment(None):
-                await asyncio.wait(self._carriers)
-        self._stopped.set()
-
-    async def wait_closed(self) -> None:
-        """Wait until the connection has ended, the server was notified, and no task is left."""
-        await self._stopped.wait()
-
-    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        started = start_later(asyncio.get_running_loop(), self._guard(task))
-        self._carriers.add(started)
-        started.add_done_callback(self._carriers.discard)
+    run = partial(carry_over_http, AsyncioEventLoop(), setup)
+    return await run_client(run, group, is_resumed=setup.session.is_resumed)
 
 
 async def finish_login(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mcpio._checks import check_options
-from mcpio._drivers import TapSource, checked_server, lifespan_of
-from mcpio._drivers.memory import MemoryPair
+from mcpio._drivers import TapSource, checked_server
+from mcpio._drivers.memory import carry_in_memory
 from mcpio.app.client import Client, ClientOptions
 from mcpio.asyncio._drivers import AsyncioClientContext, Started, run_client
-from mcpio.asyncio._event_loop import Alarms, AsyncioEventLoop
-from mcpio.asyncio._runtime import AsyncioRuntime, ungrouped
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -35,25 +33,5 @@ def memory_client(
 
 async def _start(server: Server, options: ClientOptions, principal: Any, tap: TapSource | None) -> Started[Client]:
     check_options(options, ClientOptions.__annotations__)
-
-    def carrying(started: asyncio.Future[Client]) -> Coroutine[Any, Any, None]:
-        return _carry(server, options, principal, tap, started)
-
-    return await run_client(carrying, None, is_resumed=False)
-
-
-async def _carry(
-    server: Server, options: ClientOptions, principal: Any, tap: TapSource | None, started: asyncio.Future[Client]
-) -> None:
-    async with lifespan_of(server) as state:
-        alarms = Alarms(asyncio.get_running_loop())
-        with ungrouped():
-            async with asyncio.TaskGroup() as group:
-                pair = MemoryPair(
-                    server, state, options, principal, tap, AsyncioEventLoop(), alarms, AsyncioRuntime(group)
-                )
-                started.set_result(pair.client)
-                try:
-                    await pair.run()
-                finally:
-                    alarms.stop()
+    run = partial(carry_in_memory, AsyncioEventLoop(), server, options, principal, tap)
+    return await run_client(run, None, is_resumed=False)

@@ -39,6 +39,10 @@ class AsyncioTask:
             self._cancelled = True
             self._task.cancel()
 
+    def when_done(self, function: Callable[[], object]) -> None:
+        """Call a function when the task is done."""
+        self._task.add_done_callback(lambda _: function())
+
 
 def start_later(tasks: asyncio.TaskGroup | asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> Any:
     """Return a new task, which starts at a later turn even where the loop has an eager task factory."""

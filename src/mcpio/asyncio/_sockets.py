@@ -17,7 +17,7 @@ from mcpio._drivers.setup import open_in_either_era
 from mcpio._drivers.socket_client import SocketConnector, SocketOptions, TcpOptions, tcp_connector, unix_connector
 from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio.app.client import Client
-from mcpio.asyncio._drivers import AsyncioClientContext, Started, carry, start_client
+from mcpio.asyncio._drivers import AsyncioClientContext, Started, start_client
 from mcpio.asyncio._event_loop import AsyncioEventLoop
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ L = TypeVar("L")
 
 
 def _host() -> Host:
-    return Host(AsyncioEventLoop(), carry)
+    return Host(AsyncioEventLoop())
 
 
 @contextmanager

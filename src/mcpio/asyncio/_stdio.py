@@ -16,7 +16,7 @@ from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from mcpio._checks import check_options
-from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era
+from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era, serve_adapter
 from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio import (
     END_TIMEOUT,
@@ -44,8 +44,6 @@ from mcpio.asyncio._drivers import (
     AsyncioClientContext,
     ReaderWriterAdapter,
     Started,
-    check_serving,
-    serve_adapter,
     start_client,
 )
 from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope, terminate_on_signals
@@ -568,14 +566,13 @@ async def serve_stdio(
     Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
     cancelled. The client may wait for the answers, or have been killed, which looks the same.
     """
-    check_serving(server, principal, beginning)
     beginning.setdefault("alone", True)
     beginning.setdefault("end_timeout", END_TIMEOUT)
     with terminate_on_signals(end_with_parent=end_with_parent), claim_stdio() as claimed:
         adapter = FdAdapter(
             inherited_input(claimed.input_fd), inherited_output(claimed.output_fd), on_eof=claimed.release_output
         )
-        await serve_adapter(server, adapter, principal, beginning, abort=adapter.abort)
+        await serve_adapter(AsyncioEventLoop(), server, adapter, principal, beginning)
 
 
 async def _start(

@@ -6,35 +6,22 @@ nursery=n)`` is tied to no block: it ends when any task closes it, or with the n
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
-from mcpio._checks import check_options
-from mcpio._drivers import ClientContext, check_authorization, checked_server, lifespan_of
-from mcpio._drivers.actor import Actor, TaskHost, hosted_tasks, store_tasks
-from mcpio._drivers.event_loop import Deadlines
-from mcpio._drivers.setup import (
-    ConnectOptions,
-    ServerSetupOptions,
-    SessionSetup,
-    prepare_client,
-    prepare_server,
-    split_options,
-)
+from mcpio._drivers import ClientContext, checked_server, lifespan_of
+from mcpio._drivers.actor import Actor, TaskHost, hosted_tasks
+from mcpio._drivers.setup import ConnectOptions, ServerSetupOptions, carry, client_runner, serve_adapter
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
-from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import (
-    Timekeeper,
     TrioRuntime,
     check_in_trio,
     interruptible,
@@ -50,49 +37,23 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectOptions",
     "TrioClientContext",
-    "carry",
     "connect",
     "open_transport",
+    "run_client",
     "serve",
-    "shake_hands",
     "start_client",
 ]
 
-S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
 
 for _kind in {Actor, *ClientConnection.__mro__, *ServerConnection.__mro__}:
     uninterruptible(_kind)
+# Or a Ctrl-C could be raised between the start of a session and the block of ``run`` that ends it.
+trio.lowlevel.enable_ki_protection(carry)
 # These call functions of users, in which a Ctrl-C must be raised at once.
 interruptible(Session._serve)  # noqa: SLF001  # users do not call it
 interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
 interruptible(SessionReconnector.tell)
-
-
-@uninterruptible
-class TrioActor(Actor):
-    """Runs one session until its connection ends. One timekeeper serves any number of actors."""
-
-    async def run(self) -> None:
-        """Run the session until its connection ends; then close the transport."""
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, self._read)
-                nursery.start_soon(self._pump, self._write)
-                try:
-                    await self._take_turns()
-                    await self._finish_writing()
-                finally:
-                    nursery.cancel_scope.cancel()
-                    await self._release_transport()
-        finally:
-            await self._end()
-
-    async def _pump(self, run: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await run()
-        finally:
-            self._note_pump_over()
 
 
 async def serve(
@@ -112,28 +73,7 @@ async def serve(
     scopes and no ``principal``.
     """
     check_in_trio("servers")
-    check_options(beginning, ServerSetupOptions.__annotations__)
-    adapter = adapter_for(transport)
-    connection: Any = None
-    try:
-        check_authorization(server, is_authorized=principal is not None or beginning.get("connection") is not None)
-        async with lifespan_of(server) as state:
-            setup = prepare_server(server, principal, trio.current_time(), **beginning)
-            connection = setup.connection
-            await carry(
-                setup,
-                adapter,
-                lambda driver: server.session(connection, driver, state),
-                partial(store_tasks, server, last_moment),
-                task_status=task_status,
-            )
-    except BaseException:
-        # The lifespan may have failed, or have been cancelled, before an actor owned the transport. One that did has
-        # ended the connection, and closed the transport.
-        if connection is None or not connection.closed:
-            with contextlib.suppress(Exception):
-                await trio.aclose_forcefully(transport)
-        raise
+    await serve_adapter(TrioEventLoop(), server, adapter_for(transport), principal, beginning, task_status.started)
 
 
 async def connect(
@@ -222,20 +162,22 @@ async def start_client(
 ) -> C:
     """Return an initialized client, made by ``make(connection, driver, **options)``. See ``connect``."""
     try:
-        of_client, for_setup = split_options(options)
-        setup = prepare_client(of_client, trio.current_time(), **for_setup)
-        client: C = await nursery.start(
-            carry, setup, adapter, lambda driver: make(setup.connection, driver, **of_client), after_close
-        )
+        run, is_resumed = client_runner(TrioEventLoop(), adapter, options, make, after_close)
+        return await run_client(run, nursery, is_resumed=is_resumed)
     except BaseException:
         # Invalid options, for one: no actor owned the transport yet.
         await close_forcefully(adapter)
         raise
-    return client if setup.is_resumed else await shake_hands(client)
 
 
-async def shake_hands(client: C) -> C:
-    """Initialize a client and return it. Raises ConnectFailed, after cleaning up."""
+async def run_client(run: Callable[..., Awaitable[None]], nursery: trio.Nursery, *, is_resumed: bool) -> C:
+    """Start ``run`` in a nursery, and return the client that it starts, initialized.
+
+    A client whose conversation began earlier needs no handshake. Raises ConnectFailed, after cleaning up.
+    """
+    client: C = await nursery.start(_begun, run)
+    if is_resumed:
+        return client
     try:
         await client.initialize()
     except BaseException:
@@ -246,33 +188,9 @@ async def shake_hands(client: C) -> C:
     return client
 
 
-# With protection, no Ctrl-C is raised between the start of the session and the block of ``run`` that ends it.
 @trio.lowlevel.enable_ki_protection
-async def carry(
-    setup: SessionSetup,
-    adapter: TransportAdapter,
-    make_session: Callable[[Driver], S],
-    after_close: Callable[[S], Awaitable[None]] | None = None,
-    *,
-    deadlines: Deadlines | None = None,
-    task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run one session, with its handlers, until it ends; ``deadlines`` are of an existing timekeeper."""
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            if deadlines is None:
-                deadlines = timekeeper = Timekeeper()
-                nursery.start_soon(timekeeper.run)
-            runtime = TrioRuntime(nursery)
-            actor = TrioActor(
-                setup.connection, adapter, deadlines, runtime, TrioEventLoop(), end_timeout=setup.end_timeout
-            )
-            session = make_session(actor)
-            actor.attach(session, None if after_close is None else partial(after_close, session))
-            setup.resume(session)
-            task_status.started(session)
-            await actor.run()
-            nursery.cancel_scope.cancel()
+async def _begun(run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[Any]) -> None:
+    await run(started=task_status.started)
 
 
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

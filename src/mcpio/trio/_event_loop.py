@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, ListenerClosed, set_tcp_keep_alive
+from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, Deadlines, ListenerClosed, set_tcp_keep_alive
 from mcpio.app.runtime import Runtime
 from mcpio.trio._runtime import Signal, Timekeeper, TrioOneShot, TrioRuntime, last_moment, ungrouped
 from mcpio.trio._signals import terminate_on_signals
@@ -30,7 +30,6 @@ class TrioEventLoop:
     """``mcpio._drivers.event_loop.EventLoop`` for Trio."""
 
     broken: tuple[type[Exception], ...] = BROKEN
-    cancelled: type[BaseException] = trio.Cancelled
 
     def __init__(self) -> None:
         """Create it inside of the run."""
@@ -93,6 +92,10 @@ class TrioEventLoop:
         timekeeper = Timekeeper()
         runtime.spawn(timekeeper.run())
         return timekeeper
+
+    def alarm(self, runtime: Runtime, shared: Deadlines | None = None) -> Deadlines:
+        """Return the shared timekeeper, if there is one, since each has a task."""
+        return self.timekeeper(runtime) if shared is None else shared
 
     def last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         """Return a shielded block."""

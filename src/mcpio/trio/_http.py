@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
-from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup
+from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup, carry_over_http
 from mcpio.app.client import Client
-from mcpio.trio._drivers import TrioClientContext, shake_hands
+from mcpio.trio._drivers import TrioClientContext, run_client
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._runtime import Timekeeper, TrioRuntime, ungrouped, uninterruptible
+from mcpio.trio._runtime import TrioRuntime, uninterruptible
 
 if TYPE_CHECKING:
     from mcpio._drivers.login import CredentialStore
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 
 uninterruptible(HttpActor)
+# Or a KeyboardInterrupt could come between the start of the session and the ``try`` of ``run``.
+trio.lowlevel.enable_ki_protection(carry_over_http)
 
 
 async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[HttpConnectOptions]) -> Client:
@@ -32,8 +34,8 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
     Raises ConnectFailed with the reason as its cause, and ValueError for a malformed URL or option.
     """
     setup = HttpSetup.check(url, options, trio.current_time())
-    client: Client = await nursery.start(_carry, setup)
-    return client if setup.session.is_resumed else await shake_hands(client)
+    run = partial(carry_over_http, TrioEventLoop(), setup)
+    return await run_client(run, nursery, is_resumed=setup.session.is_resumed)
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientContext[Client]:
@@ -42,46 +44,6 @@ def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientCont
     See ``connect_http`` for the arguments.
     """
     return TrioClientContext(lambda nursery: connect_http(url, nursery=nursery, **options))
-
-
-# Protected, so that no KeyboardInterrupt can come between the start of the session and the ``try`` of ``run``.
-@trio.lowlevel.enable_ki_protection
-async def _carry(setup: HttpSetup, *, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED) -> None:
-    """Run one client until it has ended."""
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            # The tasks that carry messages outlive the cancellation of the block, to end the session on the server.
-            carriers = await nursery.start(_shielded)
-            try:
-                actor = TrioHttpActor(setup, carriers, TrioRuntime(nursery))
-                task_status.started(setup.client(actor))
-                await actor.run()
-            finally:
-                carriers.cancel_scope.cancel()
-                nursery.cancel_scope.cancel()
-
-
-async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
-    async with trio.open_nursery() as nursery:
-        # A caller that is cancelled already never receives this nursery, so nothing could end it once it is shielded.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        nursery.cancel_scope.shield = True
-        task_status.started(nursery)
-        await trio.sleep_forever()
-
-
-@uninterruptible
-class TrioHttpActor(HttpActor):
-    """Runs one client until its connection has ended and the server was notified."""
-
-    def __init__(self, setup: HttpSetup, carriers: trio.Nursery, runtime: TrioRuntime) -> None:
-        timekeeper = Timekeeper()
-        self._carriers = carriers
-        super().__init__(setup, TrioEventLoop(), timekeeper, runtime)
-        self._start(timekeeper.run)
-
-    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
-        self._carriers.start_soon(self._guard, task)
 
 
 async def finish_login(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
 from mcpio._checks import check_options
-from mcpio._drivers import TapSource, checked_server, lifespan_of
-from mcpio._drivers.memory import MemoryEnd, MemoryPair
+from mcpio._drivers import TapSource, checked_server
+from mcpio._drivers.memory import MemoryEnd, MemoryPair, carry_in_memory
 from mcpio.app.client import Client, ClientOptions
-from mcpio.trio._drivers import TrioClientContext, shake_hands
+from mcpio.trio._drivers import TrioClientContext, run_client
 from mcpio.trio._event_loop import TrioEventLoop
-from mcpio.trio._runtime import Timekeeper, TrioRuntime, ungrouped, uninterruptible
+from mcpio.trio._runtime import uninterruptible
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -40,26 +41,5 @@ async def _connect(
     server: Server, nursery: trio.Nursery, options: ClientOptions, principal: Any, tap: TapSource | None
 ) -> Client:
     check_options(options, ClientOptions.__annotations__)
-    client: Client = await nursery.start(_carry, server, options, principal, tap)
-    return await shake_hands(client)
-
-
-async def _carry(
-    server: Server,
-    options: ClientOptions,
-    principal: Any,
-    tap: TapSource | None,
-    *,
-    task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    async with lifespan_of(server) as state:
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                timekeeper = Timekeeper()
-                pair = MemoryPair(
-                    server, state, options, principal, tap, TrioEventLoop(), timekeeper, TrioRuntime(nursery)
-                )
-                nursery.start_soon(timekeeper.run)
-                task_status.started(pair.client)
-                await pair.run()
-                nursery.cancel_scope.cancel()
+    run = partial(carry_in_memory, TrioEventLoop(), server, options, principal, tap)
+    return await run_client(run, nursery, is_resumed=False)

@@ -15,7 +15,7 @@ from mcpio._drivers.socket_client import SocketConnector, SocketOptions, TcpOpti
 from mcpio._drivers.socket_server import ServeSocketOptions, SocketListening, SocketPeer
 from mcpio.app.client import Client
 from mcpio.app.server import Server
-from mcpio.trio._drivers import TrioClientContext, carry, start_client
+from mcpio.trio._drivers import TrioClientContext, start_client
 from mcpio.trio._event_loop import TrioEventLoop
 from mcpio.trio._runtime import check_in_trio
 
@@ -37,7 +37,7 @@ _LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
 
 def _host() -> Host:
     check_in_trio("servers")
-    return Host(TrioEventLoop(), carry, _LATE)
+    return Host(TrioEventLoop(), _LATE)
 
 
 async def serve_tcp(

@@ -258,6 +258,7 @@ class Timekeeper:
         self._timed: dict[int, Timed] = {}
         self._sooner = Signal()
         self._sleeping_until = inf
+        self._stopped = trio.CancelScope()
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
         """Set the deadline of ``timed``, in place of an earlier one; ``None`` for none."""
@@ -274,20 +275,25 @@ class Timekeeper:
                 self._sleeping_until = deadline
                 self._sooner.set()
 
+    def stop(self) -> None:
+        """End ``run``."""
+        self._stopped.cancel()
+
     async def run(self) -> None:
-        """Watch until cancelled."""
-        while True:
-            with trio.move_on_at(self._sleeping_until):
-                await self._sooner.wait()
-            now = trio.current_time()
-            if now < self._sleeping_until:
-                continue
-            # Collect all of them first: acting on one may set or clear the deadline of the next.
-            for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
-                try:
-                    timed.handle_timeout()
-                except BaseException as error:
-                    # The other sessions still need their deadlines.
-                    contain(error, "a deadline could not be acted on", report)
-            deadline = self._timers.next()
-            self._sleeping_until = inf if deadline is None else deadline
+        """Watch until cancelled or stopped."""
+        with self._stopped:
+            while True:
+                with trio.move_on_at(self._sleeping_until):
+                    await self._sooner.wait()
+                now = trio.current_time()
+                if now < self._sleeping_until:
+                    continue
+                # Collect all of them first: acting on one may set or clear the deadline of the next.
+                for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
+                    try:
+                        timed.handle_timeout()
+                    except BaseException as error:
+                        # The other sessions still need their deadlines.
+                        contain(error, "a deadline could not be acted on", report)
+                deadline = self._timers.next()
+                self._sleeping_until = inf if deadline is None else deadline
