@@ -441,7 +441,7 @@ class Inspector(Viewer):
             return {"error": {"code": error.code, "message": error.message, "data": _shortened(error.data)}}
         except McpError as error:
             kind, said = "timeout" if isinstance(error, RequestTimeout) else type(error).__name__, _explained(error)
-            if f"longer than {client.connection.options.limits.message_bytes} bytes" in said:
+            if f"than {client.connection.options.limits.message_bytes} bytes" in said:
                 said = f"{said}; to read longer ones, give mcpio inspect --max-message MIB"
             return {"error": {"kind": kind, "message": said}}
 

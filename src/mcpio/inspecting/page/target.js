@@ -33,7 +33,7 @@ function chooser(app, { what, key, label, note, open, empty, missing = () => "" 
     const same = `${app.state.era} ${JSON.stringify(item)}`;
     if (start || !opened.has(same)) opened.set(same, open(item, start));
     chosen = item;
-    put(detail, opened.get(same));
+    if (detail.firstChild !== opened.get(same)) put(detail, opened.get(same));
     draw();
   };
 
@@ -57,7 +57,8 @@ function chooser(app, { what, key, label, note, open, empty, missing = () => "" 
       if (!(cursor = answer.more)) break;
     }
     if (!items.length) count.textContent = empty;
-    if (chosen) chosen = items.find((item) => key(item) === key(chosen)) ?? chosen;
+    const again = chosen && items.find((item) => key(item) === key(chosen));
+    if (again) show(again); // another form, if the era or the definition changed
     else if (items.length === 1) rows.querySelector("button").click();
   };
   const node = el("div", { class: "split" }, el("div", { class: "choose" }, filter, count, rows), detail);
