@@ -6,6 +6,7 @@ several forms it has, so that a fuzzer finds the splits that matter.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
@@ -384,7 +385,10 @@ def frontmatter(data: bytes) -> None:
 
 
 def templates(data: bytes) -> None:
-    """A template matches a URI or not; a URI of plain values matches the template that it was made from."""
+    """A template matches a URI or not; a URI of plain values matches the template that it was made from.
+
+    Not so where several of its expressions name their values.
+    """
     template_text, _, uri = data.decode("utf-8", "ignore").partition("\n")
     try:
         template = UriTemplate(template_text)
@@ -399,8 +403,10 @@ def templates(data: bytes) -> None:
                 template.expand(found)
             except UriTemplateError as error:
                 raise AssertionError(f"{found} came from {uri!r}") from error
-    values = dict.fromkeys(template.variables, "v")
-    assert template.match(template.expand(values)) is not None
+    # Of two expressions of named values the first takes as much as it can: "{;a}{.b}{;c}" fits no URI with all three.
+    if len(re.findall("{[;?&]", template_text)) <= 1:
+        values = dict.fromkeys(template.variables, "v")
+        assert template.match(template.expand(values)) is not None
 
 
 def scripts(data: bytes) -> None:
