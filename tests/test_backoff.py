@@ -101,15 +101,15 @@ def test_wait_lasts_at_least_the_time_the_peer_asks_for(data: Any, expected: lis
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"base": -1}, "base is a number of 0 or more, not -1"),
+        ({"base": -1}, "base must be a number of 0 or more, not -1"),
         ({"base": math.nan}, "base"),
         ({"base": "1"}, "base"),
-        ({"factor": 0.5}, "factor is a number of 1 or more"),
+        ({"factor": 0.5}, "factor must be a number of 1 or more"),
         ({"factor": math.inf}, "factor"),
-        ({"tries": -1}, "tries is an integer of 0 or more"),
+        ({"tries": -1}, "tries must be an integer of 0 or more"),
         ({"tries": 1.5}, "tries"),
         ({"cap": math.inf}, "cap"),
-        ({"jitter": 1.5}, "jitter is a number from 0 to 1, not 1.5"),
+        ({"jitter": 1.5}, "jitter must be a number from 0 to 1, not 1.5"),
     ],
 )
 def test_invalid_policy_is_refused(arguments: Any, said: str) -> None:
@@ -119,5 +119,5 @@ def test_invalid_policy_is_refused(arguments: Any, said: str) -> None:
 
 @pytest.mark.parametrize(("attempt", "chance"), [(-1, 0.0), (0, 1.0), (0, -0.1), (0, math.nan)])
 def test_invalid_attempt_or_chance_is_refused(attempt: int, chance: float) -> None:
-    with pytest.raises(ValueError, match="an attempt is 0 or more"):
+    with pytest.raises(ValueError, match="an attempt must be 0 or more"):
         Backoff().next_delay(attempt, BUSY, chance=chance)

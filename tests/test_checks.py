@@ -25,19 +25,19 @@ def test_argument_of_another_kind_is_refused_by_name() -> None:
     assert isinstance(chosen("thing", None, Thing), Thing)
     assert checked("thing", None, Thing) is None
     for check in (chosen, checked, required):
-        with pytest.raises(TypeError, match=r"^thing= takes Thing, not 5$"):
+        with pytest.raises(TypeError, match=r"^thing must be Thing, not 5$"):
             check("thing", 5, Thing)
-    with pytest.raises(TypeError, match=r"^thing= takes Thing, not None$"):
+    with pytest.raises(TypeError, match=r"^thing must be Thing, not None$"):
         required("thing", None, Thing)
 
 
 def test_the_fields_of_a_class_are_checked_alike() -> None:
     assert Holder(other=Thing()).other is not None
     for wrong in ({"thing": 5}, {"other": 5}):
-        with pytest.raises(TypeError, match=rf"^{next(iter(wrong))}= takes Thing, not 5$") as caught:
+        with pytest.raises(TypeError, match=rf"^{next(iter(wrong))} must be Thing, not 5$") as caught:
             Holder(**wrong)
         assert len(caught.value.args) == 1
-    with pytest.raises(TypeError, match=r"^thing= takes Thing, not None$"):
+    with pytest.raises(TypeError, match=r"^thing must be Thing, not None$"):
         Holder(thing=None)
 
 

@@ -124,7 +124,7 @@ def test_refusal_has_a_code_in_range_and_a_hint() -> None:
     refusal = Refusal(1001, "busy", retryable=True, data={"x": 1})
     assert (refusal.code, refusal.message, refusal.retryable, refusal.data) == (1001, "busy", True, {"x": 1})
     for code in (1000, 1090, -32603, 0):
-        with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
+        with pytest.raises(ValueError, match="a refusal code must lie between 1001 and 1089"):
             Refusal(code, "no")
 
 
@@ -156,7 +156,7 @@ def test_refusal_with_an_unassigned_code_needs_a_message() -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan, "5"])
 def test_refusal_with_an_invalid_retry_after_is_refused(seconds: Any) -> None:
-    with pytest.raises(ValueError, match="retry_after= takes a number of seconds"):
+    with pytest.raises(ValueError, match="retry_after must be a number of seconds"):
         Refusal(1056, retry_after=seconds)
 
 

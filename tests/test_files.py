@@ -295,7 +295,7 @@ def test_unreadable_file_is_not_found(docs: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("uri", ["docs:", "docs://{x}/", "docs"])
 def test_uri_must_end_with_a_slash(docs: Path, uri: str) -> None:
-    with pytest.raises(ValueError, match="the URI of a directory ends with / and has no variables"):
+    with pytest.raises(ValueError, match="the URI of a directory must end with / and have no variables"):
         share_directory(Server("s"), uri, docs)
 
 

@@ -35,13 +35,13 @@ def test_ranges_are_contiguous() -> None:
 
 @pytest.mark.parametrize("code", [1000, 1090, 1099, 0, -32603])
 def test_e8_codes_from_1090_are_not_refusals(code: int) -> None:
-    with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
+    with pytest.raises(ValueError, match="a refusal code must lie between 1001 and 1089"):
         category_of(code)
 
 
 def test_category_of_anything_else_raises_value_error() -> None:
     wrong: Any = "x"
-    with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089, not 'x'"):
+    with pytest.raises(ValueError, match="a refusal code must lie between 1001 and 1089, not 'x'"):
         category_of(wrong)
 
 

@@ -88,9 +88,9 @@ def test_invalid_policies_are_refused(given: dict[str, Any]) -> None:
 
 def test_policy_of_another_type_raises() -> None:
     wrong: Any = 5
-    with pytest.raises(TypeError, match="a policy is a Backoff or a RestartPolicy, not 5"):
+    with pytest.raises(TypeError, match="a policy must be a Backoff or a RestartPolicy, not 5"):
         Restarts(wrong)
-    with pytest.raises(TypeError, match=r"^backoff= takes Backoff, not 5$"):
+    with pytest.raises(TypeError, match=r"^backoff must be Backoff, not 5$"):
         RestartPolicy(backoff=wrong)
 
 

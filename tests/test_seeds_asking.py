@@ -132,7 +132,7 @@ def test_c41_elicitation_by_form_and_by_url() -> None:
         ("elicitation/create", {"message": "?"}, "params.requestedSchema: missing"),
         ("elicitation/create", {"requestedSchema": FORM}, "params.message: missing"),
         ("elicitation/create", {"mode": "voice", "message": "?", "requestedSchema": FORM}, "params.mode"),
-        ("elicitation/create", {**VISIT, "url": "javascript:alert(1)"}, "a web address begins with https://"),
+        ("elicitation/create", {**VISIT, "url": "javascript:alert(1)"}, "a web address must begin with https://"),
         ("elicitation/create", {**VISIT, "url": 5}, "params.url: expected a string"),
         ("elicitation/create", {**VISIT, "elicitationId": None}, "params.elicitationId"),
         ("sampling/createMessage", {"messages": MESSAGES}, "params.maxTokens: missing"),

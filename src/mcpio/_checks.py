@@ -40,7 +40,7 @@ def required(name: str, value: Any, kind: type[T]) -> T:
     """Return an argument. Raises TypeError if it is of another kind or ``None``."""
     if isinstance(value, kind):
         return value
-    raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
+    raise TypeError(f"{name} must be {kind.__name__}, not {value!r:.100}")
 
 
 def called(name: str, value: Any, parameters: str | None = None) -> Any:
@@ -50,7 +50,7 @@ def called(name: str, value: Any, parameters: str | None = None) -> Any:
     """
     if not callable(value):
         of = "" if parameters is None else f" of {parameters}"
-        raise TypeError(f"{name}= takes a function{of}, not {value!r:.100}")
+        raise TypeError(f"{name} must be a function{of}, not {value!r:.100}")
     if parameters is not None:
         try:
             inspect.signature(value).bind(*filter(None, parameters.strip("()").split(", ")))

@@ -19,7 +19,7 @@ def number(low: float, high: float = math.inf) -> Any:
     def check(_: object, field: attrs.Attribute[Any], value: Any) -> None:
         if not is_amount(value, low) or value > high:
             bounds = f"of {low:g} or more" if high == math.inf else f"from {low:g} to {high:g}"
-            raise ValueError(f"{field.name} is a number {bounds}, not {value!r:.100}")
+            raise ValueError(f"{field.name} must be a number {bounds}, not {value!r:.100}")
 
     return check
 
@@ -27,7 +27,7 @@ def number(low: float, high: float = math.inf) -> Any:
 def count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     """Validate an integer of 0 or more."""
     if not is_count(value):
-        raise ValueError(f"{field.name} is an integer of 0 or more, not {value!r:.100}")
+        raise ValueError(f"{field.name} must be an integer of 0 or more, not {value!r:.100}")
 
 
 @attrs.frozen
@@ -63,7 +63,7 @@ class Backoff:
         ValueError for numbers outside these ranges.
         """
         if attempt < 0 or not 0 <= chance < 1:
-            raise ValueError(f"an attempt is 0 or more, and chance from 0 up to 1, not {attempt!r} and {chance!r}")
+            raise ValueError(f"an attempt must be 0 or more, and chance from 0 up to 1, not {attempt!r} and {chance!r}")
         if attempt >= self.tries or not self.is_worth_it(error):
             return None
         requested = error.retry_after if isinstance(error, RequestError) else None

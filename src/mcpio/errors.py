@@ -427,7 +427,7 @@ class Refusal(McpError):
                 raise ValueError(f"the code {code} has no meaning in the table: give a message")
             message = refusal.meaning
         if retry_after is not None and not is_amount(retry_after):
-            raise ValueError(f"retry_after= takes a number of seconds, 0 or more, not {retry_after!r}")
+            raise ValueError(f"retry_after must be a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
         self.code: int = int(code)
         """The code, from 1001 to 1089."""

@@ -134,7 +134,7 @@ def category_of(code: int) -> RefusalCategory:
         for last, category in _LAST_OF_CATEGORY:
             if code <= last:
                 return category
-    raise ValueError(f"a refusal code lies between {FIRST_REFUSAL} and {LAST_REFUSAL}, not {code!r:.100}")
+    raise ValueError(f"a refusal code must lie between {FIRST_REFUSAL} and {LAST_REFUSAL}, not {code!r:.100}")
 
 
 _BY_CODE: Final = {int(row): row for row in RefusalCode}

@@ -41,7 +41,7 @@ class RestartPolicy:
             return policy
         if isinstance(policy, Backoff):
             return cls(backoff=policy)
-        raise TypeError(f"a policy is a Backoff or a RestartPolicy, not {policy!r:.100}")
+        raise TypeError(f"a policy must be a Backoff or a RestartPolicy, not {policy!r:.100}")
 
 
 class Restarts:

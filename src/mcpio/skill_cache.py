@@ -42,7 +42,7 @@ class FolderSkillCache:
 
         """
         if not required("server", server, str):
-            raise ValueError("server= is the host's label of the server, which is not empty")
+            raise ValueError("server must be the host's label of the server, and not empty")
         root = os.path.realpath(folder)
         for other in map(os.path.realpath, searched):
             if os.path.commonpath([root, other]) == other:
@@ -74,7 +74,7 @@ class FolderSkillCache:
 
     def _path(self, digest: str) -> str:
         if not _DIGEST.fullmatch(digest):
-            raise ValueError(f"a digest is sha256: and 64 hexadecimal digits, not {digest!r:.100}")
+            raise ValueError(f"a digest must be sha256: and 64 hexadecimal digits, not {digest!r:.100}")
         return os.path.join(self._folder, digest.removeprefix("sha256:"))
 
 

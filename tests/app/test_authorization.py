@@ -200,8 +200,8 @@ def test_failing_function_of_scopes_fails_the_request() -> None:
     ("options", "error", "said"),
     [
         ({"scopes": "two words"}, ValueError, "without spaces"),
-        ({"scopes": [7]}, TypeError, "scopes as text"),
-        ({"scopes": 7}, TypeError, "scopes as text"),
+        ({"scopes": [7]}, TypeError, "scopes must be texts"),
+        ({"scopes": 7}, TypeError, "scopes must be texts"),
         ({"hide": True}, ValueError, "hide= needs scopes="),
         ({"scopes": lambda _: (), "hide": True}, ValueError, "hide= needs scopes="),
     ],

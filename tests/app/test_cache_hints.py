@@ -71,12 +71,12 @@ def test_contents_have_the_hint_of_their_resource() -> None:
 
 @pytest.mark.parametrize("wrong", [{"ttl": -1}, {"ttl": "60"}, {"scope": "everybody"}])
 def test_wrong_hint_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="takes"):
+    with pytest.raises(ValueError, match="must be"):
         CacheHint(**wrong)
 
 
 def test_something_else_than_a_hint_is_refused() -> None:
-    with pytest.raises(TypeError, match="cache= takes CacheHint"):
+    with pytest.raises(TypeError, match="cache must be CacheHint"):
         Server("s", cache=60)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(TypeError, match="cache= takes CacheHint"):
+    with pytest.raises(TypeError, match="cache must be CacheHint"):
         Server("s").resource("a:b", name="b", cache=60)(lambda: "text")  # type: ignore[arg-type]  # the same

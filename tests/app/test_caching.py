@@ -349,5 +349,5 @@ def test_bytes_are_bounded() -> None:
 
 @pytest.mark.parametrize("bounds", [{"entries": 0}, {"size": 0}, {"entries": "many"}])
 def test_cache_without_room_raises(bounds: Any) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(bounds))}= takes an integer of 1 or more"):
+    with pytest.raises(ValueError, match=f"{next(iter(bounds))} must be an integer of 1 or more"):
         ResultCache(**bounds)

@@ -29,7 +29,7 @@ def test_a_callback_is_a_plain_function_or_none() -> None:
 
 @pytest.mark.parametrize("callback", [later, 5, "print"])
 def test_async_callback_is_refused(callback: Any) -> None:
-    with pytest.raises(TypeError, match="on_x is a plain function, called without waiting, not "):
+    with pytest.raises(TypeError, match="on_x must be a plain function, called without waiting, not "):
         checked_callback("on_x", callback, "(x)")
 
 
@@ -80,7 +80,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], object], int]] = {
 def test_functions_that_do_not_fit_are_refused_where_they_are_passed(name: str) -> None:
     give, count = FUNCTIONS[name]
     for wrong in (5, object()):
-        with pytest.raises((TypeError, ValueError), match=r"takes|called|function"):
+        with pytest.raises((TypeError, ValueError), match=r"must be|takes|called|function"):
             give(wrong)
     given = [f"x{number}" for number in range(count)]
     one_more = eval(f"lambda {', '.join([*given, 'one_more'])}: None")

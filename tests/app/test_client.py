@@ -271,20 +271,20 @@ async def waits(*_: Any) -> None: ...
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"on_log": waits}, TypeError, "on_log is a plain function, called without waiting, not "),
-        ({"on_notification": "told"}, TypeError, "on_notification is a plain function"),
+        ({"on_log": waits}, TypeError, "on_log must be a plain function, called without waiting, not "),
+        ({"on_notification": "told"}, TypeError, "on_notification must be a plain function"),
         (
             {"roots": [Root("https://example.com")]},
             ValueError,
-            "roots= takes roots: the URI must begin with file://, not 'https://",
+            "roots: the URI must begin with file://, not 'https://",
         ),
-        ({"info": "me"}, TypeError, "^info= takes Implementation, not 'me'"),
-        ({"capabilities": {"roots": {}}}, TypeError, "^capabilities= takes ClientCapabilities, not "),
-        ({"sampling": 5}, TypeError, r"^sampling= takes a function of \(scope, request\), not 5"),
-        ({"elicitation": "ask"}, TypeError, r"^elicitation= takes a function of \(scope, request\), not 'ask'"),
-        ({"tasks": True}, TypeError, "^tasks= takes TaskOptions, not True"),
-        ({"retry": 3}, TypeError, "^retry= takes Backoff, not 3"),
-        ({"roots": ["file:///a"]}, TypeError, "roots= takes Root objects, not 'file:///a'"),
+        ({"info": "me"}, TypeError, "^info must be Implementation, not 'me'"),
+        ({"capabilities": {"roots": {}}}, TypeError, "^capabilities must be ClientCapabilities, not "),
+        ({"sampling": 5}, TypeError, r"^sampling must be a function of \(scope, request\), not 5"),
+        ({"elicitation": "ask"}, TypeError, r"^elicitation must be a function of \(scope, request\), not 'ask'"),
+        ({"tasks": True}, TypeError, "^tasks must be TaskOptions, not True"),
+        ({"retry": 3}, TypeError, "^retry must be Backoff, not 3"),
+        ({"roots": ["file:///a"]}, TypeError, "roots must be Root objects, not 'file:///a'"),
     ],
 )
 def test_invalid_options_are_refused_before_opening(options: Any, kind: type[Exception], message: str) -> None:
@@ -406,21 +406,24 @@ def odd(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "fault"),
     [
-        (lambda client: client.call_tool(odd(5)), "name= takes a str, not 5"),
-        (lambda client: client.call_tool("echo", odd("x")), "arguments= takes a mapping, not 'x'"),
-        (lambda client: client.call_tool("echo", timeout=odd("5")), "timeout= takes a number of seconds, a Timeout"),
-        (lambda client: client.call_tool("echo", timeout=odd(True)), "timeout= takes a number of seconds"),
-        (lambda client: client.call_tool("echo", meta=odd(5)), "meta= takes a mapping, not 5"),
-        (lambda client: client.call_tool("echo", retry=odd("x")), "retry= takes a bool, not 'x'"),
-        (lambda client: client.call_tool("echo", task=odd("x")), "task= takes a bool"),
-        (lambda client: client.list_tools(odd(5)), "cursor= takes a str, not 5"),
-        (lambda client: client.read_resource(odd(5)), "uri= takes a str, not 5"),
-        (lambda client: client.subscribe_resource(odd(5)), "uri= takes a str, not 5"),
-        (lambda client: client.get_prompt(odd(5)), "name= takes a str, not 5"),
-        (lambda client: client.complete(odd("a"), "b", "c"), "ref= takes PromptReference or ResourceTemplateReference"),
-        (lambda client: client.complete(PromptReference("a"), odd(5), "c"), "name= takes a str, not 5"),
-        (lambda client: client.set_log_level(odd(5)), "level= takes a str, not 5"),
-        (lambda client: client.request(5), "request= takes a request of mcpio.types, not 5"),
+        (lambda client: client.call_tool(odd(5)), "name must be a str, not 5"),
+        (lambda client: client.call_tool("echo", odd("x")), "arguments must be a mapping, not 'x'"),
+        (lambda client: client.call_tool("echo", timeout=odd("5")), "timeout must be a number of seconds, a Timeout"),
+        (lambda client: client.call_tool("echo", timeout=odd(True)), "timeout must be a number of seconds"),
+        (lambda client: client.call_tool("echo", meta=odd(5)), "meta must be a mapping, not 5"),
+        (lambda client: client.call_tool("echo", retry=odd("x")), "retry must be a bool, not 'x'"),
+        (lambda client: client.call_tool("echo", task=odd("x")), "task must be a bool"),
+        (lambda client: client.list_tools(odd(5)), "cursor must be a str, not 5"),
+        (lambda client: client.read_resource(odd(5)), "uri must be a str, not 5"),
+        (lambda client: client.subscribe_resource(odd(5)), "uri must be a str, not 5"),
+        (lambda client: client.get_prompt(odd(5)), "name must be a str, not 5"),
+        (
+            lambda client: client.complete(odd("a"), "b", "c"),
+            "ref must be PromptReference or Res",
+        ),
+        (lambda client: client.complete(PromptReference("a"), odd(5), "c"), "name must be a str, not 5"),
+        (lambda client: client.set_log_level(odd(5)), "level must be a str, not 5"),
+        (lambda client: client.request(5), "request must be a request of mcpio.types, not 5"),
     ],
 )
 def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, fault: str) -> None:
@@ -433,19 +436,19 @@ def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, f
 
 def test_invalid_timeout_raises_value_error_with_its_name() -> None:
     link = Link(everything(), era="handshake")
-    with pytest.raises(ValueError, match=r"^timeout: a time is a number of seconds, 0 or more, not -1$"):
+    with pytest.raises(ValueError, match=r"^timeout: a time must be a number of seconds, 0 or more, not -1$"):
         link.do(link.client.ping(timeout=-1))
 
 
 @pytest.mark.parametrize("rounds", [-1, 1.5, "x"])
 def test_invalid_rounds_raise_value_error_with_their_name(rounds: Any) -> None:
     link = Link(everything(), era="stateless")
-    with pytest.raises(ValueError, match=r"^rounds= takes an integer of 0 or more, not "):
+    with pytest.raises(ValueError, match=r"^rounds must be an integer of 0 or more, not "):
         link.do(link.client.request(CallToolRequest("echo"), rounds=rounds))
 
 
 def test_a_notification_of_the_wrong_kind_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match=r"^notification= takes a notification of mcpio.types, not 5$"):
+    with pytest.raises(TypeError, match=r"^notification must be a notification of mcpio.types, not 5$"):
         Link(everything()).client.notify(5)
 
 

@@ -90,7 +90,7 @@ def test_shared_cache_of_the_wrong_type_raises() -> None:
 
 def test_fresh_takes_a_bool() -> None:
     link = Link(server_that_asks())
-    with pytest.raises(TypeError, match="fresh= takes a bool"):
+    with pytest.raises(TypeError, match="fresh must be a bool"):
         link.do(link.client.list_tools(fresh="yes"))  # type: ignore[arg-type]  # the mistake
 
 

@@ -313,7 +313,7 @@ def test_root_that_is_not_a_file_uri_is_an_internal_error() -> None:
     link = Link(Server("s"), roots=lambda: [Root("https://example.com")], era="handshake")
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.session.request(ListRootsRequest()))
-    assert str(link.errors[0]).startswith("roots= takes roots: the URI must begin with file://")
+    assert str(link.errors[0]).startswith("roots: the URI must begin with file://")
 
 
 @pytest.mark.req("ELIC-23", "ROOT-04")
@@ -346,10 +346,10 @@ def test_unserved_method_is_not_found(method: str, params: str, declared: bool) 
         (
             [Root("https://example.com")],
             ValueError,
-            "roots= takes roots: the URI must begin with file://, not 'https://",
+            "roots: the URI must begin with file://, not 'https://",
         ),
-        (["file:///a"], TypeError, "roots= takes Root objects, not 'file:///a'"),
-        (iter(ROOTS), TypeError, "roots= takes a list, or a function that returns one, not <tuple_iterator"),
+        (["file:///a"], TypeError, "roots must be Root objects, not 'file:///a'"),
+        (iter(ROOTS), TypeError, "roots must be a list, or a function that returns one, not <tuple_iterator"),
     ],
 )
 def test_invalid_roots_are_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:

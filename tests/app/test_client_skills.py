@@ -402,5 +402,5 @@ def test_memory_cache_drops_the_least_recently_used() -> None:
     assert [cache.get(name) for name in "abc"] == [b"12345", None, b"1"]
     cache.put("d", bytes(11))
     assert [cache.get(name) for name in "abcd"] == [None] * 4
-    with pytest.raises(ValueError, match="max_bytes="):
+    with pytest.raises(ValueError, match="max_bytes must be"):
         MemorySkillCache(-1)

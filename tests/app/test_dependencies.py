@@ -307,7 +307,7 @@ def test_cycle_is_refused_with_its_functions() -> None:
 
 @pytest.mark.parametrize("value", [None, "database", Session()])
 def test_depends_takes_a_function(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"Depends\(\) takes a function, not its result"):
+    with pytest.raises(TypeError, match=r"Depends\(\) must get a function, not its result"):
         Depends(value)
 
 

@@ -417,5 +417,5 @@ def test_listening_for_nothing_raises() -> None:
 @pytest.mark.parametrize("uris", ["a:1", [1]])
 def test_uris_of_the_wrong_type_raise(uris: Any) -> None:
     link = Link(server_of_changes())
-    with pytest.raises(TypeError, match="uris= takes a collection of URIs"):
+    with pytest.raises(TypeError, match="uris must be a collection of URIs"):
         link.client.listen(uris=uris)

@@ -98,7 +98,7 @@ def test_async_log_filter_is_refused() -> None:
     async def later(session: Any, message: Any) -> Any:
         raise NotImplementedError
 
-    with pytest.raises(TypeError, match="log_filter is a plain function"):
+    with pytest.raises(TypeError, match="log_filter must be a plain function"):
         Server("s", log_filter=cast("Any", later))
 
 

@@ -151,8 +151,8 @@ def test_each_question_has_a_distinct_key(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("options", "kind", "reason"),
     [
-        ({"rounds": 0}, ValueError, "one round with its tools at least, not 0"),
-        ({"rounds": 2.5}, ValueError, "one round with its tools at least, not 2.5"),
+        ({"rounds": 0}, ValueError, "one round with its tools, not 0"),
+        ({"rounds": 2.5}, ValueError, "one round with its tools, not 2.5"),
         ({"functions": [5]}, TypeError, "expected a function"),
         ({"functions": [weather, weather]}, ValueError, "weather"),
     ],

@@ -85,8 +85,8 @@ def test_server_info_is_sent() -> None:
     ("options", "message"),
     [
         ({"log_level": "warn"}, "there is no log level 'warn'"),
-        ({"page_size": 0}, "a page has at least 1 entry, not 0"),
-        ({"page_size": "9"}, "a page has at least 1 entry, not '9'"),
+        ({"page_size": 0}, "a page must have at least 1 entry, not 0"),
+        ({"page_size": "9"}, "a page must have at least 1 entry, not '9'"),
     ],
 )
 def test_invalid_server_arguments_raise(options: Any, message: str) -> None:
@@ -100,7 +100,7 @@ def test_invalid_server_arguments_raise(options: Any, message: str) -> None:
 )
 def test_server_info_of_the_wrong_kind_raises(option: str, kind: str) -> None:
     wrong: dict[str, Any] = {"name": "s", option: 5}
-    with pytest.raises(TypeError, match=rf"^{option}= takes {kind}, not 5$"):
+    with pytest.raises(TypeError, match=rf"^{option} must be {kind}, not 5$"):
         Server(**wrong)
 
 
@@ -111,12 +111,12 @@ async def yields(server: Server) -> Any:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lifespan": yields}, "^lifespan= takes a function that .* @contextlib.asynccontextmanager"),
-        ({"lifespan": 5}, "^lifespan= takes a function"),
-        ({"icons": ["i.png"]}, "^icons= takes Icon, not 'i.png'"),
-        ({"changes": 5}, "^changes= takes a bus with publish and subscribe, or False, not 5"),
-        ({"states": 5}, "^states= takes RequestStates, not 5"),
-        ({"tasks": True}, "^tasks= takes TaskOptions, not True"),
+        ({"lifespan": yields}, "^lifespan must be a function that .* @contextlib.asynccontextmanager"),
+        ({"lifespan": 5}, "^lifespan must be a function"),
+        ({"icons": ["i.png"]}, "^icons must be Icon, not 'i.png'"),
+        ({"changes": 5}, "^changes must be a bus with publish and subscribe, or False, not 5"),
+        ({"states": 5}, "^states must be RequestStates, not 5"),
+        ({"tasks": True}, "^tasks must be TaskOptions, not True"),
     ],
 )
 def test_server_options_of_the_wrong_kind_raise(options: Any, message: str) -> None:

@@ -143,7 +143,7 @@ def test_undeclared_request_raises(payload: Any, reason: str | None) -> None:
 
 
 def test_non_request_raises_type_error() -> None:
-    with pytest.raises(TypeError, match=r"^request= takes a request of mcpio.types, not ToolListChangedNotification"):
+    with pytest.raises(TypeError, match=r"^request must be a request of mcpio.types, not ToolListChangedNotification"):
         Link(Server("s"), era="handshake").do(
             Link(Server("s"), era="handshake").client.request(ToolListChangedNotification())
         )
@@ -224,7 +224,7 @@ async def waits_for_progress(*_: Any) -> None: ...
 @pytest.mark.parametrize("callback", [waits_for_progress, "progress"])
 def test_async_progress_callback_raises_at_the_call(callback: Any) -> None:
     link = Link(Server("s"), era="handshake")
-    with pytest.raises(TypeError, match=r"^on_progress is a plain function, called without waiting, not "):
+    with pytest.raises(TypeError, match=r"^on_progress must be a plain function, called without waiting, not "):
         link.do(link.client.request(PingRequest(), on_progress=callback))
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
 

@@ -172,7 +172,7 @@ def test_visible_that_fails_hides_the_folder_and_is_reported(folders: Path) -> N
     ("access", "error", "said"),
     [
         ({"hide": True}, ValueError, "hide= needs scopes="),
-        ({"scopes": 5}, TypeError, "scopes= takes scopes"),
+        ({"scopes": 5}, TypeError, "scopes must be texts"),
         ({"visible": 5}, TypeError, "visible"),
         ({"blocking": True}, TypeError, "blocking"),
     ],

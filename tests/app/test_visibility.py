@@ -222,5 +222,5 @@ def test_predicate_that_fails_hides_and_is_reported() -> None:
     assert tools(link) == ["fine"]
     assert refused(link, link.client.call_tool("broken")) == (-32602, "Unknown tool: broken")
     assert [report.partition("visible=")[2][-24:] for report in link.reports[:2]] == [" failed, so it is hidden"] * 2
-    with pytest.raises(TypeError, match="visible is a plain function, called without waiting"):
+    with pytest.raises(TypeError, match="visible must be a plain function, called without waiting"):
         server.tool(lambda: None, name="async", visible=waits)  # type: ignore[arg-type]  # the mistake

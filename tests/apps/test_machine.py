@@ -254,7 +254,7 @@ def test_tool_that_is_not_for_apps_is_refused(name: str) -> None:
     assert view.ask("tools/call", name=name)["code"] == -32000
     view.machine.set_tools([tool(name)])
     assert isinstance(view.ask("tools/call", name=name), ViewRequested)
-    with pytest.raises(TypeError, match="tools= takes"):
+    with pytest.raises(TypeError, match="tools must be"):
         view.machine.set_tools(["now"])  # type: ignore[list-item]  # which is refused
 
 

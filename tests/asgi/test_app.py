@@ -46,9 +46,9 @@ async def said(wire: AsgiWire, *messages: dict[str, Any], type: str) -> list[dic
 
 def test_arguments_of_wrong_types_are_rejected() -> None:
     wrong: Any = 5
-    with pytest.raises(TypeError, match=r"^server= takes Server, not 5$"):
+    with pytest.raises(TypeError, match=r"^server must be Server, not 5$"):
         app(wrong)
-    with pytest.raises(TypeError, match=r"^options= takes HttpOptions, not 5$"):
+    with pytest.raises(TypeError, match=r"^options must be HttpOptions, not 5$"):
         app(small_server(), options=wrong)
 
 

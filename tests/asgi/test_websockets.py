@@ -139,7 +139,7 @@ def test_session_of_either_era(loop: EventLoop) -> None:
 
 def test_option_of_a_wrong_type_is_rejected() -> None:
     wrong: Any = True
-    with pytest.raises(TypeError, match=r"^websocket= takes WebSocketOptions, not True$"):
+    with pytest.raises(TypeError, match=r"^websocket must be WebSocketOptions, not True$"):
         app(tools(), websocket=wrong)
 
 

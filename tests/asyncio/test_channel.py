@@ -107,9 +107,9 @@ def test_a_channel_that_breaks_is_reported() -> None:
 @pytest.mark.parametrize(("receive", "send"), [(None, print), (print, 3)])
 def test_argument_that_is_not_a_function_raises(receive: Any, send: Any) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=r"= takes a function of \(.*\), not"):
+        with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
             await serve_channel(server, receive, send)
-        with pytest.raises(TypeError, match=r"= takes a function of \(.*\), not"):
+        with pytest.raises(TypeError, match=r" must be a function of \(.*\), not"):
             async with open_channel(receive, send):
                 pass
 
@@ -128,7 +128,7 @@ def test_a_message_of_another_kind_ends_the_conversation(caplog: pytest.LogCaptu
             await connect_channel(receive, send)
 
     run(main)
-    assert "a channel's messages are str or bytes, not int" in caplog.text
+    assert "a channel's messages must be str or bytes, not int" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [OSError("closed"), None])

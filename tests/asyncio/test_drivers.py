@@ -31,9 +31,9 @@ def test_argument_that_is_not_a_stream_raises() -> None:
         reader, writer = near
         wrong: Any = object()
         for streams, fault in (
-            ((wrong, writer), "a reader is an asyncio.StreamReader, not object"),
-            ((reader, wrong), "a writer is an asyncio.StreamWriter, not object"),
-            ((writer, reader), "a reader is an asyncio.StreamReader, not StreamWriter"),
+            ((wrong, writer), "a reader must be an asyncio.StreamReader, not object"),
+            ((reader, wrong), "a writer must be an asyncio.StreamWriter, not object"),
+            ((writer, reader), "a reader must be an asyncio.StreamReader, not StreamWriter"),
         ):
             with pytest.raises(TypeError, match=fault):
                 await serve(server, *streams)
@@ -42,7 +42,7 @@ def test_argument_that_is_not_a_stream_raises() -> None:
             with pytest.raises(TypeError, match=fault):
                 async with open_streams(*streams):
                     pass
-        with pytest.raises(TypeError, match=r"^server= takes Server, not <object"):
+        with pytest.raises(TypeError, match=r"^server must be Server, not <object"):
             await serve(wrong, *near)
         assert writer.is_closing()
         await Raw(far).close()

@@ -361,7 +361,7 @@ def test_refused_connection_raises_connect_failed() -> None:
             await connect_http(url)
         with pytest.raises(ConnectFailed, match="No such file"):
             await connect_http("http+unix://%2Fno%2Fsuch%2Fsocket/mcp")
-        with pytest.raises(ValueError, match="begins with http"):
+        with pytest.raises(ValueError, match="must begin with http"):
             await connect_http("ftp://example.com")
 
     async def read_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -475,11 +475,11 @@ def test_representations_hide_the_secrets_of_options() -> None:
 
 @pytest.mark.parametrize("value", [-1, "60", float("nan"), None])
 def test_login_timeout_must_be_a_number_of_seconds(value: Any) -> None:
-    with pytest.raises(ValueError, match="login_timeout= takes a number of seconds"):
+    with pytest.raises(ValueError, match="login_timeout must be a number of seconds"):
         OAuth(login_timeout=value)
 
 
 @pytest.mark.parametrize("port", [0, 65536, "8080", True])
 def test_port_that_is_none_raises(port: Any) -> None:
-    with pytest.raises(ValueError, match=r"port= takes a number from 1 to 65535"):
+    with pytest.raises(ValueError, match=r"port must be a number from 1 to 65535"):
         OAuth(port=port)

@@ -87,5 +87,5 @@ def test_lock_of_memory_is_held_by_one() -> None:
 
 @pytest.mark.parametrize("assertion", [None, 5, b"token"])
 def test_token_that_is_neither_text_nor_function_raises(assertion: object) -> None:
-    with pytest.raises(TypeError, match="BearerToken takes a token or a function"):
+    with pytest.raises(TypeError, match="the token of BearerToken must be a str, a Secret or a function, not "):
         BearerToken(assertion)  # type: ignore[arg-type]  # of another type

@@ -112,7 +112,7 @@ def test_clocks_may_differ_by_the_leeway(times: dict[str, Any], leeway: float) -
 
 @pytest.mark.parametrize("leeway", [-1, "30", True, float("inf")])
 def test_leeway_that_is_no_number_of_seconds_raises(leeway: Any) -> None:
-    with pytest.raises(ValueError, match="leeway= takes a number of seconds"):
+    with pytest.raises(ValueError, match="leeway must be a number of seconds"):
         introspection(leeway=leeway)
 
 
@@ -212,7 +212,7 @@ def test_later_answer_replaces_the_earlier_one() -> None:
     ],
 )
 def test_auth_method_without_its_credential_raises(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="auth_method="):
+    with pytest.raises(ValueError, match="auth_method must be"):
         introspection(**options)
 
 

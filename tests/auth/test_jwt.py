@@ -282,7 +282,7 @@ def test_options_of_the_verifier() -> None:
 )
 def test_option_of_another_type_raises_and_is_named(options: dict[str, Any], error: type[Exception]) -> None:
     [name] = options
-    with pytest.raises(error, match=f"{name}="):
+    with pytest.raises(error, match=f"{name} must be"):
         verifier(**options)
 
 

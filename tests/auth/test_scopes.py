@@ -16,7 +16,7 @@ def test_scopes_are_written_sorted_and_read_back() -> None:
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"', "a\\", "ä", "a\n"])
 def test_writing_a_malformed_scope_raises(scope: str) -> None:
-    with pytest.raises(ValueError, match="a scope has"):
+    with pytest.raises(ValueError, match="a scope must be"):
         format_scopes({scope})
 
 

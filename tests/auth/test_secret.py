@@ -44,6 +44,6 @@ def test_equality_is_that_of_the_texts() -> None:
 
 def test_secret_of_another_type_raises_without_showing_it() -> None:
     for make in (Secret, as_secret):
-        with pytest.raises(TypeError, match="a Secret takes a str, not bytes") as caught:
+        with pytest.raises(TypeError, match="a Secret must be made of a str, not bytes") as caught:
             make(b"hunter2")  # type: ignore[arg-type]  # of another type
         assert "hunter2" not in str(caught.value)

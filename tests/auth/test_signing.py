@@ -61,5 +61,5 @@ def test_key_with_a_password_raises_value_error() -> None:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
     with pytest.raises(ValueError, match="encrypted"):
         load_signer(pem)
-    with pytest.raises(TypeError, match="pem="):
+    with pytest.raises(TypeError, match="pem must be"):
         load_signer(None)  # type: ignore[arg-type]  # of another type

@@ -21,9 +21,9 @@ from mcpio.trio import memory_client
 @pytest.mark.parametrize("after", [None, ["python", "a b.py"]])
 def test_command_line_makes_the_same_call(after: list[str] | None) -> None:
     options = argparse.Namespace(after=after, target="@desktop/my notes")
-    words = shlex.split(_words(options, ["--cwd", "/tmp"], "bake it", {"kind": 'r"ye', "count": [1, None]}))
+    words = shlex.split(_words(options, ["--cwd", "place"], "bake it", {"kind": 'r"ye', "count": [1, None]}))
     server, tail = (["@desktop/my notes"], []) if after is None else ([], ["--", *after])
-    first = ["mcpio", "call", "--cwd", "/tmp", *server, "bake it"]
+    first = ["mcpio", "call", "--cwd", "place", *server, "bake it"]
     assert words[: len(first)] == first
     given = words[len(first) : len(words) - len(tail)]
     assert words[len(words) - len(tail) :] == tail
@@ -38,8 +38,8 @@ def test_command_line_makes_the_same_call(after: list[str] | None) -> None:
     [
         ({"server": ["a", "b c"]}, "open_stdio(['a', 'b c'])"),
         (
-            {"server": ["a"], "env": [("LANG", "C"), ("API_KEY", "x")], "cwd": "/tmp"},
-            "open_stdio(['a'], env={'LANG': 'C', 'API_KEY': os.environ['API_KEY']}, cwd='/tmp')",
+            {"server": ["a"], "env": [("LANG", "C"), ("API_KEY", "x")], "cwd": "place"},
+            "open_stdio(['a'], env={'LANG': 'C', 'API_KEY': os.environ['API_KEY']}, cwd='place')",
         ),
         ({"url": "unix:/a/b"}, "open_unix('/a/b')"),
         ({"url": "tcp://localhost:1"}, "open_tcp('localhost', 1)"),

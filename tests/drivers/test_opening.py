@@ -170,12 +170,12 @@ def test_client_finds_out_the_era_over_any_transport(revisions: Any, era: Era) -
 @pytest.mark.parametrize(
     ("opener", "target", "fault"),
     [
-        ("open_http", (3,), "url= takes str, not 3"),
-        ("open_http", (b"http://a/",), "url= takes str, not b'http://a/'"),
-        ("open_websocket", (None,), "url= takes str, not None"),
-        ("open_tcp", (3, 80), "host= takes str, not 3"),
-        ("open_tcp", ("localhost", "80"), "port= takes int, not '80'"),
-        ("open_stdio", (3,), "argv is a list of strings, the program first, not 3"),
+        ("open_http", (3,), "url must be str, not 3"),
+        ("open_http", (b"http://a/",), "url must be str, not b'http://a/'"),
+        ("open_websocket", (None,), "url must be str, not None"),
+        ("open_tcp", (3, 80), "host must be str, not 3"),
+        ("open_tcp", ("localhost", "80"), "port must be int, not '80'"),
+        ("open_stdio", (3,), "argv must be a list of strings, the program first, not 3"),
     ],
 )
 def test_target_of_another_type_raises_with_the_name_of_the_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -51,9 +52,13 @@ def test_scoped_server_without_authorization_is_no_asgi_application() -> None:
 
 
 def test_scoped_server_without_authorization_does_not_start_on_asyncio() -> None:
-    streams: Any = None
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            await serve_on_asyncio(scoped_server(), *await asyncio.open_connection(sock=ours))
+
     with pytest.raises(ValueError, match="give auth="):
-        asyncio.run(serve_on_asyncio(scoped_server(), streams, streams))
+        asyncio.run(main())
 
 
 async def _call(server: Server) -> bool | None:

@@ -183,7 +183,7 @@ def test_failure_at_the_start_raised_on_request(each_virtual_loop: EachLoop) -> 
         async with here.drivers.open_servers({"good": config["good"]}, on_failure="raise") as servers:
             assert servers.state("good") == "ready"
         ignore: Any = "ignore"
-        with pytest.raises(ValueError, match="on_failure= is 'keep' or 'raise', not 'ignore'"):
+        with pytest.raises(ValueError, match="on_failure must be 'keep' or 'raise', not 'ignore'"):
             async with here.drivers.open_servers({}, on_failure=ignore):
                 pytest.fail("the block began")
 

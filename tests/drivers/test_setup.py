@@ -172,7 +172,7 @@ def begun() -> ClientConnection:
         (lambda: {"connection": operating()[0], "snapshot": {}}, TypeError, "either connection= or snapshot="),
         (lambda: {"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
         (lambda: {"unanswered": "x"}, ValueError, "unanswered must be 'again' or 'fail', not 'x'"),
-        (lambda: {"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
+        (lambda: {"tap": 5}, TypeError, "a tap must be an mcpio.observe.Tap, or a function that returns one, not 5"),
         (lambda: {"tap": lambda: None}, TypeError, "not None"),
         (lambda: {"nonsense": 5}, TypeError, "unknown option 'nonsense'"),
     ],

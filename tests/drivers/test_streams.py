@@ -55,7 +55,7 @@ def make_server(**options: Any) -> Server:
         ({"samplng": None}, TypeError, r"^unknown option 'samplng'; the options are .*sampling"),
         ({"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
         ({"unanswered": "x"}, ValueError, "unanswered must be 'again' or 'fail', not 'x'"),
-        ({"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
+        ({"tap": 5}, TypeError, "a tap must be an mcpio.observe.Tap, or a function that returns one, not 5"),
     ],
 )
 def test_invalid_arguments_raise_before_the_start(
@@ -312,7 +312,7 @@ def test_close_is_idempotent(each_virtual_loop: EachLoop) -> None:
 def test_invalid_grace_raises_without_closing(grace: Any, each_virtual_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.served(make_server()) as near, here.open_client(near, era="handshake") as client:
-            with pytest.raises(LocalProtocolError, match="a time is a number of seconds, 0 or more"):
+            with pytest.raises(LocalProtocolError, match="a time must be a number of seconds, 0 or more"):
                 client.close(grace)
             await client.ping()
 

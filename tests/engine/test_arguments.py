@@ -39,16 +39,16 @@ CONSTRUCTORS = [(name, value) for name, values in WRONG.items() for value in val
 def test_wrong_argument_of_a_constructor_is_refused_by_name(role: Any, name: str, wrong: Any) -> None:
     if name == "can_reach" and role is StatelessEngine:
         return  # it has no such argument
-    with pytest.raises(TypeError, match=f"^{name}= takes"):
+    with pytest.raises(TypeError, match=f"^{name} must be"):
         role(**{"info": INFO, name: wrong})
 
 
 def test_arguments_of_the_other_role_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"^capabilities= takes ServerCapabilities, not ClientCapabilities"):
+    with pytest.raises(TypeError, match=r"^capabilities must be ServerCapabilities, not ClientCapabilities"):
         ServerConnection(INFO, ClientCapabilities())  # type: ignore[arg-type]  # a mistake on purpose
-    with pytest.raises(TypeError, match=r"^capabilities= takes ClientCapabilities, not ServerCapabilities"):
+    with pytest.raises(TypeError, match=r"^capabilities must be ClientCapabilities, not ServerCapabilities"):
         ClientConnection(INFO, ServerCapabilities())  # type: ignore[arg-type]  # as above
-    with pytest.raises(TypeError, match=r"^instructions= takes str"):
+    with pytest.raises(TypeError, match=r"^instructions must be str"):
         ServerConnection(INFO, instructions=5)  # type: ignore[arg-type]  # as above
 
 
@@ -93,7 +93,7 @@ CASES = [(role, verb) for role in ROLES for verb in VERBS if hasattr(role, verb)
 def test_what_is_no_time_is_refused_by_name(role: Any, verb: str, now: Any) -> None:
     connection = role(INFO)
     before = role(INFO).snapshot(0.0)
-    with pytest.raises(LocalProtocolError, match=r"^now= takes seconds on a monotonic clock, not"):
+    with pytest.raises(LocalProtocolError, match=r"^now must be a number of seconds on a monotonic clock, not"):
         VERBS[verb](connection, now)
     assert connection.snapshot(0.0) == before
 
@@ -102,10 +102,10 @@ def test_what_is_no_time_is_refused_by_name(role: Any, verb: str, now: Any) -> N
 def test_input_of_the_wrong_kind_is_refused_by_name(role: Any) -> None:
     connection = role(INFO)
     for data in ("text", 5, [b"x"]):
-        with pytest.raises(LocalProtocolError, match=r"^data= takes bytes, not"):
+        with pytest.raises(LocalProtocolError, match=r"^data must be bytes, not"):
             connection.receive_data(data, 0.0)
     for text in (5, {"jsonrpc": "2.0"}, bytearray(b"{}")):
-        with pytest.raises(LocalProtocolError, match=r"^text= takes text or bytes, not"):
+        with pytest.raises(LocalProtocolError, match=r"^text must be text or bytes, not"):
             connection.receive_message(text, 0.0)
     connection.receive_data(bytearray(b"\n"), 0.0)
     connection.receive_data(memoryview(b"\n"), 0.0)
@@ -134,7 +134,7 @@ def test_ids_of_the_wrong_kind_are_refused(role: Any, id: Any) -> None:
 
 
 def test_observer_without_a_function_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"^observer= takes an object with tell"):
+    with pytest.raises(TypeError, match=r"^observer must be an object with tell"):
         ServerConnection(INFO).add_observer(5)  # type: ignore[arg-type]  # a mistake on purpose
 
 
@@ -142,13 +142,13 @@ def test_observer_without_a_function_is_refused_by_name() -> None:
 def test_sizes_and_causes_of_the_wrong_kind_are_refused_by_name(role: Any) -> None:
     connection = role(INFO)
     for wrong in ("5", None, -1.0, 1.5, b"x"):
-        with pytest.raises(LocalProtocolError, match=r"^max_bytes= takes a number of bytes, not"):
+        with pytest.raises(LocalProtocolError, match=r"^max_bytes must be a number of bytes, not"):
             connection.data_to_send(wrong)
-        with pytest.raises(LocalProtocolError, match=r"^size= takes a number of bytes, not"):
+        with pytest.raises(LocalProtocolError, match=r"^size must be a number of bytes, not"):
             connection.set_unwritten(wrong)
     causes: list[Any] = ["broken", 5, OSError]
     for cause in causes:
-        with pytest.raises(LocalProtocolError, match=r"^cause= takes an exception or None, not"):
+        with pytest.raises(LocalProtocolError, match=r"^cause must be an exception or None, not"):
             connection.connection_lost(cause, 0.0)
     assert connection.data_to_send(5) == []
     assert not connection.closed

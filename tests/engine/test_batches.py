@@ -204,9 +204,9 @@ def test_batch_with_one_invalid_item_sends_nothing(item: Any) -> None:
 
 def test_batch_size_is_checked() -> None:
     connection = client("2025-03-26", limits=Limits(batch_items=2, outgoing_requests=3))
-    with pytest.raises(LocalProtocolError, match="a batch has 1 to 2 items, not 0"):
+    with pytest.raises(LocalProtocolError, match="a batch must have 1 to 2 items, not 0"):
         ask(connection)
-    with pytest.raises(LocalProtocolError, match="a batch has 1 to 2 items, not 3"):
+    with pytest.raises(LocalProtocolError, match="a batch must have 1 to 2 items, not 3"):
         ask(connection, PingRequest(), PingRequest(), PingRequest())
     ask(connection, PingRequest(), PingRequest())
     with pytest.raises(LocalProtocolError, match="3 requests wait for an answer already"):

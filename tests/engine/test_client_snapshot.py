@@ -141,7 +141,7 @@ def test_server_that_needed_a_handshake_is_opened_with_one_after_a_loss() -> Non
 
 def test_snapshot_of_a_revision_that_the_options_lack_raises() -> None:
     client, id = probing()
-    with pytest.raises(LocalProtocolError, match="the snapshot is of 2026-07-28: options= must have that revision"):
+    with pytest.raises(LocalProtocolError, match="the snapshot is of 2026-07-28: options must have that revision"):
         restored(client, revisions=HANDSHAKE_REVISIONS)
     feed(client, id=id, result=DISCOVERED)
     with pytest.raises(LocalProtocolError, match="the snapshot is of 2026-07-28"):

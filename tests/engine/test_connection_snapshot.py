@@ -173,9 +173,9 @@ def _by(via: Any) -> Connection:
         (_ended(), "drain the events"),
         (_unwritten(), "write the output"),
         (_closed(), "a closed connection has no state"),
-        (_with(object()), "a snapshot keeps a cookie that is a string or an integer"),
-        (_with(True), "a snapshot keeps a cookie that is a string or an integer"),
-        (_by(("a", 1)), "a snapshot keeps a via that is a string or an integer"),
+        (_with(object()), "in a snapshot, a cookie must be a string or an integer"),
+        (_with(True), "in a snapshot, a cookie must be a string or an integer"),
+        (_by(("a", 1)), "in a snapshot, a via must be a string or an integer"),
     ],
 )
 def test_snapshot_of_undrained_or_closed_connection_is_refused(connection: Connection, said: str) -> None:

@@ -20,13 +20,13 @@ def test_keep_alive_accepts_a_number_or_none() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, "30", ()])
 def test_invalid_time_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="interval is a number of seconds above 0"):
+    with pytest.raises(ValueError, match="interval must be a number of seconds above 0"):
         as_keep_alive(value)
-    with pytest.raises(ValueError, match="timeout is a number of seconds above 0"):
+    with pytest.raises(ValueError, match="timeout must be a number of seconds above 0"):
         KeepAlive(1, timeout=value)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, "3"])
 def test_invalid_count_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="failures is an integer of 1 or more"):
+    with pytest.raises(ValueError, match="failures must be an integer of 1 or more"):
         KeepAlive(1, failures=value)

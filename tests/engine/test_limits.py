@@ -23,7 +23,7 @@ def test_invalid_limit_is_refused(value: Any) -> None:
         Limits(message_bytes=value)
 
     wrong: Any = 1
-    with pytest.raises(TypeError, match=r"^resync= takes bool, not 1$"):
+    with pytest.raises(TypeError, match=r"^resync must be bool, not 1$"):
         Limits(resync=wrong)
 
 
@@ -44,7 +44,7 @@ def test_seconds_accepts_numbers_none_and_infinity(given: float | None, kept: fl
 @pytest.mark.parametrize("value", [-1, -math.inf, math.nan, "5", [5]])
 def test_invalid_time_is_refused(value: Any) -> None:
     for wrong in (lambda: seconds(value), lambda: Timeout(value), lambda: Timeout(None, value)):
-        with pytest.raises(ValueError, match="a time is a number of seconds, 0 or more, not "):
+        with pytest.raises(ValueError, match="a time must be a number of seconds, 0 or more, not "):
             wrong()
 
 

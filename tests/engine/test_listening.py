@@ -94,7 +94,7 @@ def test_acknowledgement_comes_first(id: Any) -> None:
 def test_more_than_was_asked_for_is_refused(honoured: Any) -> None:
     connection = server()
     event = listen(connection, toolsListChanged=True, promptsListChanged=False, resourceSubscriptions=["a:b"])
-    with pytest.raises(LocalProtocolError, match=r"was not asked for|is a SubscriptionFilter, not a dict"):
+    with pytest.raises(LocalProtocolError, match=r"was not asked for|must be a SubscriptionFilter, not a dict"):
         connection.acknowledge(event.id, honoured)
     connection.acknowledge(event.id, SubscriptionFilter(prompts_list_changed=False))
     with pytest.raises(LocalProtocolError, match="was acknowledged before"):

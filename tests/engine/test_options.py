@@ -55,7 +55,7 @@ def test_revisions_are_grouped_by_era() -> None:
 
 def test_invalid_initialize_timeout_is_refused() -> None:
     assert Options(initialize_timeout=math.inf).initialize_timeout is None
-    with pytest.raises(ValueError, match="a time is a number of seconds"):
+    with pytest.raises(ValueError, match="a time must be a number of seconds"):
         Options(initialize_timeout=math.nan)
 
 
@@ -68,7 +68,7 @@ def test_a34_erlmcp_timeouts_are_a_preset() -> None:
 
 def test_option_of_the_wrong_type_is_refused() -> None:
     wrong: Any = 5
-    with pytest.raises(TypeError, match=r"^limits= takes Limits, not 5$"):
+    with pytest.raises(TypeError, match=r"^limits must be Limits, not 5$"):
         Options(limits=wrong)
-    with pytest.raises(TypeError, match=r"^request_timeout= takes Timeout, not 5$"):
+    with pytest.raises(TypeError, match=r"^request_timeout must be Timeout, not 5$"):
         Options(request_timeout=wrong)

@@ -450,7 +450,7 @@ def test_unfit_cookie_of_a_running_task_refuses_the_snapshot() -> None:
     id = connection.send_request(CALL, now=0.0, cookie=object())
     feed(connection, created(int(id)))
     sent(connection)
-    with pytest.raises(LocalProtocolError, match="a snapshot keeps a cookie"):
+    with pytest.raises(LocalProtocolError, match="in a snapshot, a cookie must be"):
         connection.snapshot(0.0)
     assert connection.snapshot(0.0, cookies=lambda _: "said")["tasks"][0]["cookie"] == "said"
     connection.cancel_request(id)

@@ -102,11 +102,11 @@ def test_custom_payload_with_an_official_method_is_refused(method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "params", "fault"),
     [
-        ("", {}, "a method is a name, not ''"),
-        (None, {}, "a method is a name, not None"),
-        (5, {}, "a method is a name, not 5"),
-        ("acme", None, "the params of acme are a mapping, not None"),
-        ("acme", [1], r"the params of acme are a mapping, not \[1\]"),
+        ("", {}, "a method must be a name, not ''"),
+        (None, {}, "a method must be a name, not None"),
+        (5, {}, "a method must be a name, not 5"),
+        ("acme", None, "the params of acme must be a mapping, not None"),
+        ("acme", [1], r"the params of acme must be a mapping, not \[1\]"),
     ],
 )
 def test_custom_payload_needs_a_name_and_a_mapping(method: Any, params: Any, fault: str) -> None:
@@ -168,9 +168,9 @@ def test_raw_payload_is_sent_unchanged() -> None:
         (RawNotification("ping"), Kind.NOTIFICATION, "ping is not a notification"),
         (RawRequest("initialize"), Kind.REQUEST, "initialize is sent by send_initialize"),
         (RawNotification("notifications/cancelled"), Kind.NOTIFICATION, "is sent by cancel_request"),
-        (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta is an object, not 5"),
-        (RawRequest("", {}), Kind.REQUEST, "a method is a name, not ''"),
-        (RawRequest("acme", NO_PARAMS), Kind.REQUEST, "the params of acme are a mapping, not 5"),
+        (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta must be an object, not 5"),
+        (RawRequest("", {}), Kind.REQUEST, "a method must be a name, not ''"),
+        (RawRequest("acme", NO_PARAMS), Kind.REQUEST, "the params of acme must be a mapping, not 5"),
     ],
 )
 def test_unfit_raw_payload_is_refused(payload: Any, kind: Kind, fault: str) -> None:
@@ -189,7 +189,7 @@ def test_reserved_meta_keys_are_sent(meta: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("meta", [[], "x", 5, True])
 def test_meta_of_another_type_is_refused(meta: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=r"^_meta is an object, not "):
+    with pytest.raises(LocalProtocolError, match=r"^_meta must be an object, not "):
         check_meta({"_meta": meta})
     check_meta({"_meta": None})
     check_meta({})

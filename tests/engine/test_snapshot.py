@@ -245,11 +245,11 @@ def test_unfit_cookie_or_via_refuses_the_snapshot(odd: Any) -> None:
     client, server = busy_client(), busy_server()
     client.send_request(PingRequest(), now=1.0, cookie=odd)
     client.data_to_send()
-    with pytest.raises(LocalProtocolError, match="a snapshot keeps a cookie that is a string or an integer"):
+    with pytest.raises(LocalProtocolError, match="in a snapshot, a cookie must be a string or an integer"):
         client.snapshot(1.0)
     server.receive_message(json.dumps(call("x")), 4.0, via=odd)
     list(server.events())
-    with pytest.raises(LocalProtocolError, match="a snapshot keeps a via that is a string or an integer"):
+    with pytest.raises(LocalProtocolError, match="in a snapshot, a via must be a string or an integer"):
         server.snapshot(4.0)
 
 
@@ -385,7 +385,7 @@ def test_cookies_are_replaced_by_the_function() -> None:
     waiter = object()
     id = connection.send_request(CallToolRequest("x"), now=0.0, cookie=waiter)
     connection.data_to_send()
-    with pytest.raises(LocalProtocolError, match="a snapshot keeps a cookie that is a string or an integer"):
+    with pytest.raises(LocalProtocolError, match="in a snapshot, a cookie must be a string or an integer"):
         connection.snapshot(0.0)
     snapshot = connection.snapshot(0.0, cookies=lambda cookie: "waiter" if cookie is waiter else None)
     restored = ClientConnection.restore(snapshot, 0.0)

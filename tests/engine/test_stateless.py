@@ -459,7 +459,7 @@ def test_other_methods_and_the_handshake_era_cannot_ask() -> None:
         (RequestError(-32021, "x"), "need the member requiredCapabilities"),
         (RequestError(-32021, "x", {"requiredCapabilities": "roots"}), "need the member requiredCapabilities"),
         (RequestError(-32022, "x", {"supported": ["a"]}), "need the member requested"),
-        (ValueError("x"), "a request fails with a RequestError, not a ValueError"),
+        (ValueError("x"), "a request must fail with a RequestError, not a ValueError"),
     ],
 )
 def test_error_that_the_era_does_not_have_is_refused(wrong: Any, match: str) -> None:

@@ -355,7 +355,7 @@ def test_log_level_is_checked() -> None:
     with pytest.raises(LocalProtocolError, match="logging/setLevel"):
         Talk().connection.log_level = "info"
     assert Talk().connection.log_level is None
-    with pytest.raises(LocalProtocolError, match="a log level is one of"):
+    with pytest.raises(LocalProtocolError, match="a log level must be one of"):
         Talk.operating().connection.log_level = "loud"
     talk = Talk.operating()
     talk.connection.log_level = None

@@ -113,7 +113,7 @@ def test_ttl_must_be_positive(ttl: Any) -> None:
 
 @pytest.mark.parametrize("owner", [True, 1.5, ("a",), b"a"])
 def test_owner_of_another_type_is_refused(owner: Any) -> None:
-    with pytest.raises(LocalProtocolError, match="an owner is"):
+    with pytest.raises(LocalProtocolError, match="an owner must be"):
         Keeper().machine.create(owner, "dig", now=0, cookie=1)
 
 
@@ -364,7 +364,7 @@ def test_what_json_cannot_express_changes_nothing() -> None:
     keeper = Keeper()
     id = keeper.create(request={"x": 1})
     wrong: Any = 5
-    with pytest.raises(TypeError, match=r"^a status message is a str, not 5$"):
+    with pytest.raises(TypeError, match=r"^a status message must be a str, not 5$"):
         keeper.machine.say(id, wrong, now=1)
     with pytest.raises(LocalProtocolError, match="surrogate"):
         keeper.machine.say(id, "\ud800", now=1)

@@ -385,7 +385,7 @@ def test_newlines_between_the_values_of_a_raw_result_become_spaces() -> None:
         (b'{}}\n{"jsonrpc":"2.0"', "not acceptable JSON: extra data"),
         (b'{"a":NaN}', "NaN is not JSON"),
         (b'{"a":"\xff"}', "not UTF-8"),
-        (b"[]", "a result is a JSON object, not an array"),
+        (b"[]", "a result must be a JSON object, not an array"),
         (b"null", "not null"),
         (b'"x"', "not a string"),
         (b"1", "not a number"),

@@ -103,7 +103,7 @@ CONSTRUCTORS = [
 @pytest.mark.parametrize(("make", "name", "wrong"), CONSTRUCTORS)
 def test_wrong_argument_of_a_constructor_is_refused_by_name(make: Any, name: str, wrong: Any) -> None:
     make()
-    with pytest.raises((TypeError, ValueError, LocalProtocolError), match=f"^{name}= takes "):
+    with pytest.raises((TypeError, ValueError, LocalProtocolError), match=f"^{name} must be "):
         make(**{name: wrong})
 
 
@@ -139,7 +139,7 @@ VERBS: list[tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = [
 @pytest.mark.parametrize(("make", "verb"), VERBS)
 def test_what_is_no_time_is_refused_by_name(make: Any, verb: Any, now: Any) -> None:
     machine = make()
-    with pytest.raises(LocalProtocolError, match=r"^now= takes seconds on a monotonic clock, not"):
+    with pytest.raises(LocalProtocolError, match=r"^now must be a number of seconds on a monotonic clock, not"):
         verb(machine, now)
 
 
@@ -155,29 +155,29 @@ def test_times_that_are_integers_are_taken() -> None:
 @pytest.mark.parametrize("wrong", ["text", 5, [b"x"]])
 def test_input_and_output_of_the_wrong_kind_are_refused_by_name(wrong: Any) -> None:
     machine = websocket()
-    with pytest.raises(LocalProtocolError, match=r"^data= takes bytes, not"):
+    with pytest.raises(LocalProtocolError, match=r"^data must be bytes, not"):
         machine.receive_data(wrong, 0.0)
-    with pytest.raises(LocalProtocolError, match=r"^text= takes bytes in UTF-8, not"):
+    with pytest.raises(LocalProtocolError, match=r"^text must be bytes in UTF-8, not"):
         machine.send_message(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, "item", (1, b"x"), {}])
 @pytest.mark.parametrize(("make", "first"), [(http_server, "RequestHead"), (http_client, "ResponseHead")])
 def test_what_is_no_item_is_refused_by_name(make: Any, first: str, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=rf"receive\(\) takes a {first}, Body, End or Reset, not"):
+    with pytest.raises(TypeError, match=rf"receive\(\) must get a {first}, Body, End or Reset, not"):
         make().receive(wrong, 0.0)
 
 
 @pytest.mark.parametrize(("make", "item"), [(http_server, ResponseHead(1, 200, ())), (http_client, HEAD)])
 def test_heads_of_the_other_role_are_refused(make: Any, item: Any) -> None:
-    with pytest.raises(TypeError, match=r"receive\(\) takes a "):
+    with pytest.raises(TypeError, match=r"receive\(\) must get a "):
         make().receive(item, 0.0)
 
 
 def test_whole_request_of_wrong_parts_is_refused_by_name() -> None:
     machine: Any = http_server()
-    with pytest.raises(TypeError, match="head= takes RequestHead, not None"):
+    with pytest.raises(TypeError, match="head must be RequestHead, not None"):
         machine.serve(None, b"", 0.0)
-    with pytest.raises(TypeError, match="body= takes bytes, not 'text'"):
+    with pytest.raises(TypeError, match="body must be bytes, not 'text'"):
         machine.serve(HEAD, "text", 0.0)
     assert machine.serve(HEAD, bytearray(b"{}"), 0.0) is not None

@@ -50,9 +50,9 @@ def test_a_reference_leads_from_a_unix_socket_to_that_socket_only() -> None:
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
-        ("localhost:8000/mcp", "begins with http"),
-        ("ftp://localhost/", "begins with http"),
-        ("", "begins with http"),
+        ("localhost:8000/mcp", "must begin with http"),
+        ("ftp://localhost/", "must begin with http"),
+        ("", "must begin with http"),
         ("http:///mcp", "names no host"),
         ("http+unix:///mcp", "names no socket: http"),
         ("http://localhost:0/", "has port 0, which cannot be connected to"),

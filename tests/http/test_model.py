@@ -35,7 +35,7 @@ def test_representation_of_a_request_has_the_names_of_its_fields_and_no_value() 
         ({"status": 0}, ValueError, "not 0"),
         ({"status": 600}, ValueError, "not 600"),
         ({"status": True}, ValueError, "not True"),
-        ({"message": 5}, TypeError, "message= takes str"),
+        ({"message": 5}, TypeError, "message must be str"),
         ({"message": "\ud800"}, ValueError, "surrogates not allowed"),
         ({"headers": (("a", "b"),)}, TypeError, "both bytes"),
         ({"headers": (b"ab",)}, TypeError, "both bytes"),
@@ -55,22 +55,22 @@ HOST = HostPolicy(None, None)
 @pytest.mark.parametrize(
     ("item", "given", "said"),
     [
-        (RequestHead, ([], "GET", "/", ()), r"exchange= takes a value that can be a key, not \[\]"),
-        (RequestHead, (1, b"GET", "/", ()), "method= takes str, not b'GET'"),
-        (RequestHead, (1, "GET", None, ()), "target= takes str, not None"),
-        (RequestHead, (1, "GET", "/", {b"a": b"b"}), "headers= takes a sequence"),
-        (RequestHead, (1, "GET", "/", [("a", "secret")]), "headers= takes a sequence"),
+        (RequestHead, ([], "GET", "/", ()), r"exchange must be a value that can be a key, not \[\]"),
+        (RequestHead, (1, b"GET", "/", ()), "method must be str, not b'GET'"),
+        (RequestHead, (1, "GET", None, ()), "target must be str, not None"),
+        (RequestHead, (1, "GET", "/", {b"a": b"b"}), "headers must be a sequence"),
+        (RequestHead, (1, "GET", "/", [("a", "secret")]), "headers must be a sequence"),
         (RequestHead, (1, "GET", "/", [b"ab"]), "both bytes"),
         (RequestHead, (1, "GET", "/", [5]), "both bytes"),
-        (RequestHead, (1, "GET", "/", (), {}), "principal= takes a value that can be a key"),
-        (RequestHead, (1, "GET", "/", (), None, "*"), "policy= takes HostPolicy"),
-        (ResponseHead, ([], 200, ()), "exchange= takes"),
-        (ResponseHead, (1, 200, "ab"), "headers= takes a sequence"),
-        (Body, ([], b""), "exchange= takes"),
-        (Body, (1, "text"), "data= takes bytes, not 'text'"),
-        (End, ([],), "exchange= takes"),
-        (Reset, ([],), "exchange= takes"),
-        (Reset, (1, "gone"), "cause= takes BaseException"),
+        (RequestHead, (1, "GET", "/", (), {}), "principal must be a value that can be a key"),
+        (RequestHead, (1, "GET", "/", (), None, "*"), "policy must be HostPolicy"),
+        (ResponseHead, ([], 200, ()), "exchange must be"),
+        (ResponseHead, (1, 200, "ab"), "headers must be a sequence"),
+        (Body, ([], b""), "exchange must be"),
+        (Body, (1, "text"), "data must be bytes, not 'text'"),
+        (End, ([],), "exchange must be"),
+        (Reset, ([],), "exchange must be"),
+        (Reset, (1, "gone"), "cause must be BaseException"),
     ],
 )
 def test_items_of_wrong_types_are_refused_by_name(item: Any, given: Any, said: str) -> None:
@@ -81,7 +81,7 @@ def test_items_of_wrong_types_are_refused_by_name(item: Any, given: Any, said: s
 
 @pytest.mark.parametrize("status", ["200", 99, 1000, True, 200.0])
 def test_response_head_takes_a_status(status: Any) -> None:
-    with pytest.raises(ValueError, match="status= takes a number from 100 to 999"):
+    with pytest.raises(ValueError, match="status must be a number from 100 to 999"):
         ResponseHead(1, status, ())
 
 

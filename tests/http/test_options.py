@@ -72,7 +72,7 @@ def test_times_must_be_numbers_of_seconds(name: str) -> None:
     assert getattr(HttpOptions(**endless), name) is None
     wrong: Any
     for wrong in (-1, "1", math.nan):
-        with pytest.raises(ValueError, match="a time is a number of seconds"):
+        with pytest.raises(ValueError, match="a time must be a number of seconds"):
             HttpOptions(**{name: wrong})
 
 
@@ -120,7 +120,7 @@ def test_pages_are_checked() -> None:
     with pytest.raises(ValueError, match="pages must begin with a slash, not 'x'"):
         HttpOptions(pages={"x": page})
     wrong: Any = "<p>"
-    with pytest.raises(TypeError, match=r"pages\['/'\]= takes Page, not '<p>'"):
+    with pytest.raises(TypeError, match=r"pages\['/'\] must be Page, not '<p>'"):
         HttpOptions(pages={"/": wrong})
     with pytest.raises(ValueError, match="Page: the header field b'x:' has characters that are not allowed"):
         Page(b"", ((b"x:", b""),))
@@ -142,7 +142,7 @@ def test_path_without_slash_and_unknown_answers_are_refused() -> None:
 @pytest.mark.parametrize(("name", "kind"), [("policy", "HostPolicy"), ("cors", "Cors")])
 def test_star_is_not_a_wildcard_in_a_policy(name: str, kind: str) -> None:
     star: dict[str, Any] = {name: "*"}
-    with pytest.raises(TypeError, match=rf"^{name}= takes {kind}, not '\*'$"):
+    with pytest.raises(TypeError, match=rf"^{name} must be {kind}, not '\*'$"):
         HttpOptions(**star)
 
 

@@ -469,7 +469,7 @@ def test_invalid_time_is_refused(name: str, seconds: Any) -> None:
     if (name, seconds) == ("wait", 0):
         seconds = None
     options: dict[str, Any] = {name: seconds}
-    with pytest.raises(ValueError, match=f"{name}= takes a number of seconds"):
+    with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
         RedisStore(**options)
 
 

@@ -95,7 +95,7 @@ def test_replay_of_a_broken_invariant_raises() -> None:
 
 
 def test_clients_are_needed_for_a_server() -> None:
-    with pytest.raises(ValueError, match="clients="):
+    with pytest.raises(ValueError, match="clients must be"):
         simulate(racing_shop, [])
 
 

@@ -231,7 +231,7 @@ def test_binary_channel_accepted() -> None:
 def test_invalid_harness_reported() -> None:
     with pytest.raises(TypeError, match="a PairHarness has no 'reconnects'"):
         PairHarness(pairs(Queue), reconnects=True)
-    with pytest.raises(TypeError, match=r"an end is a trio.abc.Stream or a trio.abc.Channel, not int"):
+    with pytest.raises(TypeError, match=r"an end must be a trio.abc.Stream or a trio.abc.Channel, not int"):
         run_check(BY_NAME["opens"], PairHarness(lambda: (1, 2)))  # type: ignore[arg-type, return-value]  # on purpose
     with pytest.raises(TypeError, match=r"a Queue is not a trio.abc.HalfCloseableStream"):
         run_check(BY_NAME["half_close"], harness(half_closes=True))

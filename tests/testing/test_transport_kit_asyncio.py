@@ -153,13 +153,13 @@ def test_broken_transport_detected(name: str, make: Callable[[], PairHarness], e
 
 
 def test_invalid_harness_reported() -> None:
-    with pytest.raises(ValueError, match="loop= is one of trio, asyncio, uvloop, not 'twisted'"):
+    with pytest.raises(ValueError, match="loop must be one of trio, asyncio, uvloop, not 'twisted'"):
         PairHarness(channel_pair, loop="twisted")
     with pytest.raises(ValueError, match="virtual_time is for transports of Trio"):
         run_check(BY_NAME["opens"], PairHarness(channel_pair, loop="asyncio", virtual_time=True))
     with pytest.raises(ValueError, match="binary= is for channels of Trio"):
         run_check(BY_NAME["opens"], PairHarness(channel_pair, loop="asyncio", binary=True))
-    with pytest.raises(TypeError, match="an end is a StreamReader and a StreamWriter of asyncio, or functions"):
+    with pytest.raises(TypeError, match="an end must be a StreamReader and a StreamWriter of asyncio, or functions"):
         run_check(BY_NAME["opens"], PairHarness(lambda: (1, 2), loop="asyncio"))  # type: ignore[arg-type, return-value]  # on purpose
     with pytest.raises(TypeError, match=r"half_closes is true, but .* are not a reader and a writer"):
         run_check(BY_NAME["half_close"], broken(half_closes=True))

@@ -370,7 +370,7 @@ def test_invalid_options_leave_no_connection(tmp_path: Path) -> None:
         path = tmp_path / "s"
         await listener.bind(str(path))
         listener.listen()
-        with pytest.raises(TypeError, match="a tap is"):
+        with pytest.raises(TypeError, match="a tap must be"):
             async with open_unix(path, reconnect=POLICY, tap=5):  # type: ignore[arg-type]  # which is the point
                 pass
         stream = trio.SocketStream((await listener.accept())[0])

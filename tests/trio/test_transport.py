@@ -225,7 +225,7 @@ def test_the_end_of_a_channel_is_the_end() -> None:
 @pytest.mark.parametrize("message", [{"jsonrpc": "2.0"}, None, 5])
 def test_a_channel_of_something_else_is_refused(message: object) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=r"a channel's messages are str or bytes, not (dict|NoneType|int)"):
+        with pytest.raises(TypeError, match=r"a channel's messages must be str or bytes, not (dict|NoneType|int)"):
             await ChannelAdapter(Messages(message), binary=False).receive(talking())
 
     run(main)

@@ -54,7 +54,7 @@ SERVERS: list[tuple[Callable[..., Any], str]] = [
 @pytest.mark.parametrize(("opened", "name"), CLIENTS)
 def test_client_option_of_the_wrong_type_raises(opened: Callable[..., Any], name: str) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name}= takes .+, not 'wrong'"):
+        with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
             async with opened(**{name: "wrong"}):
                 pass
 
@@ -65,7 +65,7 @@ def test_option_of_the_wrong_type_sends_nothing() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with far:
-            with pytest.raises(TypeError, match=r"^options= takes Options, not 'wrong'"):
+            with pytest.raises(TypeError, match=r"^options must be Options, not 'wrong'"):
                 async with open_transport(near, options="wrong"):  # type: ignore[arg-type]  # which is the point
                     pass
             assert await far.receive_some() == b""
@@ -74,7 +74,7 @@ def test_option_of_the_wrong_type_sends_nothing() -> None:
 
 
 def test_head_bytes_must_be_positive() -> None:
-    with pytest.raises(ValueError, match=r"^head_bytes= must be 1 or more, not 0"):
+    with pytest.raises(ValueError, match=r"^head_bytes must be 1 or more, not 0"):
         trio.run(partial(serve_http, SERVER, head_bytes=0))
 
 
@@ -85,14 +85,14 @@ def test_rate_must_be_a_positive_number(wrong: Any) -> None:
 
 
 def test_a_server_with_its_own_options() -> None:
-    with pytest.raises(TypeError, match=r"^options= takes Options, not 'wrong'"):
+    with pytest.raises(TypeError, match=r"^options must be Options, not 'wrong'"):
         Server("here", "1", options="wrong")  # type: ignore[arg-type]  # which is the point
 
 
 @pytest.mark.parametrize(("serve", "name"), SERVERS)
 def test_server_argument_of_the_wrong_type_raises(serve: Callable[..., Any], name: str) -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match=rf"^{name}= takes .+, not 'wrong'"):
+        with pytest.raises(TypeError, match=rf"^{name} must be .+, not 'wrong'"):
             await serve(**{name: "wrong"})
 
     trio.run(main)
@@ -111,7 +111,7 @@ def test_serving_a_non_server_raises_type_error(wrong: Any, tmp_path: Path) -> N
             lambda: run_tasks(wrong),
             lambda: memory_client(wrong).__aenter__(),
         ):
-            with pytest.raises(TypeError, match=r"^server= takes Server, not "):
+            with pytest.raises(TypeError, match=r"^server must be Server, not "):
                 await serving()
         assert await far.receive_some() == b""
 

@@ -94,7 +94,7 @@ def test_type_of_an_unknown_kind_given() -> None:
             None,
             None,
             TypeError,
-            "image content is made of bytes, a Pillow image or a matplotlib figure, not of type NoneT",
+            "image content must be made of bytes, a Pillow image or a matplotlib figure, not of type NoneT",
         ),
     ],
 )
@@ -145,5 +145,5 @@ def test_file_embedded_as_text_or_bytes() -> None:
     packed = EmbeddedResource.of(zlib.compress(b"x"), "file:///a.z").resource
     assert packed.mime_type is None
     number: Any = 3
-    with pytest.raises(TypeError, match="an embedded resource is made of bytes or text, not of type int"):
+    with pytest.raises(TypeError, match="an embedded resource must be made of bytes or text, not of type int"):
         EmbeddedResource.of(number, "file:///a")

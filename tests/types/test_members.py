@@ -118,40 +118,46 @@ def odd(value: Any) -> Any:
     [
         (
             lambda: ImageContent(ANY_PNG, "image/png"),
-            rf"^ImageContent: data= takes a str, not {re.escape(repr(ANY_PNG))}. Write ImageContent.of\(data\)$",
+            rf"^ImageContent: data must be a str, not {re.escape(repr(ANY_PNG))}. Write ImageContent.of\(data\)$",
         ),
         (
             lambda: AudioContent(ANY_PNG, "audio/wav"),
-            r"^AudioContent: data= takes a str, .* Write AudioContent.of\(data\)$",
+            r"^AudioContent: data must be a str, .* Write AudioContent.of\(data\)$",
         ),
         (
             lambda: BlobResourceContents("a:b", ANY_PNG),
-            rf"^BlobResourceContents: blob= takes a str, .*{re.escape(BASE64)}$",
+            rf"^BlobResourceContents: blob must be a str, .*{re.escape(BASE64)}$",
         ),
-        (lambda: TextContent(odd(5)), r"^TextContent: text= takes a str, not 5$"),
-        (lambda: TextContent("a", odd({})), r"^TextContent: annotations= takes Annotations, not {}$"),
-        (lambda: TextContent("a", meta=odd(None)), r"^TextContent: meta= takes a mapping, not None$"),
-        (lambda: Annotations(priority=odd(True)), r"^Annotations: priority= takes a number, not True$"),
-        (lambda: CallToolRequest("a", odd([1])), r"^CallToolRequest: arguments= takes a mapping, not \[1\]$"),
-        (lambda: CallToolResult((), is_error=odd(1)), r"^CallToolResult: is_error= takes a bool, not 1$"),
+        (lambda: TextContent(odd(5)), r"^TextContent: text must be a str, not 5$"),
+        (lambda: TextContent("a", odd({})), r"^TextContent: annotations must be Annotations, not {}$"),
+        (lambda: TextContent("a", meta=odd(None)), r"^TextContent: meta must be a mapping, not None$"),
+        (lambda: Annotations(priority=odd(True)), r"^Annotations: priority must be a number, not True$"),
+        (lambda: CallToolRequest("a", odd([1])), r"^CallToolRequest: arguments must be a mapping, not \[1\]$"),
+        (lambda: CallToolResult((), is_error=odd(1)), r"^CallToolResult: is_error must be a bool, not 1$"),
         (
             lambda: CallToolResult(odd("hi")),
-            r"^CallToolResult: content= takes a tuple, not 'hi'. Wrap the text: \(TextContent\('hi'\),\)$",
+            r"^CallToolResult: content must be a tuple, not 'hi'. Wrap the text: \(TextContent\('hi'\),\)$",
         ),
         (lambda: CallToolResult(odd(TextContent("hi"))), r"^CallToolResult: .* Put the item in a tuple$"),
-        (lambda: PromptMessage("user", odd("hi")), r"^PromptMessage: content= .*. Wrap the text: TextContent\('hi'\)$"),
-        (lambda: SamplingMessage("user", odd("hi")), r"^SamplingMessage: content= takes .* or a tuple, not 'hi'. Wrap"),
-        (lambda: CreateMessageRequest((), odd("5")), r"^CreateMessageRequest: max_tokens= takes a number, not '5'$"),
+        (
+            lambda: PromptMessage("user", odd("hi")),
+            r"^PromptMessage: content must be .*. Wrap the text: TextContent",
+        ),
+        (
+            lambda: SamplingMessage("user", odd("hi")),
+            r"^SamplingMessage: content must be .* or a tuple, not 'hi'",
+        ),
+        (lambda: CreateMessageRequest((), odd("5")), r"^CreateMessageRequest: max_tokens must be a number, not '5'$"),
         (
             lambda: EmbeddedResource(odd(Root("a:b"))),
-            r"^EmbeddedResource: resource= takes TextResourceContents or Blob",
+            r"^EmbeddedResource: resource must be TextResourceContents or Blob",
         ),
         (
             lambda: CancelledNotification(odd([])),
-            r"^CancelledNotification: request_id= takes a number or a str, not \[\]$",
+            r"^CancelledNotification: request_id must be a number or a str, not \[\]$",
         ),
-        (lambda: SamplingMessage(odd(5), ()), r"^SamplingMessage: role= takes a str, not 5$"),
-        (lambda: attrs.evolve(TextContent("a"), text=odd(5)), r"^TextContent: text= takes a str, not 5$"),
+        (lambda: SamplingMessage(odd(5), ()), r"^SamplingMessage: role must be a str, not 5$"),
+        (lambda: attrs.evolve(TextContent("a"), text=odd(5)), r"^TextContent: text must be a str, not 5$"),
     ],
 )
 def test_member_of_the_wrong_kind_raises_when_the_payload_is_made(make: Any, fault: str) -> None:

@@ -120,7 +120,7 @@ def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> Non
     given: Any = tap
     made = given() if callable(given) and not isinstance(given, Tap) else given
     if not isinstance(made, Tap):
-        raise TypeError(f"a tap is an mcpio.observe.Tap, or a function that returns one, not {made!r:.100}")
+        raise TypeError(f"a tap must be an mcpio.observe.Tap, or a function that returns one, not {made!r:.100}")
     add_tap(connection, made, now=now, report=report)
 
 

@@ -40,7 +40,7 @@ class Proxy:
         """
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
-            raise ValueError(f"a proxy's URL begins with http://, not {parts.scheme}://")
+            raise ValueError(f"a proxy's URL must begin with http://, not {parts.scheme}://")
         location = Location.parse(f"http://{parts.netloc.rpartition('@')[2]}/")
         authorization = None
         if parts.username is not None:

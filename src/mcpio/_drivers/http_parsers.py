@@ -171,7 +171,7 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
     Raises ImportError if the parser is not installed, TypeError or ValueError for an invalid argument.
     """
     if not is_count(required("head_bytes", head_bytes, int), 1):
-        raise ValueError(f"head_bytes= must be 1 or more, not {head_bytes!r:.60}")
+        raise ValueError(f"head_bytes must be 1 or more, not {head_bytes!r:.60}")
     if name == "auto":
         return HttptoolsParser(head_bytes) if HAS_HTTPTOOLS else H11Parser(head_bytes)
     if name == "h11":

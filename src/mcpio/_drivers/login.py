@@ -683,11 +683,11 @@ class LoginSetup:
         method = given.get("auth")
         interaction = given.get("interaction", "allow")
         if interaction not in ("allow", "never"):
-            raise ValueError(f"interaction= is 'allow' or 'never', not {interaction!r:.60}")
+            raise ValueError(f"interaction must be 'allow' or 'never', not {interaction!r:.60}")
         if method is None or isinstance(method, ApiKey):
             return None
         if not isinstance(method, AuthorizationOptions):
-            raise TypeError(f"auth= takes OAuth(), BearerToken(…) or another way of mcpio.auth, not {method!r:.60}")
+            raise TypeError(f"auth must be OAuth(), BearerToken(…) or another way of mcpio.auth, not {method!r:.60}")
         store = given.get("credentials")
         if store is None:
             store = FileCredentials() if isinstance(method, OAuth | Device) else MemoryCredentials()
@@ -829,7 +829,7 @@ async def _assertion_of(method: Any, effect: NeedAssertion) -> Secret:
     if isinstance(assertion, str):
         return Secret(assertion)
     if not isinstance(assertion, Secret):
-        raise TypeError(f"assertion= returns a str or a Secret, not {type(assertion).__name__}")
+        raise TypeError(f"assertion must return a str or a Secret, not {type(assertion).__name__}")
     return assertion
 
 
@@ -1017,7 +1017,7 @@ class LoginDriver(EffectRunner):
                 )
         if url is not None:
             if not isinstance(url, str):
-                raise TypeError(f"ask_user= returns a URL or None, not {type(url).__name__}")
+                raise TypeError(f"ask_user must return a URL or None, not {type(url).__name__}")
             if not self._authorizer.answer(effect.token, url, self._loop.now()):
                 report("the URL that was given does not belong to the login that is waited for", None)
 

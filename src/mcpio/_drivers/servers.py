@@ -75,7 +75,7 @@ async def run_servers(
 ) -> AsyncIterator[Servers]:
     """Implement ``open_servers`` on an event loop. ``drivers`` is the module of its functions for clients."""
     if on_failure not in ("keep", "raise"):
-        raise ValueError(f"on_failure= is 'keep' or 'raise', not {on_failure!r:.60}")
+        raise ValueError(f"on_failure must be 'keep' or 'raise', not {on_failure!r:.60}")
     servers = Servers(loop, drivers, config, restart, on_change, options)
     try:
         async with loop.group() as runtime:

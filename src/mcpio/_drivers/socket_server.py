@@ -57,7 +57,7 @@ def capped_connections(connections: int) -> int:
     Raises TypeError if it is not an int, and ValueError if it is negative.
     """
     if required("max_connections", connections, int) < 0:
-        raise ValueError(f"max_connections= must be 0 or more, not {connections}")
+        raise ValueError(f"max_connections must be 0 or more, not {connections}")
     most = max_open_files()
     allowed = connections if most is None else max(1, int(most * (1 - RESERVED_FILES)))
     if connections <= allowed:
@@ -226,7 +226,7 @@ class Acceptor:
         self._room = _Room(capped_connections(max_connections), loop)
         self._max_per_address = checked("max_per_address", max_per_address, int)
         if max_per_address is not None and max_per_address < 1:
-            raise ValueError(f"max_per_address= must be 1 or more, or None for no limit, not {max_per_address}")
+            raise ValueError(f"max_per_address must be 1 or more, or None for no limit, not {max_per_address}")
         self._addresses: Counter[Any] = Counter()
         self._ssl_context = checked("ssl_context", ssl_context, ssl.SSLContext)
         self._handshake_timeout = handshake_timeout

@@ -403,7 +403,7 @@ def starting(argv: Any, cwd: str | None) -> Iterator[None]:
     Raises TypeError if ``argv`` is not a list of strings.
     """
     if isinstance(argv, str | bytes) or not isinstance(argv, Sequence) or not argv:
-        raise TypeError(f"argv is a list of strings, the program first, not {argv!r}")
+        raise TypeError(f"argv must be a list of strings, the program first, not {argv!r}")
     try:
         yield
     except OSError as exc:
@@ -430,7 +430,7 @@ def environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, s
     variables = dict(env or {})
     for name, value in variables.items():
         if not isinstance(value, str | bytes | os.PathLike):
-            raise TypeError(f"env: the value of {name!r} is text, not of type {type(value).__name__}")
+            raise TypeError(f"env: the value of {name!r} must be text, not of type {type(value).__name__}")
     return base | variables
 
 
@@ -446,7 +446,7 @@ def stderr_mode(sink: StderrSink) -> Stderr:
         case _ if callable(sink):
             called("stderr", sink, "(line)")
             return Stderr.PIPE
-    raise ValueError(f"stderr is 'inherit', 'discard', 'capture' or a function, not {sink!r}")
+    raise ValueError(f"stderr must be 'inherit', 'discard', 'capture' or a function, not {sink!r}")
 
 
 def describe_end(program: str, returncode: int | None, stderr_tail: str) -> str:

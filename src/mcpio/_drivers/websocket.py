@@ -446,7 +446,7 @@ def _location(url: str) -> Location:
     """
     scheme, mark, _ = required("url", url, str).partition("://")
     if not mark or scheme.lower() not in SCHEMES:
-        raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
+        raise ValueError(f"a server's URL must begin with ws:// or wss://, not {url!r:.100}")
     return Location.parse(_as_http(url))
 
 

@@ -313,7 +313,7 @@ def ask_by_form(
 ) -> Coroutine[Any, Any, ElicitAnswer[T]]:
     """Ask by the form of a class. Raises TypeError if the class cannot be a form."""
     if not isinstance(kind, Form | type):
-        raise TypeError(f"form= takes a class or a Form, not {kind!r:.100}")
+        raise TypeError(f"form must be a class or a Form, not {kind!r:.100}")
     form = kind if isinstance(kind, Form) else form_of(kind)
     request = ElicitFormRequest(message, lowered(form.schema, revision))
     return ask(request, lambda result: answer_of(result, form.read))
@@ -616,7 +616,7 @@ async def sample_with_tools(
     """
     if not is_count(rounds, 1):
         raise ValueError(
-            f"rounds= takes an integer: a model gets one round with its tools at least, not {rounds!r:.60}"
+            f"rounds must be an integer of 1 or more, since a model gets one round with its tools, not {rounds!r:.60}"
         )
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
     key = options.get("key")

@@ -47,7 +47,7 @@ class Kept(Generic[K, V]):
         """At most ``entries`` values are kept, of ``size`` bytes together. Raises ValueError below 1."""
         for name, value in (("entries", entries), ("size", size)):
             if not is_count(value, 1):
-                raise ValueError(f"{name}= takes an integer of 1 or more, not {value!r:.60}")
+                raise ValueError(f"{name} must be an integer of 1 or more, not {value!r:.60}")
         self._most_entries = entries
         self._most_bytes = size
         self._bytes = 0

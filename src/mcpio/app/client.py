@@ -148,7 +148,7 @@ def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
         current = called("roots", roots, "()")
         return lambda _, __: when_ready(current(), _roots_result)
     if not isinstance(roots, Collection):
-        raise TypeError(f"roots= takes a list, or a function that returns one, not {roots!r:.100}")
+        raise TypeError(f"roots must be a list, or a function that returns one, not {roots!r:.100}")
     result = _roots_result(roots)
     return lambda _, __: result
 
@@ -202,9 +202,9 @@ def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
     found = tuple(roots)
     for root in found:
         if not isinstance(root, types.Root):
-            raise TypeError(f"roots= takes Root objects, not {root!r:.100}")
+            raise TypeError(f"roots must be Root objects, not {root!r:.100}")
         if (fault := fault_in_root(root.uri)) is not None:
-            raise ValueError(f"roots= takes roots: the URI {fault}")
+            raise ValueError(f"roots: the URI {fault}")
     return types.ListRootsResult(found)
 
 
@@ -621,7 +621,7 @@ class Client(Session):
         Raises LocalProtocolError if ``task`` asks for a task that the tool, or the server, does not support.
         """
         if task is not None and not isinstance(task, int | float):
-            raise TypeError(f"task= takes a bool, or for how many seconds to keep the task, not {task!r:.60}")
+            raise TypeError(f"task must be a bool, or the number of seconds to keep the task, not {task!r:.60}")
         if returns is not None:
             _check_returns(returns)  # now: the effects of a call cannot be undone
         request = CallToolRequest(name, arguments)
@@ -920,7 +920,7 @@ class Client(Session):
         ValueError if ``rounds`` is not an integer of 0 or more.
         """
         if rounds is not None and not is_count(rounds):
-            raise ValueError(f"rounds= takes an integer of 0 or more, not {rounds!r:.60}")
+            raise ValueError(f"rounds must be an integer of 0 or more, not {rounds!r:.60}")
         how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
         how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
         self._settle_layers()
@@ -1002,7 +1002,7 @@ class Client(Session):
             raise _no_option(min(options.keys() - _CALL_OPTIONS))
         for name in ("retry", "fresh"):
             if options.get(name) not in (None, True, False):
-                raise TypeError(f"{name}= takes a bool, not {options[name]!r:.60}")
+                raise TypeError(f"{name} must be a bool, not {options[name]!r:.60}")
         meta = options.pop("meta", None)
         if meta is not None:
             request = attrs.evolve(request, meta=meta)

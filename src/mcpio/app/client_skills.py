@@ -75,7 +75,7 @@ class MemorySkillCache:
     def __init__(self, max_bytes: int = MAX_SKILL_BYTES) -> None:
         """Raise ValueError for a size below 0."""
         if not is_count(max_bytes):
-            raise ValueError(f"max_bytes= takes a number of bytes, 0 or more, not {max_bytes!r:.60}")
+            raise ValueError(f"max_bytes must be a number of bytes, 0 or more, not {max_bytes!r:.60}")
         self._left = max_bytes
         self._files: OrderedDict[str, bytes] = OrderedDict()
 

@@ -128,7 +128,7 @@ class ResultChecks:
 
     def __init__(self, policy: CheckResults, report: Callable[[str], object]) -> None:
         if policy not in ("raise", "report"):
-            raise ValueError(f'check_results is "raise" or "report", not {policy!r:.100}')
+            raise ValueError(f'check_results must be "raise" or "report", not {policy!r:.100}')
         Validator({})  # raises early, rather than at the first result
         self._policy = policy
         self._report = report

@@ -273,7 +273,7 @@ class Context(RequestScope):
         of revisions before 2025-11-25 do not reconnect. Raises ValueError if ``retry`` is not a number of 0 or more.
         """
         if retry is not None and not is_amount(retry):
-            raise ValueError(f"retry= takes a number of seconds, 0 or more, not {retry!r:.60}")
+            raise ValueError(f"retry must be a number of seconds, 0 or more, not {retry!r:.60}")
         interrupt = getattr(self._session.driver, "interrupt", None)
         return interrupt is not None and self.run_in_loop(lambda: interrupt(self.peer.via, retry))
 
@@ -809,7 +809,7 @@ def _sampling_request(request: Any) -> CreateMessageRequest:
         return request
     text = f"{request[:40]!r}" if isinstance(request, str) else "..."
     raise TypeError(
-        f"request takes a CreateMessageRequest, not {request!r:.60}: "
+        f"request must be a CreateMessageRequest, not {request!r:.60}: "
         f'CreateMessageRequest((SamplingMessage("user", TextContent({text})),), max_tokens=500)'
     )
 

@@ -45,12 +45,12 @@ class InputRequired:
         if not self.requests and self.state is None:
             raise ValueError("InputRequired takes requests, a state, or both")
         if self.state is not None and not isinstance(self.state, bytes):
-            raise TypeError(f"state= takes bytes, not {self.state!r:.60}")
+            raise TypeError(f"state must be bytes, not {self.state!r:.60}")
         requests: Mapping[Any, Any] = self.requests
         for key, request in requests.items():
             if not isinstance(key, str) or not _is_question(request):
                 raise TypeError(
-                    f"requests= takes requests to a client by their names, not {key!r:.60}: {request!r:.60}"
+                    f"requests must be a mapping from names to requests to a client, not {key!r:.60}: {request!r:.60}"
                 )
 
 
@@ -67,12 +67,12 @@ def _is_question(request: Any) -> bool:
 
 def _check_ttl(_: object, __: object, ttl: Any) -> None:
     if not is_amount(ttl):
-        raise ValueError(f"ttl= takes a number of seconds, 0 or more, not {ttl!r:.100}")
+        raise ValueError(f"ttl must be a number of seconds, 0 or more, not {ttl!r:.100}")
 
 
 def _check_scope(_: object, __: object, scope: Any) -> None:
     if scope not in get_args(CacheScope):
-        raise ValueError(f"scope= takes 'private' or 'public', not {scope!r:.100}")
+        raise ValueError(f"scope must be 'private' or 'public', not {scope!r:.100}")
 
 
 @attrs.frozen
@@ -289,7 +289,7 @@ def checked_scopes(scopes: Any) -> frozenset[str] | Callable[[Any], Iterable[str
     if isinstance(scopes, Iterable) and not isinstance(scopes, str):
         found = tuple(scopes)
     if not all(isinstance(each, str) for each in found):
-        raise TypeError(f"scopes= takes scopes as text, not {scopes!r:.100}")
+        raise TypeError(f"scopes must be texts, not {scopes!r:.100}")
     format_scopes(found)
     return frozenset(found)
 

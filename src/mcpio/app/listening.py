@@ -87,7 +87,7 @@ _MEMBERS: Final = {
 def wanted_changes(*, tools: bool, prompts: bool, resources: bool, uris: Collection[str]) -> SubscriptionFilter:
     """Return the filter for some changes. Raises ValueError for none, and TypeError for ``uris`` of the wrong type."""
     if isinstance(uris, str) or not all(isinstance(uri, str) for uri in uris):
-        raise TypeError(f"uris= takes a collection of URIs, not {uris!r:.100}")
+        raise TypeError(f"uris must be a collection of URIs, not {uris!r:.100}")
     if not (tools or prompts or resources or uris):
         raise ValueError("listen for something: tools=True, prompts=True, resources=True, or uris=[...]")
     return SubscriptionFilter(

@@ -157,8 +157,8 @@ class Mount:
             names = PublicNames([prefix])
             if names.public(prefix, "x") != f"{prefix}__x":
                 raise ValueError(
-                    f"a prefix has 1 to {MAX_PREFIX} of the characters A-Z a-z 0-9 _ -, does not begin or end with _ "
-                    f"or -, and has no two _ in a row; not {prefix!r:.60}"
+                    f"a prefix must have 1 to {MAX_PREFIX} of the characters A-Z a-z 0-9 _ -, must not begin or "
+                    f"end with _ or -, and must have no two _ in a row; not {prefix!r:.60}"
                 )
             self._public: Callable[[str], str] = partial(names.public, prefix)
         else:

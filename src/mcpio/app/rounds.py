@@ -104,15 +104,17 @@ class HmacSealer:
 def check_keys(keys: Any) -> tuple[bytes, ...]:
     """Return the keys of a ring. Raises TypeError or ValueError for an empty ring, or a key under 32 bytes."""
     if isinstance(keys, bytes | str):
-        raise TypeError("keys= takes a list of keys, not one key: [key]")
+        raise TypeError("keys must be a list of keys, not one key: [key]")
     ring = tuple(keys)
     if not ring:
-        raise ValueError("keys= takes at least one key: secrets.token_bytes(32) makes one")
+        raise ValueError("keys must have at least one key: secrets.token_bytes(32) makes one")
     for number, key in enumerate(ring):
         if not isinstance(key, bytes):
-            raise TypeError(f"keys[{number}] is bytes, not {type(key).__name__}: bytes.fromhex reads a key from text")
+            raise TypeError(
+                f"keys[{number}] must be bytes, not {type(key).__name__}: bytes.fromhex reads a key from text"
+            )
         if len(key) < 32:
-            raise ValueError(f"keys[{number}] has {len(key)} bytes, and a key has at least 32")
+            raise ValueError(f"keys[{number}] must have at least 32 bytes, not {len(key)}")
     return ring
 
 
@@ -179,9 +181,9 @@ class RequestStates:
         if keys is not None and sealer is not None:
             raise TypeError("give keys=, or a sealer= that has keys of its own, not both")
         if not is_amount(ttl) or ttl == 0:
-            raise ValueError(f"ttl= takes a number of seconds, more than 0, not {ttl!r:.100}")
+            raise ValueError(f"ttl must be a number of seconds, more than 0, not {ttl!r:.100}")
         if not is_count(most, 1):
-            raise ValueError(f"most= takes a number of characters, more than 0, not {most!r:.100}")
+            raise ValueError(f"most must be a number of characters, more than 0, not {most!r:.100}")
         self.ttl = ttl
         self.most = most
         self._sealer: Sealer | None = HmacSealer(keys) if keys is not None else sealer

@@ -385,7 +385,7 @@ def checked_callback(name: str, callback: Any, parameters: str) -> Any:
     if callback is None:
         return None
     if not callable(callback) or inspect.iscoroutinefunction(callback):
-        raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
+        raise TypeError(f"{name} must be a plain function, called without waiting, not {callback!r:.100}")
     return called(name, callback, parameters)
 
 

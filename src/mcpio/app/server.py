@@ -901,7 +901,7 @@ def _checked_lifespan(lifespan: Any) -> Lifespan | None:
         return found
     advice = "put @contextlib.asynccontextmanager above a function that yields once"
     raise TypeError(
-        f"lifespan= takes a function that returns an async context manager, not {lifespan!r:.100}: {advice}"
+        f"lifespan must be a function that returns an async context manager, not {lifespan!r:.100}: {advice}"
     )
 
 
@@ -912,13 +912,13 @@ def _checked_changes(changes: Any) -> Changes:
     if all(callable(getattr(changes, method, None)) for method in ("publish", "subscribe")):
         found: Changes = changes
         return found
-    raise TypeError(f"changes= takes a bus with publish and subscribe, or False, not {changes!r:.100}")
+    raise TypeError(f"changes must be a bus with publish and subscribe, or False, not {changes!r:.100}")
 
 
 def _checked_page_size(size: int | None) -> int | None:
     if size is None or is_count(size, 1):
         return size
-    raise ValueError(f"a page has at least 1 entry, not {size!r:.100}")
+    raise ValueError(f"a page must have at least 1 entry, not {size!r:.100}")
 
 
 _ANSWERED_BY_THE_ENGINE: Final = ("initialize", "ping", "server/discover")

@@ -866,7 +866,7 @@ _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 def _check_sendable(name: str, value: Any, kinds: Any) -> None:
     """Raise TypeError if a value is not a request, or not a notification, at all."""
     if not isinstance(value, kinds):
-        raise TypeError(f"{name}= takes a {name} of mcpio.types, not {value!r:.60}")
+        raise TypeError(f"{name} must be a {name} of mcpio.types, not {value!r:.60}")
 
 
 class Waiter:

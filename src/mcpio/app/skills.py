@@ -476,7 +476,7 @@ def _below(head: str, value: Any) -> Any:
     if value is None or isinstance(value, InputRequired):
         return value
     if not isinstance(value, str):
-        raise TypeError(f"the function of a dynamic skill returns a str, not {type(value).__name__}")
+        raise TypeError(f"the function of a dynamic skill must return a str, not {type(value).__name__}")
     return head + value
 
 
@@ -490,7 +490,7 @@ def _checked_prefix(prefix: str | None) -> tuple[str, ...]:
         segments = ()
     if not segments or any(quote(segment, safe="") != segment for segment in segments):
         raise ValueError(
-            f'prefix= is a path of letters, digits and - . _ ~, such as "acme/billing", not {prefix!r:.100}'
+            f'prefix must be a path of letters, digits and - . _ ~, such as "acme/billing", not {prefix!r:.100}'
         )
     return segments
 

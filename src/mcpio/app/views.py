@@ -56,7 +56,7 @@ def make_view(uri: Any, source: Any, options: ViewOptions, *, context: type) -> 
     """Return the resource of a view. Raises as ``Server.view`` does."""
     if not isinstance(uri, str) or not uri.startswith("ui://") or uri == "ui://" or "{" in uri:
         raise ValueError(
-            f"the URI of a view begins with ui://, as in ui://clock, and has no variables; not {uri!r:.100}"
+            f"the URI of a view must begin with ui://, as in ui://clock, and must have no variables; not {uri!r:.100}"
         )
     meta: Mapping[str, Any] = options.get("meta") or {}
     if "ui" in meta:
@@ -82,7 +82,7 @@ def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
         for origin in origins:
             if not is_origin(origin):
                 raise ValueError(
-                    f"{uri:.100}: {option}= takes origins: a scheme (https, http, wss, ws), a host, perhaps a port, "
+                    f"{uri:.100}: {option} must be origins: a scheme (https, http, wss, ws), a host, perhaps a port, "
                     f"such as https://api.example.com or https://*.example.com; not {origin!r:.100}"
                 )
         if origins:
@@ -92,14 +92,14 @@ def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
     permissions = listed("permissions", options.get("permissions"))
     for permission in permissions:
         if permission not in PERMISSIONS:
-            raise ValueError(f"{uri:.100}: permissions= takes {', '.join(PERMISSIONS)}; not {permission!r:.100}")
+            raise ValueError(f"{uri:.100}: permissions must be {', '.join(PERMISSIONS)}; not {permission!r:.100}")
     if permissions:
         found["permissions"] = {permission: {} for permission in permissions}
     for option, name, kind in (("domain", "domain", str), ("border", "prefersBorder", bool)):
         value = options.get(option)
         if value is not None:
             if not isinstance(value, kind):
-                raise TypeError(f"{uri:.100}: {option}= takes {kind.__name__}, not {value!r:.100}")
+                raise TypeError(f"{uri:.100}: {option} must be {kind.__name__}, not {value!r:.100}")
             found[name] = value
     return found
 

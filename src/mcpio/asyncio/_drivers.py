@@ -59,7 +59,7 @@ class ReaderWriterAdapter:
         """
         for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
             if not isinstance(value, kind):
-                raise TypeError(f"a {name} is an asyncio.{kind.__name__}, not {type(value).__name__}")
+                raise TypeError(f"a {name} must be an asyncio.{kind.__name__}, not {type(value).__name__}")
         self.unsent = self.ending = False
         self._end_is_loss = end_is_loss
         self._reader = reader
@@ -479,7 +479,7 @@ class _Adapter:
         """Wait for the next message, and feed it or the end."""
         text: object = await _heeded(self._receive())
         if text is not None and not isinstance(text, str | bytes):
-            raise TypeError(f"a channel's messages are str or bytes, not {type(text).__name__}")
+            raise TypeError(f"a channel's messages must be str or bytes, not {type(text).__name__}")
         connection.receive_message(text, self._clock())
 
     def send_now(self, connection: Connection) -> None:

@@ -273,11 +273,11 @@ class Authorizer:
         self.server_url: str = required("server_url", server_url, str)
         called("entropy", entropy)
         if not is_amount(epoch, float("-inf")):
-            raise TypeError(f"epoch= takes seconds, not {epoch!r:.60}")
+            raise TypeError(f"epoch must be a number of seconds, not {epoch!r:.60}")
         if interaction not in ("allow", "never"):
-            raise ValueError(f"interaction= takes 'allow' or 'never', not {interaction!r:.60}")
+            raise ValueError(f"interaction must be 'allow' or 'never', not {interaction!r:.60}")
         if not isinstance(getattr(method, "account", None), str):
-            raise TypeError(f"method= takes a way to log in, such as OAuth, not {method!r:.60}")
+            raise TypeError(f"method must be a way to log in, such as OAuth, not {method!r:.60}")
         checked("reach", reach, Reach)
         self.key: str = f"{canonical_resource(server_url)} {method.account}"
         """The key of the credentials in stores: the server and the account."""

@@ -457,7 +457,8 @@ def check_assertion(owner: object, _: object, value: Any) -> None:
         return
     if not callable(value):
         # Without the value, which may be a credential.
-        raise TypeError(f"{type(owner).__name__} takes a token or a function, not a {type(value).__name__}")
+        kind = type(value).__name__
+        raise TypeError(f"the token of {type(owner).__name__} must be a str, a Secret or a function, not a {kind}")
     called("assertion", value, "(need)")
 
 
@@ -474,7 +475,7 @@ class BearerToken(AuthorizationOptions):
     @assertion.validator
     def _check_assertion(self, _: object, value: object) -> None:
         if value is None:
-            raise TypeError("BearerToken takes a token or a function, not None")
+            raise TypeError("the token of BearerToken must be a str, a Secret or a function, not None")
         check_assertion(self, _, value)
 
     def obtain(

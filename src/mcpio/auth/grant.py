@@ -30,7 +30,9 @@ def format_scopes(scopes: Iterable[str]) -> str:
     ordered = sorted(scopes)
     for scope in ordered:
         if not is_scope(scope):
-            raise ValueError(f"a scope has printable ASCII without spaces, quotation marks and backslashes: {scope!r}")
+            raise ValueError(
+                f"a scope must be printable ASCII without spaces, quotation marks and backslashes, not {scope!r}"
+            )
     return " ".join(ordered)
 
 

@@ -700,12 +700,12 @@ def _redirect_uri(uri: str | None) -> str | None:
 
 def _amount(_: object, field: attrs.Attribute[float], value: Any) -> None:
     if not is_amount(value):
-        raise ValueError(f"{field.name}= takes a number of seconds, 0 or more, not {value!r:.60}")
+        raise ValueError(f"{field.name} must be a number of seconds, 0 or more, not {value!r:.60}")
 
 
 def _port(_: object, field: attrs.Attribute[int], value: Any) -> None:
     if not is_count(value, 1) or value > _LAST_PORT:
-        raise ValueError(f"{field.name}= takes a number from 1 to {_LAST_PORT}, not {value!r:.60}")
+        raise ValueError(f"{field.name} must be a number from 1 to {_LAST_PORT}, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)

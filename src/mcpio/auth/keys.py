@@ -35,7 +35,7 @@ class Secret:
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             # Without the value: it is likely to be a secret.
-            raise TypeError(f"a Secret takes a str, not {type(text).__name__}")
+            raise TypeError(f"a Secret must be made of a str, not {type(text).__name__}")
         self._text = text
 
     def reveal(self) -> str:

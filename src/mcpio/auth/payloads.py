@@ -115,7 +115,7 @@ T = TypeVar("T")
 def mapping_of(option: str, value: Mapping[str, T]) -> Mapping[str, T]:
     """Return the value of an option. Raises TypeError if it is not a mapping."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"{option}= takes a mapping, not {value!r:.100}")
+        raise TypeError(f"{option} must be a mapping, not {value!r:.100}")
     return value
 
 
@@ -126,7 +126,7 @@ def scopes_of(value: Iterable[str] | None, option: str = "scopes") -> frozenset[
     """
     if isinstance(value, str):
         raise TypeError(
-            f"{option}= takes a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}"
+            f"{option} must be a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}"
         )
     if value is None:
         return None
@@ -325,9 +325,9 @@ def client_metadata(client_id: str, client_name: str, redirect_uris: Sequence[st
     """
     address = web_address(client_id)
     if not address.is_https or address.has_user_info or "#" in client_id or client_id.count("/") < 3:
-        raise ValueError(f"a client id is an https URL with a path, not {client_id!r:.100}")
+        raise ValueError(f"a client id must be an https URL with a path, not {client_id!r:.100}")
     if client_id.endswith(address.host + "/"):
-        raise ValueError(f"a client id is an https URL with a path, not {client_id!r:.100}")
+        raise ValueError(f"a client id must be an https URL with a path, not {client_id!r:.100}")
     if not redirect_uris:
         raise ValueError("a client needs one redirect URI at least")
     return {
@@ -387,10 +387,10 @@ class Challenge:
     def __str__(self) -> str:
         """Return the value of the header field. Raises ValueError for parts that a field cannot carry."""
         if _TOKEN.fullmatch(self.scheme) is None:
-            raise ValueError(f"a scheme is a token, not {self.scheme!r:.60}")
+            raise ValueError(f"a scheme must be a token, not {self.scheme!r:.60}")
         if self.token68 is not None:
             if _BASE64.fullmatch(self.token68) is None:
-                raise ValueError(f"the token of a challenge is base64, not {self.token68!r:.60}")
+                raise ValueError(f"the token of a challenge must be base64, not {self.token68!r:.60}")
             return f"{self.scheme} {self.token68}"
         return " ".join([self.scheme, ", ".join(_parameter(*each) for each in self.params.items())]).rstrip()
 

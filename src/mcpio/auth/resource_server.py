@@ -60,7 +60,7 @@ def _verifiers(value: Verifier | Iterable[Verifier]) -> tuple[Verifier, ...]:
     verifiers = tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
     for each in verifiers:
         if not callable(getattr(each, "verify", None)):
-            raise TypeError(f"verify= takes a verifier, such as ApiKeys or JwtVerifier, or a list, not {each!r:.100}")
+            raise TypeError(f"verify must be a verifier, such as ApiKeys or JwtVerifier, or a list, not {each!r:.100}")
     return verifiers
 
 
@@ -117,7 +117,7 @@ class ResourceServer:
         if needs_metadata and (self.resource is None or not self.authorization_servers):
             raise ValueError("tokens need resource= for their audience, and authorization_servers= for the metadata")
         if self.metadata_url is not None and not (self.metadata_url.isascii() and self.metadata_url.isprintable()):
-            raise ValueError(f"metadata_url= must be printable ASCII, not {self.metadata_url!r:.200}")
+            raise ValueError(f"metadata_url must be printable ASCII, not {self.metadata_url!r:.200}")
 
     def document(self) -> dict[str, Any]:
         """Return the protected resource metadata (RFC 9728 §2). Raises ValueError without a resource."""
@@ -246,7 +246,7 @@ class Guard:
         called("entropy", entropy)
         checked("reach", reach, Reach)
         if not is_amount(epoch, float("-inf")):
-            raise TypeError(f"epoch= takes seconds, not {epoch!r:.60}")
+            raise TypeError(f"epoch must be a number of seconds, not {epoch!r:.60}")
         self.epoch = epoch
         self._token_fields = frozenset(each.header for each in server.verify)
         self._schemes = _SCHEMES[server.dpop]

@@ -78,9 +78,9 @@ def canonical_resource(url: str) -> str:
     """
     parts = _split(url)
     if "#" in url:
-        raise ValueError(f"a resource has no fragment: {url!r:.100}")
+        raise ValueError(f"a resource must have no fragment: {url!r:.100}")
     if "@" in parts.netloc:
-        raise ValueError("a resource has no user name or password")
+        raise ValueError("a resource must have no user name and no password")
     path = "" if parts.path == "/" and not parts.query else parts.path
     return _origin(parts) + path + (f"?{parts.query}" if parts.query else "")
 
@@ -175,7 +175,7 @@ def check_redirect_uri(uri: str) -> str:
     """
     address = web_address(uri)
     if address.has_user_info or "#" in uri or not (address.is_https or address.is_local):
-        raise ValueError(f"a redirect URI is https, or http on a loopback address, not {uri!r:.100}")
+        raise ValueError(f"a redirect URI must be https, or http on a loopback address, not {uri!r:.100}")
     return uri
 
 

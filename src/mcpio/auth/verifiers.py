@@ -184,7 +184,7 @@ class ApiKeys:
     def __attrs_post_init__(self) -> None:
         for digest in self.principals:
             if len(required("principals", digest, str)) != 64 or not set(digest) <= set("0123456789abcdef"):
-                raise ValueError("a digest is SHA-256 in 64 hexadecimal digits, in lower case")
+                raise ValueError("a digest must be SHA-256 in 64 hexadecimal digits, in lower case")
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | InvalidToken:
         """Return the grant of a key, or that it is unknown."""
@@ -279,9 +279,9 @@ class JwtVerifier:
             if not name.startswith(("RS", "PS", "ES", "Ed")) or name not in JWSRegistry.algorithms:
                 raise ValueError(f"the algorithm {name!r} is not supported")
         if not isinstance(jwks, str | Mapping | None):
-            raise TypeError(f"jwks= takes the URL of a key set, or the key set as a mapping, not {jwks!r:.100}")
+            raise TypeError(f"jwks must be the URL of a key set, or the key set as a mapping, not {jwks!r:.100}")
         if not is_amount(leeway):
-            raise ValueError(f"leeway= takes a number of seconds from 0 up, not {leeway!r:.100}")
+            raise ValueError(f"leeway must be a number of seconds from 0 up, not {leeway!r:.100}")
         self._jwks = jwks if isinstance(jwks, str) else None
         self._leeway = leeway
         self._types = frozenset(each.lower() for each in _names("types", types))
@@ -472,7 +472,9 @@ def is_signed(token: Jwt, key: Key) -> bool:
 def _names(option: str, value: Iterable[str]) -> tuple[str, ...]:
     """Return the names of an option. Raises TypeError for one text, whose characters would count as names."""
     if isinstance(value, str):
-        raise TypeError(f"{option}= takes a collection of names, such as {[value]!r:.100}, not the text {value!r:.100}")
+        raise TypeError(
+            f"{option} must be a collection of names, such as {[value]!r:.100}, not the text {value!r:.100}"
+        )
     return tuple(required(option, each, str) for each in value)
 
 
@@ -570,9 +572,9 @@ class Introspection:
         method = auth_method or usable[0]
         if method not in usable:
             option = "signer=" if signer is not None else "secret="
-            raise ValueError(f"auth_method= is {' or '.join(map(repr, usable))} with {option}, not {method!r:.100}")
+            raise ValueError(f"auth_method must be {' or '.join(map(repr, usable))} with {option}, not {method!r:.100}")
         if not is_amount(leeway):
-            raise ValueError(f"leeway= takes a number of seconds from 0 up, not {leeway!r:.100}")
+            raise ValueError(f"leeway must be a number of seconds from 0 up, not {leeway!r:.100}")
         self._leeway = leeway
         self._url = required("url", url, str)
         self._client = Registration(

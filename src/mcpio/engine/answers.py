@@ -181,7 +181,7 @@ class Answers:
         Raises TypeError for an object without ``tell``.
         """
         if not callable(getattr(observer, "tell", None)):
-            raise TypeError(f"observer= takes an object with tell(), not {observer!r:.60}")
+            raise TypeError(f"observer must be an object with tell(), not {observer!r:.60}")
         self._observers = (*(self._observers or ()), observer)
 
     def remove_observer(self, observer: Observer) -> None:

@@ -744,7 +744,7 @@ class Channel:
     def receive_data(self, data: bytes | None, now: float) -> bool:
         """Store bytes, or note the end of file; return whether the input was still open."""
         if data.__class__ is not bytes and not isinstance(data, _BYTES):
-            raise LocalProtocolError(f"data= takes bytes, not {data!r:.60}")
+            raise LocalProtocolError(f"data must be bytes, not {data!r:.60}")
         if now.__class__ is float and self.now <= now < _NEVER:
             self.now = now  # without a call, for each message
         else:
@@ -770,7 +770,7 @@ class Channel:
     ) -> bool:
         """Store one whole text, or note the end; return whether the input was still open."""
         if text.__class__ is not bytes and not isinstance(text, _TEXT):
-            raise LocalProtocolError(f"text= takes text or bytes, not {text!r:.60}")
+            raise LocalProtocolError(f"text must be text or bytes, not {text!r:.60}")
         if now.__class__ is float and self.now <= now < _NEVER:
             self.now = now  # without a call, for each message
         else:

@@ -398,7 +398,7 @@ class ClientConnection(Connection):
         if not isinstance(self._handshake, StatelessClient):
             raise LocalProtocolError("log_level is for stateless servers: send logging/setLevel")
         if level is not None and level not in LOGGING_LEVELS:
-            raise LocalProtocolError(f"a log level is one of {', '.join(LOGGING_LEVELS)}, not {level!r:.60}")
+            raise LocalProtocolError(f"a log level must be one of {', '.join(LOGGING_LEVELS)}, not {level!r:.60}")
         self._handshake.log_level = level
         if self._observers:
             self._tell_call("log_level", level=level)
@@ -564,7 +564,7 @@ class ClientConnection(Connection):
             name = state.revision if opening is None else opening.probed
             spoken = {revision.name: revision for revision in self._options.stateless_revisions}
             if name not in spoken:
-                raise LocalProtocolError(f"the snapshot is of {name}: options= must have that revision")
+                raise LocalProtocolError(f"the snapshot is of {name}: options must have that revision")
             session = self._handshake = self._stateless_session(spoken[name])
             session.log_level = state.log_level
             state = attrs.evolve(state, log_level=None)

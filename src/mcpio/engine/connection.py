@@ -191,7 +191,7 @@ class Connection(Answers):
     ) -> None:
         options = chosen("options", options, Options)
         if can_reach is not None and not callable(can_reach):
-            raise TypeError(f"can_reach= takes a function of an exchange, not {can_reach!r:.60}")
+            raise TypeError(f"can_reach must be a function of an exchange, not {can_reach!r:.60}")
         check_declared(info, capabilities, self._capabilities_type)
         self.info = info
         self._capabilities = capabilities
@@ -265,7 +265,7 @@ class Connection(Answers):
         another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
         """
         if cause is not None and not isinstance(cause, BaseException):
-            raise LocalProtocolError(f"cause= takes an exception or None, not {cause!r:.60}")
+            raise LocalProtocolError(f"cause must be an exception or None, not {cause!r:.60}")
         self._channel.advance(now)
         self._receive_all()
         self._lose_channel(cause)
@@ -313,7 +313,7 @@ class Connection(Answers):
         apply to it.
         """
         if max_bytes.__class__ is not int and not is_count(max_bytes):
-            raise LocalProtocolError(f"max_bytes= takes a number of bytes, not {max_bytes!r:.60}")
+            raise LocalProtocolError(f"max_bytes must be a number of bytes, not {max_bytes!r:.60}")
         channel = self._channel
         chunks = channel.pull(max_bytes)
         if channel.life is _CLOSING and self._end_if_due():
@@ -384,7 +384,7 @@ class Connection(Answers):
         For transports that buffer more than they write at once. Drain the events: requests may have room again.
         """
         if size.__class__ is not int and not is_count(size):
-            raise LocalProtocolError(f"size= takes a number of bytes, not {size!r:.60}")
+            raise LocalProtocolError(f"size must be a number of bytes, not {size!r:.60}")
         held = self._channel.held
         before, held.unwritten = held.unwritten, size
         # Observers hear of it where it may decide whether requests wait.
@@ -561,7 +561,7 @@ class Connection(Answers):
         The peer is not told. Returns whether it was still running. Drain the events, re-arm the deadline.
         """
         if not isinstance(error, McpError):
-            raise LocalProtocolError(f"error= takes an McpError, not {error!r:.60}")
+            raise LocalProtocolError(f"error must be an McpError, not {error!r:.60}")
         self._channel.advance(now)
         request = self._outgoing.get(id)
         if request is not None:
@@ -1663,7 +1663,7 @@ class Connection(Answers):
         if revision is None or not revision.has_batches:
             raise LocalProtocolError("batches are for sessions of 2025-03-26: send the messages one by one")
         if not 1 <= size <= most:
-            raise LocalProtocolError(f"a batch has 1 to {most} items, not {size}")
+            raise LocalProtocolError(f"a batch must have 1 to {most} items, not {size}")
 
     def _check_route(self, parent: IncomingRequest | None) -> None:
         if self.can_reach is not None and not self.can_reach(None if parent is None else parent.via):
@@ -1853,4 +1853,4 @@ def _plain_id(cookie: Any) -> Any:
 def _check_scalars(values: Iterable[object], what: str) -> None:
     for value in values:
         if value is not None and value.__class__ not in (int, str):
-            raise LocalProtocolError(f"a snapshot keeps a {what} that is a string or an integer, not {value!r:.100}")
+            raise LocalProtocolError(f"in a snapshot, a {what} must be a string or an integer, not {value!r:.100}")

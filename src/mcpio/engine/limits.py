@@ -128,7 +128,7 @@ class Limits:
 def check_time(now: Any) -> None:
     """Raise ``LocalProtocolError`` unless ``now`` is a finite number: with any other, no deadline would come."""
     if not is_amount(now, -math.inf) or now == -math.inf:
-        raise LocalProtocolError(f"now= takes seconds on a monotonic clock, not {now!r:.60}")
+        raise LocalProtocolError(f"now must be a number of seconds on a monotonic clock, not {now!r:.60}")
 
 
 def seconds(value: Any) -> float | None:
@@ -140,7 +140,7 @@ def seconds(value: Any) -> float | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ValueError(f"a time is a number of seconds, 0 or more, not {value!r}")
+    raise ValueError(f"a time must be a number of seconds, 0 or more, not {value!r}")
 
 
 @attrs.frozen
@@ -161,7 +161,9 @@ def checked_timeout(timeout: Any) -> Timeout:
     if isinstance(timeout, Timeout):
         return timeout
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-        raise TypeError(f"timeout= takes a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}")
+        raise TypeError(
+            f"timeout must be a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}"
+        )
     try:
         return Timeout(timeout)
     except ValueError as error:

@@ -25,12 +25,12 @@ KEEP_ALIVE = "keep-alive"
 
 def _time(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     if not is_amount(value) or value == 0:
-        raise ValueError(f"{field.name} is a number of seconds above 0, not {value!r:.100}")
+        raise ValueError(f"{field.name} must be a number of seconds above 0, not {value!r:.100}")
 
 
 def _count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     if not is_count(value, 1):
-        raise ValueError(f"{field.name} is an integer of 1 or more, not {value!r:.100}")
+        raise ValueError(f"{field.name} must be an integer of 1 or more, not {value!r:.100}")
 
 
 @attrs.frozen

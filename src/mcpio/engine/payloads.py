@@ -126,7 +126,7 @@ def check_meta(members: Mapping[str, Any]) -> None:
     if meta is None:
         return
     if not isinstance(meta, Mapping):
-        raise LocalProtocolError(f"_meta is an object, not {meta!r:.100}")
+        raise LocalProtocolError(f"_meta must be an object, not {meta!r:.100}")
     if meta:
         # The rules are loaded by the first message that has any.
         from mcpio.types.base import fault_in_meta
@@ -171,9 +171,11 @@ def internal_error(fault: LocalProtocolError) -> RequestError:
 def encode_error(wire_id: int | str, error: RequestError) -> bytes:
     """Return the answer that a request failed (RPC-11)."""
     if not isinstance(error, RequestError):
-        raise LocalProtocolError(f"a request fails with a RequestError, not a {type(error).__name__}")
+        raise LocalProtocolError(f"a request must fail with a RequestError, not a {type(error).__name__}")
     if error.code.__class__ is not int or not isinstance(error.message, str):
-        raise LocalProtocolError(f"an error has an integer and a text, not {error.code!r:.100}, {error.message!r:.100}")
+        raise LocalProtocolError(
+            f"an error must have an integer and a text, not {error.code!r:.100}, {error.message!r:.100}"
+        )
     return to_json(_error_json, wire_id, error)
 
 
@@ -229,9 +231,9 @@ def _check_custom(payload: CustomRequest | CustomNotification) -> None:
 def _check_named(payload: Any) -> None:
     method, params = payload.method, payload.params
     if not isinstance(method, str) or not method:
-        raise LocalProtocolError(f"a method is a name, not {method!r:.100}")
+        raise LocalProtocolError(f"a method must be a name, not {method!r:.100}")
     if not isinstance(params, Mapping):
-        raise LocalProtocolError(f"the params of {method:.100} are a mapping, not {params!r:.100}")
+        raise LocalProtocolError(f"the params of {method:.100} must be a mapping, not {params!r:.100}")
 
 
 def _is_progress_of_task(payload: Any) -> bool:
@@ -248,7 +250,7 @@ def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | N
     if payload.method in _OWN_VERBS:
         raise LocalProtocolError(f"{payload.method} is sent by {_OWN_VERBS[payload.method]}")
     if not isinstance(payload.params.get("_meta", {}), Mapping):
-        raise LocalProtocolError(f"_meta is an object, not {payload.params['_meta']!r:.100}")
+        raise LocalProtocolError(f"_meta must be an object, not {payload.params['_meta']!r:.100}")
     return method
 
 

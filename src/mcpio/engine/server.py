@@ -176,7 +176,7 @@ class ServerConnection(Connection):
             return super()._place(state)
         stateless = self._stateless
         if stateless is None:
-            raise LocalProtocolError("the snapshot has stateless requests: options= must have their revision")
+            raise LocalProtocolError("the snapshot has stateless requests: options must have their revision")
         try:
             envelope = stateless.envelopes.read({"_meta": state.envelope})
         except RequestError as error:

@@ -58,7 +58,7 @@ class Shutdown:
     def __init__(self, *, close_grace: float = 2.0, terminate_grace: float = 2.0, kill_grace: float = 2.0) -> None:
         for seconds in (close_grace, terminate_grace, kill_grace):
             if not seconds >= 0:
-                raise ValueError(f"a grace is a number of seconds of 0 or more, not {seconds}")
+                raise ValueError(f"a grace must be a number of seconds of 0 or more, not {seconds}")
         self._graces = {
             ShutdownPhase.CLOSING: close_grace,
             ShutdownPhase.TERMINATING: terminate_grace,

@@ -187,7 +187,7 @@ class StatelessServer:
         except JsonError as error:
             raise not_json(error) from error
         if not isinstance(members, dict):
-            raise LocalProtocolError(f"a result is a JSON object, not {members!r:.100}")
+            raise LocalProtocolError(f"a result must be a JSON object, not {members!r:.100}")
         method = request.method
         needed: dict[str, Any] = {"resultType": _COMPLETE}
         if members.get("resultType") == _INPUT_REQUIRED:
@@ -327,7 +327,7 @@ class Listening:
         if self.honoured is not None:
             raise LocalProtocolError(f"the subscription {request.id!r} was acknowledged before")
         if not isinstance(honoured, SubscriptionFilter):
-            raise LocalProtocolError(f"what is honoured is a SubscriptionFilter, not a {type(honoured).__name__}")
+            raise LocalProtocolError(f"what is honoured must be a SubscriptionFilter, not a {type(honoured).__name__}")
         members = encode(self.codec, honoured)
         for name, value in members.items():
             wanted = self.asked.get(name)

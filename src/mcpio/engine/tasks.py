@@ -702,7 +702,7 @@ class TaskMachine:
         invalid ``ttl``.
         """
         if owner is not None and owner.__class__ not in (str, int):
-            raise LocalProtocolError(f"an owner is a string, an integer or None, not {owner!r:.100}")
+            raise LocalProtocolError(f"an owner must be a string, an integer or None, not {owner!r:.100}")
         if ttl is not None and not ttl > 0:
             raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid params: task.ttl is more than 0", {"ttl": ttl})
         account = _account(owner, requestor)
@@ -839,7 +839,7 @@ class TaskMachine:
         Raises ``TypeError`` if it is not a str, and ``LocalProtocolError`` if JSON cannot express it.
         """
         if not isinstance(message, str):
-            raise TypeError(f"a status message is a str, not {message!r:.100}")
+            raise TypeError(f"a status message must be a str, not {message!r:.100}")
         record = self._records.get(id)
         if record is None or record.is_over:
             return False

@@ -294,7 +294,7 @@ def encode_raw_result(id: int | str, result_json: bytes) -> bytes:
     except JsonError as error:
         raise ValueError(f"the result is not acceptable JSON: {error.reason}") from None
     if type(result) is not dict:
-        raise ValueError(f"a result is a JSON object, not {_kind(result)}")
+        raise ValueError(f"a result must be a JSON object, not {_kind(result)}")
     if b"\n" in result_json or b"\r" in result_json:
         result_json = result_json.replace(b"\n", b" ").replace(b"\r", b" ")
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (dumps(id), result_json)

@@ -217,7 +217,7 @@ class Location:
             return attrs.evolve(cls.parse(f"{unix_match['scheme']}://localhost{url[unix_match.end() :]}"), unix=path)
         parts = urlsplit(url)
         if parts.scheme not in _PORTS:
-            raise ValueError(f"a server's URL begins with http:// or https://, not {url!r:.100}")
+            raise ValueError(f"a server's URL must begin with http:// or https://, not {url!r:.100}")
         if not parts.hostname:
             raise ValueError(f"the URL {url!r:.100} names no host")
         if parts.username is not None or parts.password is not None:
@@ -920,7 +920,7 @@ class HttpClient:
         else:
             exchanges.set_time(now)
         if item.__class__ not in _ITEMS:
-            raise TypeError(f"receive() takes a ResponseHead, Body, End or Reset, not {item!r:.100}")
+            raise TypeError(f"receive() must get a ResponseHead, Body, End or Reset, not {item!r:.100}")
         call = self._exchanges.get(item.exchange)
         if call is None:
             return

@@ -201,13 +201,13 @@ def _check_key(name: str, value: Hashable) -> None:
     try:
         hash(value)
     except TypeError:
-        raise TypeError(f"{name}= takes a value that can be a key, not {value!r:.100}") from None
+        raise TypeError(f"{name} must be a value that can be a key, not {value!r:.100}") from None
 
 
 def check_bytes(name: str, value: Any) -> None:
     """Raise TypeError for an argument that is not bytes of some kind."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"{name}= takes bytes, not {value!r:.100}")
+        raise TypeError(f"{name} must be bytes, not {value!r:.100}")
 
 
 def _checked_fields(headers: Headers) -> dict[bytes, bytes]:
@@ -222,7 +222,7 @@ def _checked_fields(headers: Headers) -> dict[bytes, bytes]:
     except (TypeError, ValueError):
         pass
     # Without the values, which may be credentials.
-    raise TypeError("headers= takes a sequence of header fields as (name, value), both bytes")
+    raise TypeError("headers must be a sequence of header fields as (name, value), both bytes")
 
 
 @item
@@ -264,7 +264,7 @@ class RequestHead:
 
 def _check_status(_: Any, attribute: Any, value: Any) -> None:
     if not is_count(value, 400) or value > 599:
-        raise ValueError(f"Denied takes a status from 400 to 599, not {value!r:.60}")
+        raise ValueError(f"Denied must have a status from 400 to 599, not {value!r:.60}")
 
 
 def _check_message(_: Any, attribute: Any, value: Any) -> None:
@@ -321,7 +321,7 @@ class ResponseHead:
     def __attrs_post_init__(self) -> None:
         _check_key("exchange", self.exchange)
         if not is_count(self.status, 100) or self.status > 999:
-            raise ValueError(f"status= takes a number from 100 to 999, not {self.status!r:.60}")
+            raise ValueError(f"status must be a number from 100 to 999, not {self.status!r:.60}")
         _checked_fields(self.headers)
 
 

@@ -360,7 +360,7 @@ class HttpServer:
                 self._settle_alone(begun)
             return
         if item.__class__ not in _ITEMS:
-            raise TypeError(f"receive() takes a RequestHead, Body, End or Reset, not {item!r:.100}")
+            raise TypeError(f"receive() must get a RequestHead, Body, End or Reset, not {item!r:.100}")
         exchange = self._exchanges.get(item.exchange)
         if exchange is None:
             return

@@ -266,7 +266,7 @@ class RedisStore:
         self._timeout = min(5.0, lease / 3) if timeout is None else timeout
         _check_seconds("timeout", self._timeout)
         if not is_amount(wait):
-            raise ValueError(f"wait= takes a number of seconds, 0 or more, not {wait!r:.100}")
+            raise ValueError(f"wait must be a number of seconds, 0 or more, not {wait!r:.100}")
         self.lease = lease
         self.clock_offset = 0.0
         self._wait = wait
@@ -457,7 +457,7 @@ def _added(callbacks: list[C], callback: C) -> Callable[[], None]:
 
 def _check_seconds(name: str, value: Any) -> None:
     if not (is_amount(value) and value > 0):
-        raise ValueError(f"{name}= takes a number of seconds, more than 0, not {value!r:.100}")
+        raise ValueError(f"{name} must be a number of seconds, more than 0, not {value!r:.100}")
 
 
 def _without_password(url: str) -> str:

@@ -164,7 +164,7 @@ class TrioEventLoop:
         for listener in listeners:
             if not isinstance(listener, trio.abc.Listener):
                 advice = "trio.SocketListener(trio.socket.from_stdlib_socket(sock)) makes one of a socket that listens"
-                raise TypeError(f"listeners= takes Trio's listeners, not {listener!r:.100}: {advice}")
+                raise TypeError(f"listeners must be Trio's listeners, not {listener!r:.100}: {advice}")
         return listeners
 
     async def accept(self, listener: Listener) -> Any:

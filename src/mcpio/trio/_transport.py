@@ -45,7 +45,7 @@ class ChannelAdapter:
             connection.receive_message(None, trio.current_time())
             return
         if not isinstance(message, str | bytes | bytearray | memoryview):
-            raise TypeError(f"a channel's messages are str or bytes, not {type(message).__name__}")
+            raise TypeError(f"a channel's messages must be str or bytes, not {type(message).__name__}")
         self._binary = not isinstance(message, str)
         text = message if isinstance(message, str) else bytes(message)
         connection.receive_message(text, trio.current_time())

@@ -507,7 +507,7 @@ _OF_ORIGIN: dict[Any, tuple[type, ...]] = {Literal: (str,), tuple: (tuple, list)
 def _fault(payload: Payload, member: Member, value: Any, kinds: tuple[type, ...]) -> str:
     names = " or ".join(dict.fromkeys(_NAMES.get(kind, kind.__name__) for kind in kinds))
     shown = value[:40] if isinstance(value, str | bytes | bytearray) else value  # it may be a whole image
-    fault = f"{payload.__class__.__name__}: {member.attribute}= takes {names}, not {shown!r:.80}"
+    fault = f"{payload.__class__.__name__}: {member.attribute} must be {names}, not {shown!r:.80}"
     if isinstance(value, bytes | bytearray) and member.attribute in ("data", "blob"):
         if hasattr(payload, "of"):
             return f"{fault}. Write {payload.__class__.__name__}.of(data)"

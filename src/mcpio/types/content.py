@@ -91,7 +91,7 @@ def bytes_of(source: Any, what: str, mime_type: str | None) -> tuple[bytes, str]
             draws = ", a Pillow image or a matplotlib figure" if what == "image" else ""
             is_path = isinstance(source, str) or hasattr(source, "__fspath__")
             hint = f": for a file use mcpio.files.{what}(path)" if is_path else ""
-            raise TypeError(f"{what} content is made of bytes{draws}, not of type {type(source).__name__}{hint}")
+            raise TypeError(f"{what} content must be made of bytes{draws}, not of type {type(source).__name__}{hint}")
         data = bytes(source)
     detected = media_type(data)
     if detected is None and mime_type is None:
@@ -297,7 +297,7 @@ class EmbeddedResource(ObjectPayload):
         if isinstance(data, str):
             return cls(TextResourceContents(uri, data, mime_type), annotations)
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"an embedded resource is made of bytes or text, not of type {type(data).__name__}")
+            raise TypeError(f"an embedded resource must be made of bytes or text, not of type {type(data).__name__}")
 
         plain = bytes(data)
         return cls(BlobResourceContents(uri, base64_of(plain), mime_type or media_type(plain)), annotations)

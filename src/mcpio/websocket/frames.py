@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise ValueError(f"subprotocols are a tuple of names, not the text {names!r:.60}")  # noqa: TRY004  options are values
+        raise ValueError(f"subprotocols must be a tuple of names, not the text {names!r:.60}")  # noqa: TRY004  options are values
     return tuple(names)
 
 
@@ -49,13 +49,13 @@ def _distinct_tokens(_: object, __: object, names: tuple[Any, ...]) -> None:
 
 def _positive(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and value <= 0:
-        raise ValueError(f"{field.name} is a number of seconds above 0, or None")
+        raise ValueError(f"{field.name} must be a number of seconds above 0, or None")
 
 
 def _positive_and_finite(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     # Without an end, a peer that is gone would keep its connection.
     if not is_amount(value) or value == 0:
-        raise ValueError(f"{field.name} is a finite number of seconds above 0, not {value!r:.60}")
+        raise ValueError(f"{field.name} must be a finite number of seconds above 0, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)

@@ -177,9 +177,9 @@ class WebSocket:
         check_time(now)
         called("entropy", entropy)
         if not is_count(max_bytes):
-            raise ValueError(f"max_bytes= takes a number of bytes, not {max_bytes!r:.60}")
+            raise ValueError(f"max_bytes must be a number of bytes, not {max_bytes!r:.60}")
         if window_bits is not None and not is_count(window_bits, 9):
-            raise ValueError(f"window_bits= takes 9 to 15, not {window_bits!r:.60}")
+            raise ValueError(f"window_bits must be 9 to 15, not {window_bits!r:.60}")
         self.role: Role = required("role", role, Role)
         self._options = required("options", options, WebSocketOptions)
         self._max = max_bytes
@@ -215,7 +215,7 @@ class WebSocket:
         Input after the end is ignored. Drain the events, write the bytes, re-arm the deadline.
         """
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
-            raise LocalProtocolError(f"data= takes bytes, not {data!r:.60}")
+            raise LocalProtocolError(f"data must be bytes, not {data!r:.60}")
         self._advance(now)
         if data is None:
             self._break()
@@ -330,7 +330,7 @@ class WebSocket:
         if self._state not in _SPEAKING:
             raise LocalProtocolError("the WebSocket is closed: no message can be sent")
         if not isinstance(text, (bytes, bytearray)):
-            raise LocalProtocolError(f"text= takes bytes in UTF-8, not {text!r:.60}")
+            raise LocalProtocolError(f"text must be bytes in UTF-8, not {text!r:.60}")
         deflate = self._deflate
         if deflate is None:
             self._out.append(self._frame(Opcode.TEXT, text))

@@ -289,10 +289,10 @@ def test_client_handlers_do_not_ask() -> None:
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (InputRequired, ValueError, "requests, a state, or both"),
-    (lambda: InputRequired(state=cast("Any", "text")), TypeError, "state= takes bytes"),
+    (lambda: InputRequired(state=cast("Any", "text")), TypeError, "state must be bytes"),
     (lambda: InputRequired({"a": Tool("t", {})}), TypeError, "requests to a client"),
     (lambda: InputRequired({"a": TextContent("t")}), TypeError, "requests to a client"),
-    (lambda: InputRequired(cast("Any", {1: ELICIT})), TypeError, "by their names"),
+    (lambda: InputRequired(cast("Any", {1: ELICIT})), TypeError, "a mapping from names to requests"),
     (lambda: InputRequired({"a": GetPromptRequest("a")}), TypeError, "requests to a client"),
 ]
 

@@ -185,12 +185,12 @@ def test_oversized_state_is_rejected_unread() -> None:
 
 WRONG = [
     ({"keys": []}, ValueError, "at least one key"),
-    ({"keys": [b"short"]}, ValueError, r"keys\[0\] has 5 bytes"),
-    ({"keys": [KEY, "x" * 32]}, TypeError, r"keys\[1\] is bytes, not str"),
+    ({"keys": [b"short"]}, ValueError, r"keys\[0\] must have at least 32 bytes, not 5"),
+    ({"keys": [KEY, "x" * 32]}, TypeError, r"keys\[1\] must be bytes, not str"),
     ({"keys": KEY}, TypeError, "a list of keys"),
     ({"keys": [KEY], "sealer": HmacSealer([KEY])}, TypeError, "not both"),
-    ({"ttl": 0}, ValueError, "ttl= takes"),
-    ({"ttl": "600"}, ValueError, "ttl= takes"),
+    ({"ttl": 0}, ValueError, "ttl must be"),
+    ({"ttl": "600"}, ValueError, "ttl must be"),
     ({"most": 0}, ValueError, "most= takes"),
 ]
 

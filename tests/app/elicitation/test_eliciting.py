@@ -181,11 +181,11 @@ def test_request_for_secrets_warns_at_its_definition() -> None:
     [
         (lambda ctx: ctx.elicit("Where to?"), TypeError, "give a request, or a message and the class of the form"),
         (lambda ctx: ctx.elicit("Where to?", int), TypeError, "it has no fields"),
-        (lambda ctx: ctx.elicit_url("Log in", "example.com"), ValueError, "a web address begins with https://"),
+        (lambda ctx: ctx.elicit_url("Log in", "example.com"), ValueError, "a web address must begin with https://"),
         (
             lambda ctx: ctx.elicit(ElicitURLRequest("Log in", "ftp://example.com", "1")),
             ValueError,
-            "a web address begins with https://",
+            "a web address must begin with https://",
         ),
     ],
 )

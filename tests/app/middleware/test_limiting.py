@@ -384,19 +384,19 @@ def test_failing_check_refuses_the_request() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: RateLimit(0), "a rate is more than 0 calls in more than 0 seconds, not 0 in 1.0"),
-        (lambda: RateLimit(float("inf")), "a rate is"),
-        (lambda: RateLimit(1, 0), "a rate is"),
-        (lambda: RateLimit(1, float("nan")), "a rate is"),
-        (lambda: RateLimit("5", 60), "a rate is more than 0 calls in more than 0 seconds, not '5' in 60"),  # type: ignore[arg-type]  # which is the point
-        (lambda: RateLimit(1, burst="2"), "at least 1 call passes at once, not '2'"),  # type: ignore[arg-type]  # as above
-        (lambda: RateLimit(1, burst=0), "at least 1 call passes at once, not 0"),
-        (lambda: RateLimit(1, code=-32051), "a refusal code lies between 1001 and 1089"),
+        (lambda: RateLimit(0), "a rate must be more than 0 calls in more than 0 seconds, not 0 in 1.0"),
+        (lambda: RateLimit(float("inf")), "a rate must be"),
+        (lambda: RateLimit(1, 0), "a rate must be"),
+        (lambda: RateLimit(1, float("nan")), "a rate must be"),
+        (lambda: RateLimit("5", 60), "a rate must be more than 0 calls in more than 0 seconds, not '5' in 60"),  # type: ignore[arg-type]  # which is the point
+        (lambda: RateLimit(1, burst="2"), "burst must be 1 call or more, not '2'"),  # type: ignore[arg-type]  # as above
+        (lambda: RateLimit(1, burst=0), "burst must be 1 call or more, not 0"),
+        (lambda: RateLimit(1, code=-32051), "a refusal code must lie between 1001 and 1089"),
         (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning in the table"),
-        (lambda: ConcurrencyLimit(-1), "a number of requests is 0 or more, not -1"),
-        (lambda: ConcurrencyLimit("5"), "a number of requests is 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
-        (lambda: ConcurrencyLimit(1, code=1090), "a refusal code lies between 1001 and 1089"),
-        (lambda: allow(lambda *_: True, code=429), "a refusal code lies between 1001 and 1089"),
+        (lambda: ConcurrencyLimit(-1), "a number of requests must be 0 or more, not -1"),
+        (lambda: ConcurrencyLimit("5"), "a number of requests must be 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
+        (lambda: ConcurrencyLimit(1, code=1090), "a refusal code must lie between 1001 and 1089"),
+        (lambda: allow(lambda *_: True, code=429), "a refusal code must lie between 1001 and 1089"),
     ],
 )
 def test_invalid_limit_raises_on_construction(make: Any, said: str) -> None:
@@ -407,16 +407,16 @@ def test_invalid_limit_raises_on_construction(make: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda odd: RateLimit(1, methods=odd), "^methods= takes the name of a method, or several, not 5"),
+        (lambda odd: RateLimit(1, methods=odd), "^methods must be the name of a method, or several, not 5"),
         (
             lambda odd: ConcurrencyLimit(1, methods=[odd]),
-            r"^methods= takes the name of a method, or several, not \[5\]",
+            r"^methods must be the name of a method, or several, not \[5\]",
         ),
-        (lambda odd: SizeLimit(1, methods=odd), "^methods= takes the name of a method"),
-        (lambda odd: RateLimit(1, per=odd), r"^per= takes a function of \(ctx, request\), or several, not 5"),
-        (lambda odd: RateLimit(1, per=[odd]), "^per= takes a function"),
-        (lambda odd: Cache(1, per=odd), r"^per= takes a function of \(ctx, request\), not 5"),
-        (allow, r"^predicate= takes a function of \(ctx, request\), not 5"),
+        (lambda odd: SizeLimit(1, methods=odd), "^methods must be the name of a method"),
+        (lambda odd: RateLimit(1, per=odd), r"^per must be a function of \(ctx, request\), or several, not 5"),
+        (lambda odd: RateLimit(1, per=[odd]), "^per must be a function"),
+        (lambda odd: Cache(1, per=odd), r"^per must be a function of \(ctx, request\), not 5"),
+        (allow, r"^predicate must be a function of \(ctx, request\), not 5"),
     ],
 )
 def test_options_of_the_wrong_type_are_refused(make: Any, message: str) -> None:

@@ -271,12 +271,12 @@ async def _async(ctx: Any, request: Any, call_next: CallNext) -> Any:
 @pytest.mark.parametrize("wrong", [5, lambda ctx, request, call_next: None, asyncio.sleep(0).close, object()])
 def test_plain_function_as_middleware_is_refused(wrong: Any) -> None:
     for give in (Server("s").middleware, lambda found: Server("s", middleware=[found])):
-        with pytest.raises(TypeError, match=r"middleware is an async function of \(ctx, request, call_next\), not"):
+        with pytest.raises(TypeError, match=r"middleware must be an async function of \(ctx, request, call_next\)"):
             give(wrong)
 
 
 def test_middleware_outside_a_list_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^middleware= takes a list, not <function _async"):
+    with pytest.raises(TypeError, match=r"^middleware must be a list, not <function _async"):
         Server("s", middleware=_async)  # type: ignore[arg-type]  # the mistake is the test
 
 
@@ -395,7 +395,7 @@ def test_non_request_through_middleware_raises() -> None:
 
 @pytest.mark.parametrize("option", ["middleware", "handler_middleware"])
 def test_invalid_client_middleware_is_refused_before_opening(option: str) -> None:
-    with pytest.raises(TypeError, match="middleware is an async function"):
+    with pytest.raises(TypeError, match="middleware must be an async function"):
         Link(greeter(), **{option: [5]})  # type: ignore[arg-type]  # the mistake is the test
 
 

@@ -203,10 +203,10 @@ def test_client_may_have_a_cache(options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ttl": 0}, "ttl= takes a number of seconds above 0"),
-        ({"ttl": "1"}, "ttl= takes a number"),
-        ({"ttl": 1, "entries": 0}, "entries= takes an integer of 1 or more"),
-        ({"ttl": 1, "size": 0.5}, "size= takes an integer"),
+        ({"ttl": 0}, "ttl must be a number of seconds above 0"),
+        ({"ttl": "1"}, "ttl must be a number"),
+        ({"ttl": 1, "entries": 0}, "entries must be an integer of 1 or more"),
+        ({"ttl": 1, "size": 0.5}, "size must be an integer"),
         ({"ttl": 1, "methods": "tools/call"}, r"results of 'tools/call' are not kept by methods=: name the tools"),
         ({"ttl": 1, "methods": ["ping"]}, "results of 'ping' are not kept by methods=: there are resources/read"),
     ],

@@ -75,9 +75,9 @@ def test_prompt_result_is_sent_unchanged() -> None:
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        (None, "prompt say: a message is text, content or a PromptMessage, not None"),
-        ({"a": 1}, "prompt say: a message is text, content or a PromptMessage, not {'a': 1}"),
-        (["Hello", 5], "prompt say: a message is text, content or a PromptMessage, not 5"),
+        (None, "prompt say: a message must be text, content or a PromptMessage, not None"),
+        ({"a": 1}, "prompt say: a message must be text, content or a PromptMessage, not {'a': 1}"),
+        (["Hello", 5], "prompt say: a message must be text, content or a PromptMessage, not 5"),
         (Tool("a", {}), "a Tool is not content: return text, a content block, or plain data"),
     ],
 )

@@ -141,13 +141,17 @@ def test_valid_name_does_not_warn(name: str) -> None:
         (lambda s: s.resource("a:b")(echo), TypeError, r"echo\(\): the URI has no variable 'text'"),
         (lambda s: s.resource("a:{c}")(bare), TypeError, r"bare\(\): no parameter takes the variable 'c' of the URI"),
         (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
-        (lambda s: s.resource("a:b", size=-1)(bare), ValueError, "a:b: size= is a number of bytes, 0 or more, not -1"),
-        (lambda s: s.tool(bare, name=5), TypeError, "name= takes str, not 5"),
-        (lambda s: s.prompt(bare, name=5), TypeError, "name= takes str, not 5"),
+        (
+            lambda s: s.resource("a:b", size=-1)(bare),
+            ValueError,
+            "a:b: size must be a number of bytes, 0 or more",
+        ),
+        (lambda s: s.tool(bare, name=5), TypeError, "name must be str, not 5"),
+        (lambda s: s.prompt(bare, name=5), TypeError, "name must be str, not 5"),
         (
             lambda s: s.tool(bare, task_support="optional", immediate_response=5),
             TypeError,
-            "immediate_response= takes str, not 5",
+            "immediate_response must be str, not 5",
         ),
     ],
 )
@@ -275,7 +279,7 @@ def test_task_support_is_declared_per_tool() -> None:
     server.tool(echo, name="c")
     found = {tool.description.name: tool.description.execution for tool in server.tools}
     assert found == {"a": ToolExecution("required"), "b": ToolExecution("forbidden"), "c": None}
-    with pytest.raises(ValueError, match="task_support is"):
+    with pytest.raises(ValueError, match="task_support must be"):
         server.tool(echo, name="d", task_support=cast("Any", "maybe"))
     with pytest.raises(TypeError, match="resume= is for tools"):
         server.tool(echo, name="d", resume=True)

@@ -136,7 +136,7 @@ def test_extension_is_not_declared_in_a_handshake() -> None:
 
 
 def test_option_of_the_wrong_kind_raises_type_error() -> None:
-    with pytest.raises(TypeError, match="tasks_extension= takes bool"):
+    with pytest.raises(TypeError, match="tasks_extension must be bool"):
         client_connection(tasks_extension="yes")  # type: ignore[arg-type]  # which is the point
 
 

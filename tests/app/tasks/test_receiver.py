@@ -383,7 +383,7 @@ def test_owner_follows_from_the_principal_or_the_owner_option() -> None:
     assert mine.changes[0].owner == "ada"
     other = Mine(link={"principal": ("ada", 5)})
     assert other.wire.ask("tools/call", name="dig", task={})["code"] == -32603
-    assert "an owner is a string" in str(other.link.errors[0])
+    assert "an owner must be a string" in str(other.link.errors[0])
 
 
 # Places

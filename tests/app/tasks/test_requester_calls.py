@@ -75,11 +75,11 @@ def test_server_starts_a_sampling_task() -> None:
 def test_id_that_no_task_can_have_is_refused() -> None:
     played = sides()[0]
     wrong: Any = 5
-    with pytest.raises(TypeError, match=r"^id= takes str, not 5$"):
+    with pytest.raises(TypeError, match=r"^id must be str, not 5$"):
         played.session.task(wrong)
-    with pytest.raises(ValueError, match=r"^id= takes the id of a task, not an empty str$"):
+    with pytest.raises(ValueError, match=r"^id must be the id of a task, not an empty str$"):
         played.session.task("")
-    with pytest.raises(ValueError, match=r"^id= takes the id of a task"):
+    with pytest.raises(ValueError, match=r"^id must be the id of a task"):
         _ = played.start(played.session.task_result("")).result
 
 

@@ -81,7 +81,7 @@ def test_failing_status_callback_is_reported() -> None:
 
     begin(played, on_status=fail)
     assert played.reports == ["a callback for the status of a task failed: 'k'"]
-    with pytest.raises(TypeError, match="on_status is a plain function"):
+    with pytest.raises(TypeError, match="on_status must be a plain function"):
         _ = played.start(played.session.start_task(CALL, on_status=5)).result  # type: ignore[call-overload]  # the mistake
 
 
@@ -136,7 +136,7 @@ def test_ttl_of_ages_is_sent_as_the_longest_there_is() -> None:
 @pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan"), "5", True])
 def test_invalid_ttl_raises(ttl: Any) -> None:
     played = client()
-    with pytest.raises(ValueError, match="a ttl is a number of seconds, more than 0"):
+    with pytest.raises(ValueError, match="a ttl must be a number of seconds, more than 0"):
         _ = played.start(played.session.start_task(CALL, ttl=ttl)).result
 
 

@@ -98,7 +98,7 @@ def test_async_on_change_is_refused() -> None:
     async def hear(change: TaskChanged) -> None: ...
 
     wrong: Any = hear
-    with pytest.raises(TypeError, match="on_change is a plain function"):
+    with pytest.raises(TypeError, match="on_change must be a plain function"):
         TaskOptions(on_change=wrong)
 
 
@@ -109,11 +109,11 @@ def test_async_on_change_is_refused() -> None:
         ({"poll_interval": math.inf}, "poll_interval must be a number"),
         ({"task_after": None}, "task_after must be a number of seconds, 0 or more, or inf, not None"),
         ({"task_after": "2"}, "task_after must be a number"),
-        ({"limits": {}}, "limits= takes TaskLimits, not {}"),
-        ({"list": "yes"}, "list= takes bool, not 'yes'"),
-        ({"notify": None}, "notify= takes bool, not None"),
-        ({"store": {}}, "store= takes a TaskStore, not {}"),
-        ({"owner": "me"}, "owner is a plain function, called without waiting, not 'me'"),
+        ({"limits": {}}, "limits must be TaskLimits, not {}"),
+        ({"list": "yes"}, "list must be bool, not 'yes'"),
+        ({"notify": None}, "notify must be bool, not None"),
+        ({"store": {}}, "store must be a TaskStore, not {}"),
+        ({"owner": "me"}, "owner must be a plain function, called without waiting, not 'me'"),
     ],
 )
 def test_invalid_option_is_refused_by_name(options: Any, error: str) -> None:
@@ -123,9 +123,9 @@ def test_invalid_option_is_refused_by_name(options: Any, error: str) -> None:
 
 @pytest.mark.parametrize("wrong", [5, {}])
 def test_other_options_of_tasks_are_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"^tasks= takes TaskOptions, not "):
+    with pytest.raises(TypeError, match=r"^tasks must be TaskOptions, not "):
         Server("s", tasks=wrong)
-    with pytest.raises(TypeError, match=r"^tasks= takes TaskOptions, not "):
+    with pytest.raises(TypeError, match=r"^tasks must be TaskOptions, not "):
         Link(Server("s"), tasks=wrong)
 
 

@@ -414,7 +414,7 @@ def test_times_of_tasks_are_those_of_the_store() -> None:
 
 
 def test_unknown_policy_for_lapsed_leases_is_refused() -> None:
-    with pytest.raises(ValueError, match='on_lapse is "cancel" or "continue", not 1'):
+    with pytest.raises(ValueError, match='on_lapse must be "cancel" or "continue", not 1'):
         TaskOptions(on_lapse=cast("Any", 1))
 
 

@@ -224,7 +224,7 @@ def test_a_program_that_does_not_start(each_loop: EachLoop) -> None:
 @pytest.mark.parametrize(
     ("argv", "error", "said"),
     [
-        ("program", TypeError, "argv is a list of strings"),
+        ("program", TypeError, "argv must be a list of strings"),
         (python("print('hello', flush=True); import time; time.sleep(60)"), ConnectFailed, "begins with 'hello'"),
     ],
 )

@@ -390,8 +390,8 @@ def test_api_key_is_a_header_of_every_request(loop: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"auth": "token"}, TypeError, "auth= takes OAuth"),
-        ({"auth": OAuth(), "interaction": "sometimes"}, ValueError, "interaction= is 'allow' or 'never'"),
+        ({"auth": "token"}, TypeError, "auth must be OAuth"),
+        ({"auth": OAuth(), "interaction": "sometimes"}, ValueError, "interaction must be 'allow' or 'never'"),
         (
             {"auth": ApiKey("x-k", "k"), "http": HttpClientOptions(headers={"X-K": "other"})},
             ValueError,

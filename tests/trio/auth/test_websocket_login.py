@@ -339,7 +339,7 @@ def test_results_of_an_earlier_login_are_not_used_after_the_next_one() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"auth": "token"}, TypeError, "auth= takes OAuth"),
+        ({"auth": "token"}, TypeError, "auth must be OAuth"),
         ({"auth": ApiKey("x-k", "k"), "headers": {"X-K": "v"}}, ValueError, "x-k and auth= exclude each other"),
         (
             {"auth": OAuth(), "headers": {"Authorization": "x"}},

@@ -62,9 +62,9 @@ def test_scope_that_none_can_be_is_an_error_of_its_call(tool: str, era: Any) -> 
 @pytest.mark.parametrize("scopes", ["a b", ["a\n"], "é", ""])
 def test_constant_scope_that_none_can_be_is_rejected_where_it_is_given(scopes: Any) -> None:
     server = Server("notes", "1.0")
-    with pytest.raises(ValueError, match="a scope has printable ASCII"):
+    with pytest.raises(ValueError, match="a scope must be printable ASCII"):
         server.tool(scopes=scopes)(lambda: None)
-    with pytest.raises(ValueError, match="a scope has printable ASCII"):
+    with pytest.raises(ValueError, match="a scope must be printable ASCII"):
         server.require("tools/call", scopes)
-    with pytest.raises(ValueError, match="a scope has printable ASCII"):
+    with pytest.raises(ValueError, match="a scope must be printable ASCII"):
         ResourceServer(verify=KEYS, scopes=[scopes] if isinstance(scopes, str) else scopes)

@@ -530,7 +530,7 @@ def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.L
 
 
 def test_max_connections_of_another_type_raises() -> None:
-    with pytest.raises(TypeError, match="max_connections= takes int, not 'many'"):
+    with pytest.raises(TypeError, match="max_connections must be int, not 'many'"):
         capped_connections("many")  # type: ignore[arg-type]  # as an untyped caller may
 
 

@@ -256,7 +256,7 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert f"{tmp_path} given" in added
     assert "hidden" in trio.run(lambda: main(inherit_env=True))
     assert "given" in trio.run(lambda: main(inherit_env=True, env={"SECRET_TOKEN": "given"}))
-    with pytest.raises(TypeError, match="env: the value of 'RETRIES' is text, not of type int"):
+    with pytest.raises(TypeError, match="env: the value of 'RETRIES' must be text, not of type int"):
         trio.run(lambda: main(env={"RETRIES": 3}))
     assert set(default_environment()) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 
@@ -300,13 +300,13 @@ def test_invalid_arguments_raise() -> None:
         async with open_process_stream(argv, **options):  # type: ignore[arg-type]  # wrong on purpose
             pass
 
-    with pytest.raises(TypeError, match="argv is a list of strings"):
+    with pytest.raises(TypeError, match="argv must be a list of strings"):
         trio.run(start, "python server.py")
-    with pytest.raises(TypeError, match="argv is a list of strings"):
+    with pytest.raises(TypeError, match="argv must be a list of strings"):
         trio.run(start, [])
-    with pytest.raises(ValueError, match="stderr is"):
+    with pytest.raises(ValueError, match="stderr must be"):
         trio.run(lambda: start(ECHO, stderr="nowhere"))
-    with pytest.raises(ValueError, match="a grace is"):
+    with pytest.raises(ValueError, match="a grace must be"):
         trio.run(lambda: start(ECHO, close_grace=-1))
 
 

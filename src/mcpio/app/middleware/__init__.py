@@ -34,11 +34,11 @@ __all__ = ["CallNext", "Middleware", "checked_middleware", "wrapped"]
 def checked_middleware(found: Iterable[Any]) -> tuple[Middleware, ...]:
     """Return middleware as a tuple, the outermost first. Raises TypeError if one is not an async function."""
     if not isinstance(found, Iterable):
-        raise TypeError(f"middleware= takes a list, not {found!r:.100}")
+        raise TypeError(f"middleware must be a list, not {found!r:.100}")
     layers = tuple(found)
     for layer in layers:
         if not is_of_kind(inspect.iscoroutinefunction, layer):
-            raise TypeError(f"middleware is an async function of (ctx, request, call_next), not {layer!r:.100}")
+            raise TypeError(f"middleware must be an async function of (ctx, request, call_next), not {layer!r:.100}")
         called("middleware", layer, "(ctx, request, call_next)")
     return layers
 

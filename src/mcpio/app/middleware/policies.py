@@ -137,9 +137,9 @@ class RateLimit(_Counted):
     ) -> None:
         super().__init__(per, methods)
         if not (calls and seconds and is_amount(calls) and is_amount(seconds)):
-            raise ValueError(f"a rate is more than 0 calls in more than 0 seconds, not {calls!r} in {seconds!r}")
+            raise ValueError(f"a rate must be more than 0 calls in more than 0 seconds, not {calls!r} in {seconds!r}")
         if burst is not None and not is_count(burst, 1):
-            raise ValueError(f"at least 1 call passes at once, not {burst!r}")
+            raise ValueError(f"burst must be 1 call or more, not {burst!r}")
         self._rate = calls / seconds
         self._burst = math.ceil(calls) if burst is None else burst
         self._code = _RATES.get(seconds, RefusalCode.RATE_LIMIT_EXCEEDED) if code is None else code
@@ -186,7 +186,7 @@ class ConcurrencyLimit(_Counted):
     ) -> None:
         super().__init__(per, methods)
         if not is_count(most):
-            raise ValueError(f"a number of requests is 0 or more, not {most!r}")
+            raise ValueError(f"a number of requests must be 0 or more, not {most!r}")
         Refusal(code)
         self._most = most
         self._code = code
@@ -245,7 +245,7 @@ def checked_methods(methods: Any) -> frozenset[str] | None:
         return None
     found = (methods,) if isinstance(methods, str) else tuple(methods) if isinstance(methods, Iterable) else (methods,)
     if not all(isinstance(each, str) for each in found):
-        raise TypeError(f"methods= takes the name of a method, or several, not {methods!r:.100}")
+        raise TypeError(f"methods must be the name of a method, or several, not {methods!r:.100}")
     for each in found:
         check_method(each)
     return frozenset(found)
@@ -254,7 +254,7 @@ def checked_methods(methods: Any) -> frozenset[str] | None:
 def _checked_keys(per: Any) -> tuple[LimitKey, ...]:
     found = (per,) if callable(per) or not isinstance(per, Iterable) else tuple(per)
     if not all(map(callable, found)):
-        raise TypeError(f"per= takes a function of (ctx, request), or several, not {per!r:.100}")
+        raise TypeError(f"per must be a function of (ctx, request), or several, not {per!r:.100}")
     for key in found:
         called("per", key, "(ctx, request)")
     return found
@@ -306,7 +306,7 @@ class SizeLimit:
     ) -> None:
         for name, limit in (("results", results), ("requests", requests)):
             if limit is not None and not is_count(limit, 1):
-                raise ValueError(f"{name}= takes a number of bytes, 1 or more, not {limit!r:.60}")
+                raise ValueError(f"{name} must be a number of bytes, 1 or more, not {limit!r:.60}")
         if results is None and requests is None:
             raise ValueError("SizeLimit limits nothing: give results= or requests=")
         self._results = results
@@ -386,7 +386,7 @@ class Cache:
         size: int = 8 << 20,
     ) -> None:
         if not (is_amount(ttl) and ttl > 0):
-            raise ValueError(f"ttl= takes a number of seconds above 0, not {ttl!r:.60}")
+            raise ValueError(f"ttl must be a number of seconds above 0, not {ttl!r:.60}")
         self._kept: Kept[tuple[Any, ...], Any] = Kept(entries, size)
         self._methods = (methods,) if isinstance(methods, str) else tuple(methods)
         for method in self._methods:

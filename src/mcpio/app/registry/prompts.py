@@ -101,7 +101,9 @@ def _message(item: Any, prompt: Prompt) -> PromptMessage:
     else:
         block = block_of(item)
         if block is None:
-            raise TypeError(f"prompt {prompt.name}: a message is text, content or a PromptMessage, not {item!r:.100}")
+            raise TypeError(
+                f"prompt {prompt.name}: a message must be text, content or a PromptMessage, not {item!r:.100}"
+            )
         message = types.PromptMessage("user", block)
     if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
         raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
@@ -217,7 +219,7 @@ def _completion_result(value: CompleteResult | Completion | Iterable[str], name:
     if isinstance(value, types.Completion):
         return types.CompleteResult(_cut(value))
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{name}(): a completion returns a list of texts, not {value!r:.100}")
+        raise TypeError(f"{name}(): a completion must return a list of texts, not {value!r:.100}")
     values = tuple(value)
     return types.CompleteResult(_cut(types.Completion(values, len(values), False)))
 

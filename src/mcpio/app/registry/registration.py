@@ -192,7 +192,7 @@ def make_resource(uri: str, function: Any, options: ResourceOptions, *, context:
     endpoint = _resource_endpoint(function, options, (), context)
     size = options.get("size")
     if size is not None and not is_count(size):
-        raise ValueError(f"{uri:.100}: size= is a number of bytes, 0 or more, not {size!r:.100}")
+        raise ValueError(f"{uri:.100}: size must be a number of bytes, 0 or more, not {size!r:.100}")
     shown = types.Resource(uri, size=size, **_resource_members(endpoint, options))
     return FunctionResource(endpoint, _sayable(shown, options), _cache_hint(options))
 
@@ -294,7 +294,7 @@ def _description(endpoint: RegisteredFunction, options: RegistrationOptions) -> 
 def _execution(options: ToolOptions) -> ToolExecution | None:
     support = options.get("task_support")
     if support not in (None, *get_args(TaskSupport)):
-        raise ValueError(f"task_support is 'forbidden', 'optional' or 'required', not {support!r:.100}")
+        raise ValueError(f"task_support must be 'forbidden', 'optional' or 'required', not {support!r:.100}")
     for name in ("resume", "immediate_response", "becomes_task"):
         if options.get(name) and support in (None, "forbidden"):
             raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
@@ -339,12 +339,12 @@ def _meta_of_tool(name: str, options: ToolOptions) -> dict[str, Any]:
     ui: dict[str, Any] = {}
     if view is not None:
         if not str(view).startswith("ui://"):
-            raise ValueError(f"{name}(): view= takes the URI of a view, such as ui://clock, not {view!r:.100}")
+            raise ValueError(f"{name}(): view must be the URI of a view, such as ui://clock, not {view!r:.100}")
         ui["resourceUri"] = view
     if visibility is not None:
         callers = listed("visibility", visibility)
         if not callers or not all(each in ("model", "app") for each in callers):
-            raise ValueError(f"{name}(): visibility= takes 'model', 'app' or both, not {visibility!r:.100}")
+            raise ValueError(f"{name}(): visibility must be 'model', 'app' or both, not {visibility!r:.100}")
         ui["visibility"] = list(dict.fromkeys(callers))
     return {"meta": {**meta, "ui": ui}}
 
@@ -354,7 +354,7 @@ def listed(option: str, value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{option}= takes a list, not {value!r:.100}")
+        raise TypeError(f"{option} must be a list, not {value!r:.100}")
     return tuple(value)
 
 

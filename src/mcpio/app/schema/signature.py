@@ -44,7 +44,7 @@ def Depends(function: Callable[..., Any]) -> Any:  # noqa: N802  the name that o
     called once for a request, whoever depends on it; clients do not see it. Raises TypeError if it cannot be called.
     """
     if not callable(function):
-        raise TypeError(f"Depends() takes a function, not its result: Depends(make), not {function!r:.100}")
+        raise TypeError(f"Depends() must get a function, not its result: Depends(make), not {function!r:.100}")
     return Dependency(function)
 
 

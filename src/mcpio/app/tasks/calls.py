@@ -227,5 +227,5 @@ class TaskCalls(ABC):
 def _checked_id(id: str) -> str:
     # Handles without a task have an empty id.
     if not required("id", id, str):
-        raise ValueError("id= takes the id of a task, not an empty str")
+        raise ValueError("id must be the id of a task, not an empty str")
     return id

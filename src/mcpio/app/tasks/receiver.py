@@ -318,7 +318,7 @@ class TaskOptions:
     def _check_store(self, attribute: object, value: Any) -> None:
         methods = ("write", "fetch", "adopt")
         if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
-            raise TypeError(f"store= takes a TaskStore, not {value!r:.100}")
+            raise TypeError(f"store must be a TaskStore, not {value!r:.100}")
 
     @poll_interval.validator
     @task_after.validator
@@ -331,7 +331,7 @@ class TaskOptions:
     @on_lapse.validator
     def _check_lapse(self, attribute: object, value: Any) -> None:
         if value not in ("cancel", "continue"):
-            raise ValueError(f'on_lapse is "cancel" or "continue", not {value!r:.100}')
+            raise ValueError(f'on_lapse must be "cancel" or "continue", not {value!r:.100}')
 
     @owner.validator
     @on_change.validator

@@ -617,7 +617,7 @@ def _augmented(request: Any, ttl: float | None) -> Any:
     if ttl is None:
         return request if request.task is not None else attrs.evolve(request, task=TaskMetadata())
     if not is_amount(ttl) or ttl == 0:
-        raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r:.100}")
+        raise ValueError(f"a ttl must be a number of seconds, more than 0, not {ttl!r:.100}")
     return attrs.evolve(
         request, task=TaskMetadata(math.ceil(min(ttl * 1000, LONGEST)))
     )  # some peers take integers only

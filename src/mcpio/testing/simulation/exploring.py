@@ -158,7 +158,7 @@ def _workload(server: Callable[[], Server] | None, clients: Sequence[Program]) -
         return exercised_server, ACTS
     called("server", server, "()")
     if not clients:
-        raise ValueError("clients= takes what clients do: one async function or more, each with a client as argument")
+        raise ValueError("clients must be one async function or more, each with a client as argument")
 
     def make(site: Site) -> Server:
         del site

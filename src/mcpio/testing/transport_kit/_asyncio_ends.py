@@ -34,7 +34,7 @@ def gated(end: Any) -> GatedStreams | GatedChannel:
         case (receive, send, close) if callable(receive) and callable(send) and callable(close):
             return GatedChannel(receive, send, close)
     raise TypeError(
-        "an end is a StreamReader and a StreamWriter of asyncio, or functions receive, send and close, "
+        "an end must be a StreamReader and a StreamWriter of asyncio, or functions receive, send and close, "
         f"not {end!r:.100}"
     )
 

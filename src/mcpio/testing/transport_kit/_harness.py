@@ -144,7 +144,7 @@ class PairHarness(Harness):
         for name, value in abilities.items():
             setattr(self, name, value)
         if self.loop not in LOOPS:
-            raise ValueError(f"loop= is one of {', '.join(LOOPS)}, not {self.loop!r:.60}")
+            raise ValueError(f"loop must be one of {', '.join(LOOPS)}, not {self.loop!r:.60}")
 
     @asynccontextmanager
     async def join(self, server: Server, **options: Unpack[ClientOptions]) -> AsyncIterator[Conversation]:

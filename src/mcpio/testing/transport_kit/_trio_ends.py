@@ -30,7 +30,7 @@ def gated(end: Any) -> Any:
         return _GatedStream(end)
     if isinstance(end, trio.abc.Channel):
         return _GatedChannel(end)
-    raise TypeError(f"an end is a trio.abc.Stream or a trio.abc.Channel, not {type(end).__name__}")
+    raise TypeError(f"an end must be a trio.abc.Stream or a trio.abc.Channel, not {type(end).__name__}")
 
 
 def opened(end: Any, *, binary: bool, options: Any) -> AbstractAsyncContextManager[Client]:
