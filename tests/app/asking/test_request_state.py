@@ -191,7 +191,7 @@ WRONG = [
     ({"keys": [KEY], "sealer": HmacSealer([KEY])}, TypeError, "not both"),
     ({"ttl": 0}, ValueError, "ttl must be"),
     ({"ttl": "600"}, ValueError, "ttl must be"),
-    ({"most": 0}, ValueError, "most= takes"),
+    ({"most": 0}, ValueError, "most must be"),
 ]
 
 
