@@ -12,7 +12,7 @@ from breakages import breakages, own_tests
 
 pytestmark = pytest.mark.long
 
-QUICK = ("P1:1", "P3:1", "P10:1", "P11:1", "P15:1")
+QUICK = ("P1:1", "P11:1")
 """Breakages of promises whose tests take a second or two."""
 
 
