@@ -62,7 +62,7 @@ class Talk:
             entropy=lambda size: bytes([next(self._bytes)] * size),
         )
 
-    # What happens
+    # Events of the exchange
 
     def open(self) -> None:
         """Open a session, as a client's driver does for the first one and when the server no longer knows it."""
@@ -119,7 +119,7 @@ class Talk:
         while self._carry():
             pass
 
-    # What passes
+    # Bytes on the way
 
     def _carry(self) -> bool:
         items = self._client.requests_to_send(self._now)

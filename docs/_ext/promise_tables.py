@@ -22,7 +22,7 @@ INVARIANTS_OF: Final[dict[str, tuple[str, ...]]] = {
     "P12": ("acknowledged",),
     "P14": ("order", "liveness"),
 }
-"""What simulated worlds ask of a promise: names in ``mcpio.testing.simulation.INVARIANTS``."""
+"""The invariants of simulated worlds that check a promise, by name (``mcpio.testing.simulation.INVARIANTS``)."""
 
 
 def promise_rows() -> Iterator[list[str]]:

@@ -275,7 +275,8 @@ def test_answer_that_does_not_fit_the_form_ends_the_call() -> None:
         asked.do()
 
 
-def test_cancelled_call_cancels_the_callbacks() -> None:
+def asked_in_vain() -> Asked:
+    """Return a call whose callback never answers."""
     asked: Asked
 
     async def never(scope: Any, request: Any) -> ElicitResult:
@@ -283,6 +284,11 @@ def test_cancelled_call_cancels_the_callbacks() -> None:
         raise AssertionError
 
     asked = Asked(InputRequiredResult({"a": WHO}), elicitation=never)
+    return asked
+
+
+def test_cancelled_call_cancels_the_callbacks() -> None:
+    asked = asked_in_vain()
     call = asked.start()
     call.cancel()
     asked.runtime.run()
@@ -292,13 +298,7 @@ def test_cancelled_call_cancels_the_callbacks() -> None:
 
 
 def test_end_of_the_connection_ends_the_call_and_cancels_the_callbacks() -> None:
-    asked: Asked
-
-    async def never(scope: Any, request: Any) -> ElicitResult:
-        await asked.runtime.one_shot().wait()
-        raise AssertionError
-
-    asked = Asked(InputRequiredResult({"a": WHO}), elicitation=never)
+    asked = asked_in_vain()
     call = asked.start()
     (answering,) = asked.rounds
     answering.lose(ConnectionLost("gone"))

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes any bytes, and raises where the library breaks a promise about them.
+"""The targets of fuzzing: each takes any bytes, and raises where the library breaks a promise about them.
 
 Every target asserts what its docstring says. The first byte of the input chooses how the rest is split, or which of
 several forms it has, so that a fuzzer finds the splits that matter.

@@ -39,7 +39,7 @@ TRANSPORTS: Final[dict[str, tuple[Callable[..., Awaitable[None]], Callable[[int]
 
 
 class Broken(Exception):
-    """What must hold does not."""
+    """A promise was broken."""
 
 
 # The processes

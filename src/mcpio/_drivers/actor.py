@@ -339,7 +339,7 @@ class Actor:
     async def _send_cancellations(self) -> None:
         """In a cancelled block: tell the peer which requests no caller waits for any more, so that it stops them."""
         # Those callers are cancelled in this turn of the loop, and a ``close`` that they call takes effect at the next.
-        await self.runtime.sleep(0)
+        await self.runtime.sleep(0)  # to the next turn
         self._turn()
         # Where the writer was cancelled in the middle of a message, nothing can follow.
         if self.connection.wants_write and not self._adapter.unsent:

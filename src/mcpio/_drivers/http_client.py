@@ -589,7 +589,7 @@ class HttpActor:
             steps.callback(self._machine.connection.abort)
             async with self._loop.last_moment(LAST_WORDS):
                 # The callers of requests are cancelled in this turn of the loop: their cancellations go out first.
-                await self.runtime.sleep(0)
+                await self.runtime.sleep(0)  # to the next turn
                 self._close(0.0)
                 await self._take_turns()
 

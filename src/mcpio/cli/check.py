@@ -108,7 +108,7 @@ async def _headers(options: argparse.Namespace) -> dict[str, str]:
     url: str | None = options.url
     if url is None or url.startswith(SOCKET_SCHEMES) or connect.stored_login(options) is None:
         return headers
-    # A client renews the token if it must. What the server does wrong is found below.
+    # A client renews the token if it must. The raw messages below find the server's faults.
     with suppress(McpError):
         async with connect.open_client(options, stderr="capture"):
             pass

@@ -187,7 +187,7 @@ class Inspector(Viewer):
         Args:
             open_client: Returns the context manager of a client, for options and a tap.
             ladder: What the conversation is shown in.
-            about: What the page is told: ``target``.
+            about: Facts that the page shows beside those of the server, such as ``target``.
             also: Called with each connection, to add further taps.
             words: Returns a call of a tool as a command line.
             opener: Python that opens such a client: imports, and an expression.

@@ -202,7 +202,7 @@ class Deflate(Extension):
     def inflate(self, payload: bytes, is_whole: bool) -> bytes:
         """Return what a piece of a compressed message stands for, at most a byte beyond the limit of the message.
 
-        ``is_whole`` says that the message ends with it. Raises ParseFailed for what was not compressed.
+        ``is_whole`` says that the message ends with it. Raises ParseFailed if the data are not deflated.
         """
         text = self._inflate(payload)
         return text + self._inflate(_TAIL) if is_whole else text

@@ -413,7 +413,7 @@ class WebSocket:
             payload = deflate.inflate(payload, is_whole)
         size = (self._size or 0) + len(payload)
         if size > self._max:
-            # Only a compressed one gets here. What came before the limit counts first, in however many pieces.
+            # Only a compressed message gets here. Invalid UTF-8 before the limit is reported first, in any split.
             self._utf8.decode(payload[: self._max - size])
             raise _TOO_LONG
         if is_whole and self._size is None:
@@ -441,7 +441,7 @@ class WebSocket:
 
     @property
     def _compressed(self) -> Deflate | None:
-        """What inflates the message that is coming in; ``None`` where it is not compressed."""
+        """The inflater of the incoming message; ``None`` if the message is not compressed."""
         return self._deflate if self._deflate is not None and self._deflate.is_compressed else None
 
     # The end
