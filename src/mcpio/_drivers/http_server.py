@@ -831,7 +831,7 @@ class HttpConnectionHandler:
         self.host.close(0)
         self.host.handle_timeout()
         self._deadlines.arm(self.host, None)
-        await name_stubborn_handlers(self._loop, *self.host.sessions())
+        await name_stubborn_handlers(self._loop, *self.host.take_sessions())
 
     def _attach_tap(self, connection: ServerConnection) -> None:
         try:

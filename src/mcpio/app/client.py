@@ -1028,8 +1028,8 @@ class Client(Session):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
-        for each in self._answering:
-            each.lose(ConnectionLost(f"the connection ended ({event.reason.value})"))
+        for answering in self._answering:
+            answering.lose(ConnectionLost(f"the connection ended ({event.reason.value})"))
         if self._changes is not None:
             self._changes.lose()
         if self._receiver is not None:

@@ -196,10 +196,10 @@ class HttpHost:
         self.machine.close(self.clock(), grace)
         self._drain()
 
-    def sessions(self) -> tuple[ServerDriving, ...]:
-        """Return the sides for drivers of all sessions, and of the stateless requests together.
+    def take_sessions(self) -> tuple[ServerDriving, ...]:
+        """Return the drivers' sides of the sessions that are left, and of the stateless requests together.
 
-        For the one that ends the host, and names the handlers that do not end: here none are named any more.
+        For the one that ends the host: from here on it names the handlers that do not end, and the host does not.
         """
         stateless = () if self._stateless is None else (self._stateless[0],)
         for timer in self._leaving.values():

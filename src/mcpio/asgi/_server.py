@@ -571,7 +571,7 @@ class AsgiServer:
                         await lifespan.wait(self.loop.runtime)
                 self._lifespan = None
                 self._watch.end(lifespan)
-                await name_stubborn_handlers(self.loop, *self._host.sessions())
+                await name_stubborn_handlers(self.loop, *self._host.take_sessions())
                 for task in tuple(lifespan.running):
                     task.cancel()
 
