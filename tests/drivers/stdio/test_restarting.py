@@ -263,7 +263,7 @@ def test_first_child_is_started_once_and_invalid_options_raise(each_loop: EachLo
             async with here.drivers.open_stdio(["/nowhere/server"], restart=POLICY):
                 pass
         wrong: Any = 5
-        with pytest.raises(TypeError, match="a policy is"):
+        with pytest.raises(TypeError, match="a policy must be"):
             async with here.drivers.open_stdio(["/nowhere/server"], restart=wrong):
                 pass
         connection = ClientConnection(Implementation("test", "1"))
