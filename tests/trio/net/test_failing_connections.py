@@ -47,7 +47,7 @@ ACCEPTING = (
 SESSION = (
     "mcpio._drivers.socket_server:SessionHandler.serve_session",
     "mcpio._drivers.socket_server:prepare_server",
-    "mcpio._drivers.actor:Actor",
+    "mcpio._drivers.setup:Actor",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.app.session:SessionDriving.handle",
