@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -583,3 +584,18 @@ def test_session_of_one_request_ends_with_its_answer() -> None:
     direct.fields = {"mcp-protocol-version": "2025-11-25"}
     assert direct.call("quick", is_stateless=False).status == 200
     assert (direct.host.machine.sessions, direct.host._sessions) == ((), {})
+
+
+def test_taps_see_the_answer_to_a_whole_request() -> None:
+    direct, texts = Direct(), list[bytes]()
+
+    class Watching(Tap):
+        def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
+            texts.append(text)
+
+    direct.host._on_connection = lambda connection: add_tap(connection, Watching())
+    direct.shake_hands()
+    answer = direct.call("quick", is_stateless=False)
+    body = direct.pulled(direct.asked) if answer is None else answer.body
+    assert text_of(json.loads(body)) == "ok"
+    assert texts[-1] == body
