@@ -593,7 +593,10 @@ def test_taps_see_the_answer_to_a_whole_request() -> None:
         def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
             texts.append(text)
 
-    direct.host._on_connection = lambda connection: add_tap(connection, Watching())
+    def watch(connection: Any) -> None:
+        add_tap(connection, Watching())
+
+    direct.host._on_connection = watch
     direct.shake_hands()
     answer = direct.call("quick", is_stateless=False)
     body = direct.pulled(direct.asked) if answer is None else answer.body
