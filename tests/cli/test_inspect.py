@@ -126,6 +126,24 @@ def test_saved_recording_equals_one_that_was_made_without_secrets() -> None:
     trio.run(main)
 
 
+def test_recording_that_the_engine_does_not_replay_is_not_saved() -> None:
+    kept: list[str] = []
+
+    class Kept(Tap):
+        def opened(self, connection: Any, now: float) -> None:
+            add_tap(connection, Recorder(kept.append), now)
+
+    async def main() -> None:
+        async with memory_client(Server("s"), tap=Kept(), era="handshake"):
+            pass
+
+    trio.run(main)
+    at = next(number for number, line in enumerate(kept) if '"event":"Negotiated"' in line)
+    kept[at] = kept[at].replace("Negotiated", "RequestFailed")
+    with pytest.raises(ValueError, match=f"line {at + 1}: next_event: Negotiated, .* use --record FILE"):
+        without_secrets(kept)
+
+
 @pytest.mark.parametrize("words", [["--port", "x"], ["--port", "70000"]])
 def test_wrong_port_is_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit):

@@ -13,6 +13,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import (
     ConnectionLost,
+    InvalidMessage,
     LocalProtocolError,
     McpError,
     RequestError,
@@ -353,6 +354,9 @@ def test_openings_of_stateless_clients_are_replayed() -> None:
         (UnexpectedResponse(503, "busy"), None),
         (RequestTimeout("server/discover", 5.0), None),
         (ConnectionLost("gone"), None),
+        (InvalidMessage("", "the answer is malformed"), "initialize"),
+        (RequestError(-32000, "Server not initialized"), "initialize"),
+        (RequestError(-32003, "no sampling", {"requiredCapabilities": {"sampling": {}}}), None),
     ],
 )
 @pytest.mark.parametrize("redactor", [None, Redactor()])

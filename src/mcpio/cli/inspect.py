@@ -155,12 +155,17 @@ class Recording:
 
 
 def without_secrets(lines: Sequence[str]) -> str:
-    """Return a recording with likely secrets removed: a fresh engine replays it, and is recorded."""
+    """Return a recording with likely secrets removed: a fresh engine replays it, and is recorded.
+
+    Raises ValueError if the engine behaves differently, because the rest would then be of another conversation.
+    """
     found: list[str] = []
     if lines:
         replay = Replay(lines)
         add_tap(replay.connection, Recorder(found.append, redactor=Redactor()), loads(lines[0])["at"])
-        replay.events()
+        for call in replay:
+            if call.differs is not None:
+                raise ValueError(f"line {call.line}: {call.verb}: {call.differs}: use --record FILE")
     return "".join(found)
 
 

@@ -17,7 +17,7 @@ from mcpio.engine.options import KeepAlive, Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase, Role
-from mcpio.errors import LocalProtocolError, McpError, UnexpectedResponse
+from mcpio.errors import LocalProtocolError, McpError, RequestError, UnexpectedResponse
 from mcpio.events import Event
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.framing.lines import LineFramer, Overlong
@@ -97,8 +97,14 @@ class Recorder(Tap):
             if not (self._awaits_end or self._has_read):
                 return
             self._awaits_end = self._has_read = False
-        elif verb == "fail_request" and isinstance(error := arguments["error"], UnexpectedResponse):
-            arguments = {**arguments, "status": error.status}  # a client that opens goes by it
+        elif verb == "fail_request":
+            # A client that opens goes by these.
+            error = arguments["error"]
+            if isinstance(error, UnexpectedResponse):
+                arguments = {**arguments, "status": error.status}
+            elif isinstance(error, RequestError):
+                refusal = {"code": error.code, "message": error.message, "data": error.data}
+                arguments = {**arguments, "refusal": refusal}
         self._entry(verb, write_all(VERBS[verb].kinds, arguments, self._redactor), now)
 
     def _fed(self, data: bytes | None) -> Iterator[dict[str, Any]]:

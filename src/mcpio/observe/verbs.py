@@ -16,7 +16,7 @@ from mcpio.engine.connection import ANY, Connection
 from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.table import Role
-from mcpio.errors import ConnectFailed, ConnectionLost, McpError, RequestError, UnexpectedResponse
+from mcpio.errors import ConnectFailed, ConnectionLost, InvalidMessage, McpError, RequestError, UnexpectedResponse
 from mcpio.events import CloseReason, IncomingId, OutgoingId
 from mcpio.framing.json import dumps, loads
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2026_07_28, Revision
@@ -241,13 +241,25 @@ def _skip_handshake(connection: Any, now: float, *, revision: Revision, capabili
     )
 
 
-def _fail_request(connection: Connection, now: float, *, id: OutgoingId, error: str, status: int | None = None) -> None:
+def _fail_request(
+    connection: Connection,
+    now: float,
+    *,
+    id: OutgoingId,
+    error: str,
+    status: int | None = None,
+    refusal: Mapping[str, Any] | None = None,
+) -> None:
     # The outcome of a probe depends on the kind of the error.
-    made: McpError = ConnectionLost(error)
+    made: McpError
     if status is not None:
         made = UnexpectedResponse(status, error)
-    elif not error.startswith("ConnectionLost:"):
-        made = ConnectFailed(error)
+    elif refusal is not None:
+        made = RequestError(**refusal)
+    elif error.startswith("InvalidMessage:"):
+        made = InvalidMessage("", error)
+    else:
+        made = ConnectionLost(error) if error.startswith("ConnectionLost:") else ConnectFailed(error)
     connection.fail_request(id, made, now)
 
 
@@ -304,7 +316,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         related_to=INCOMING,
     ),
     "cancel_request": Verb(lambda c, now, id, reason: c.cancel_request(id, reason), id=OUTGOING, reason=JSON),
-    "fail_request": Verb(_fail_request, id=OUTGOING, error=ERROR, status=AS_IT_IS),
+    "fail_request": Verb(_fail_request, id=OUTGOING, error=ERROR, status=AS_IT_IS, refusal=JSON),
     "send_notification": Verb(
         lambda c, now, method, params, related_to: c.send_notification(
             RawNotification(method, params), related_to=related_to
