@@ -237,7 +237,9 @@ def deliver(world: World, name: str) -> None:
 
 
 def open_connection(world: World) -> None:
-    world.client.connection.negotiate(world.now)  # type: ignore[attr-defined]
+    client = world.client.connection
+    assert isinstance(client, ClientConnection)
+    client.negotiate(world.now)
 
 
 def ask(world: World, name: str) -> None:
