@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mcpio import RequestError, Server
+from mcpio import Context, RequestError, Server
 from mcpio.cli import bench, main
 from mcpio.cli.exit_status import Exit
+from mcpio.types import CreateMessageRequest, SamplingMessage, TextContent
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -91,6 +92,22 @@ def test_errors_are_counted_apart(command: Command, measured: Server) -> None:
     assert "the server: 4 calls failed, which no other figure counts:\n  4 times RequestError: " in ran.out
 
 
+def test_tool_that_asks_for_a_message_and_the_roots_is_measured(
+    command: Command, measured: Server, tmp_path: Path
+) -> None:
+    @measured.tool
+    async def ask(ctx: Context) -> str:
+        question = SamplingMessage("user", TextContent("How warm?"))
+        result = await ctx.sample(CreateMessageRequest((question,), max_tokens=9))
+        return f"{result.text} {len(await ctx.roots())}"
+
+    said = tmp_path / "said.txt"
+    said.write_text("warm")
+    words = ["--sampling", str(said), "--root", str(tmp_path)]
+    ran = command("bench", "--tool", "ask", "--calls", "3", *words, server=measured)
+    assert (ran.status, ran.err) == (Exit.DONE, "")
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -101,6 +118,7 @@ def test_errors_are_counted_apart(command: Command, measured: Server) -> None:
         (["--arguments", "{}"], Exit.USAGE, "--arguments needs --tool"),
         (["--calls", "1", "--seconds", "1"], Exit.USAGE, "give --seconds or --calls, not both"),
         (["--record", "f"], Exit.USAGE, "--record would be measured too"),
+        (["--sampling", "ask"], Exit.USAGE, "--sampling ask would measure you: give it a file"),
         (["--tool", "echo", "more"], Exit.USAGE, "unexpected argument 'more'"),
     ],
 )

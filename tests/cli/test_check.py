@@ -98,8 +98,11 @@ def test_wrong_program_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str
         (["tcp://127.0.0.1:1"], Exit.UNREACHABLE, "cannot connect to tcp://127.0.0.1:1"),
         (["ws://127.0.0.1:1/mcp"], Exit.USAGE, "URLs of HTTP"),
         (["mcpio-no-such-program"], Exit.NO_PROGRAM, "mcpio-no-such-program"),
-        (["http://127.0.0.1:1/mcp", "--record=talk"], Exit.USAGE, "--record"),
-        (["the server", "--locked=no-such-file"], Exit.USAGE, "cannot read no-such-file"),
+        (["the server", "--record=talk"], Exit.USAGE, "--record is not for raw messages: it goes with --locked only"),
+        (["the server", "--sampling=ask"], Exit.USAGE, "--sampling is not for raw messages"),
+        (["the server", "--root=."], Exit.USAGE, "--root is not for raw messages"),
+        (["the server", "--timeout=0"], Exit.USAGE, "--timeout 0 would wait for ever"),
+        (["the server", "--locked=no-such-file"], Exit.USAGE, "--revision is for the rules: it does not go with"),
     ],
 )
 def test_server_that_cannot_be_checked_has_its_status(
@@ -107,6 +110,17 @@ def test_server_that_cannot_be_checked_has_its_status(
 ) -> None:
     assert main(["check", "--revision=2025-11-25", *words]) is status
     assert told in capfd.readouterr().err
+
+
+def test_unreadable_lock_file_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "the server", "--locked=no-such-file"]) is Exit.USAGE
+    assert "cannot read no-such-file" in capfd.readouterr().err
+
+
+def test_help_names_its_own_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "0 waits for ever (default: 10)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_program_that_ends_at_once_has_its_last_words(capfd: pytest.CaptureFixture[str]) -> None:

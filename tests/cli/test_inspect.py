@@ -150,6 +150,11 @@ def test_wrong_port_is_refused(words: list[str]) -> None:
         main(["inspect", "server", *words])
 
 
+def test_missing_sampling_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "the server", "--sampling", "/none/said.txt"]) == Exit.USAGE
+    assert "--sampling takes ask, refuse or a file; cannot read '/none/said.txt'" in capsys.readouterr().err
+
+
 def test_missing_lock_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "the server", "--locked", "/none/mcpio.lock"]) == Exit.USAGE
     assert "cannot read /none/mcpio.lock" in capsys.readouterr().err

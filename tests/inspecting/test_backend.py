@@ -16,6 +16,7 @@ from mcpio.inspecting.backend import Inspector
 from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.testing import parse_script, play
 from mcpio.trio import memory_client
+from mcpio.types import CreateMessageRequest, CreateMessageResult, SamplingMessage, TextContent
 from mcpio.types.base import CustomRequest
 from mcpio.view_pages import ViewPages
 
@@ -136,6 +137,24 @@ def test_target_is_described(era: Era) -> None:
         assert page.state["why"] == f"This client was to speak the {era} era only."
 
     inspecting(main, era=era)
+
+
+@both_eras
+def test_given_sampler_answers_instead_of_a_person(era: Era) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        question = SamplingMessage("user", TextContent("How warm?"))
+        return (await ctx.sample(CreateMessageRequest((question,), max_tokens=9))).text
+
+    async def main(page: Page) -> None:
+        answer = await page.send("tools/call", name="ask", arguments={})
+        assert answer["result"]["content"][0]["text"] == "warm"
+        assert page.state["questions"] == []
+
+    answer = CreateMessageResult("assistant", TextContent("warm"), "a file")
+    inspecting(main, server, era, sampling=lambda scope, request: answer)
 
 
 @both_eras

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Root,
     )
 
-__all__ = ["Terminal", "add_options", "client_options", "root"]
+__all__ = ["Terminal", "add_options", "client_options", "root", "without_terminal"]
 
 DECLINE: Final = "!"
 """The input that declines a form."""
@@ -56,8 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--sampling",
         metavar="ask|refuse|FILE",
         help="answers a server that wants a message of a model: you type it, it is refused, or it is the text of a "
-        "file; "
-        "without this, the server is told that there is no model",
+        "file; without this, mcpio inspect asks on its page, and other commands tell the server that there is no model",
     )
     parser.add_argument(
         "--root",
@@ -70,23 +69,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def client_options(options: argparse.Namespace, console: Console) -> ClientOptions:
     """Return the callbacks that answer the server, for the command line's options. Raises Failure for invalid ones."""
-    found: ClientOptions = {}
+    found = without_terminal(options)
     asks = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     terminal = Terminal(console, read_line)
     if asks:
         found["elicitation"] = terminal.elicit
         found["capabilities"] = ClientCapabilities(elicitation=ElicitationCapability(form={}, url={}))
-    how = options.sampling
-    if how == "ask":
+    if options.sampling == "ask":
         if not asks:
             raise Failure(
                 Exit.USAGE, "--sampling ask needs a terminal: the answer can come from a file, --sampling FILE"
             )
         found["sampling"] = terminal.sample
-    elif how == "refuse":
+    return found
+
+
+def without_terminal(options: argparse.Namespace) -> ClientOptions:
+    """Return the callbacks that need no terminal: roots, and sampling that is refused or answered with a file.
+
+    Raises Failure for invalid ones.
+    """
+    found: ClientOptions = {}
+    if options.sampling == "refuse":
         found["sampling"] = refuse
-    elif how is not None:
-        found["sampling"] = from_text(_text_of(how))
+    elif options.sampling not in (None, "ask"):
+        found["sampling"] = from_text(_text_of(options.sampling))
     if options.root:
         found["roots"] = [root(directory) for directory in options.root]
     return found

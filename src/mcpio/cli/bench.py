@@ -22,7 +22,7 @@ import trio
 from mcpio._drivers.setup import ConnectOptions
 from mcpio._drivers.stdio import StderrSink
 from mcpio.app.client import Client
-from mcpio.cli import connect, targets
+from mcpio.cli import answers, connect, targets
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, codec_of, is_terminal, result_texts
 from mcpio.cli.use import find
@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
         raise Failure(Exit.USAGE, "give --seconds or --calls, not both")
     if options.record is not None:
         raise Failure(Exit.USAGE, "--record would be measured too: record with mcpio call")
+    if options.sampling == "ask":
+        raise Failure(Exit.USAGE, "--sampling ask would measure you: give it a file")
     return run_until_signalled(partial(_run, options, words), timeout=None)
 
 
@@ -116,6 +118,7 @@ class _Target:
         stderr: StderrSink = console.server_said if self.options.verbose else "capture"
         # To show log messages would be measured too.
         given: ConnectOptions = {"on_log": lambda message: None}
+        given.update(answers.without_terminal(self.options))  # type: ignore[typeddict-item]  # a part of these
         if self.options.era is not None:
             given["era"] = self.options.era
         for _ in range(self.options.connections):

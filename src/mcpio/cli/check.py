@@ -57,10 +57,15 @@ def run(options: argparse.Namespace) -> int:
     connect.choose_server(options)
     connect.no_more_words(options)
     if options.locked is not None:
+        if options.revision is not None:
+            raise Failure(Exit.USAGE, "--revision is for the rules: it does not go with --locked")
         locked = lock.read(options.locked)
         return connect.run(partial(_compare, locked), options)
-    if options.record is not None:
-        raise Failure(Exit.USAGE, "--record is not for raw messages: it goes with --locked only")
+    for name in ("record", "sampling", "root"):
+        if getattr(options, name):
+            raise Failure(Exit.USAGE, f"--{name} is not for raw messages: it goes with --locked only")
+    if not options.timeout:
+        raise Failure(Exit.USAGE, "--timeout 0 would wait for ever for a server that leaves one message unanswered")
     return run_until_signalled(partial(_check, options), timeout=None)
 
 
@@ -130,8 +135,7 @@ def _not_opened(trial: Trial, options: argparse.Namespace) -> Failure:
 def _connect(options: argparse.Namespace, console: Console) -> Connect:
     """Return what connects to the chosen server. Raises Failure if that cannot carry raw messages."""
     url = options.url
-    # Without a timeout a server that does not answer one message would end the check.
-    timeout = options.timeout or TIMEOUT
+    timeout = options.timeout
     if url is None:
         return partial(_process, options, console, timeout)
     if url.startswith(WEBSOCKET):

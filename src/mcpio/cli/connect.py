@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how long to wait for each answer; 0 waits for ever (default: 60)",
+        help="how long to wait for each answer; 0 waits for ever (default: %(default)g)",
     )
     parser.add_argument(
         "-e",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import shlex
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import attrs
 import trio
 
 from mcpio.app.client import Client, ClientOptions
-from mcpio.cli import answers, connect, lock
+from mcpio.cli import answers, connect, lock, targets
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, recorder
 from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
@@ -57,7 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_page_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that serves the page."""
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="PORT", help="the port of the page on 127.0.0.1 (default: a free one)"
+        "--port",
+        type=targets.parse_port,
+        default=0,
+        metavar="PORT",
+        help="the port of the page on 127.0.0.1 (default: a free one)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
@@ -75,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mapping[str, Any] | None) -> int:
     console = Console(quiet=options.quiet)
+    answered = answers.without_terminal(options)
     ladder = Ladder(trio.current_time)
     recording = Recording()
     with ExitStack() as stack:
@@ -86,8 +92,12 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             # A message that is too long is left out, and the conversation goes on.
             limits = attrs.evolve(engine.limits, resync=True, message_bytes=options.max_message)
             of_client["options"] = attrs.evolve(engine, limits=limits)
-            stderr = partial(ladder.note, kind="stderr")
-            return connect.open_client(options, stderr=stderr, tap=tap, **of_client)
+            return connect.open_client(options, stderr=server_said, tap=tap, **of_client)
+
+        def server_said(line: str) -> None:
+            ladder.note(line, kind="stderr")
+            if options.verbose:
+                console.server_said(line)
 
         def also(connection: Any, now: float) -> None:
             recording.begin()
@@ -105,6 +115,7 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             drift=None if locked is None else partial(_drift, locked),
             views=lambda: stack.enter_context(ViewPages()),
             roots=tuple(answers.root(directory) for directory in options.root),
+            sampling=answered.get("sampling"),
             recording=lambda: without_secrets(recording.lines()),
         )
         try:
@@ -209,41 +220,37 @@ def _words(options: argparse.Namespace, given: Sequence[str], name: str, argumen
 def _opener(options: argparse.Namespace) -> tuple[list[str], str]:
     """Return the imports and the expression with which a program opens such a client."""
     url: str | None = options.url
-    extra: list[str] = []
-    said: dict[str, str] = {}
+    imports = []
     if url is None:
-        opener, place = "open_stdio", repr(options.server)
-        said |= {"env": _in_python(dict(options.env))} if options.env else {}
-        said |= {name: repr(value) for name in ("inherit_env", "cwd") if (value := getattr(options, name))}
+        opener, said = "open_stdio", [repr(options.server)]
+        said += [f"env={_in_python(options.env)}"] if options.env else []
+        said += [f"{name}={value!r}" for name in ("inherit_env", "cwd") if (value := getattr(options, name))]
     elif url.startswith(SOCKET_SCHEMES):
         where = parse_socket_url(url)
-        opener, place = (
-            ("open_unix", repr(where)) if isinstance(where, str) else ("open_tcp", f"{where.host!r}, {where.port}")
-        )
+        opener, place = ("open_unix", [where]) if isinstance(where, str) else ("open_tcp", [where.host, where.port])
+        said = [repr(each) for each in place]
     else:
-        opener, place = "open_websocket" if url.startswith(WEBSOCKET) else "open_http", repr(url)
+        by_websocket = url.startswith(WEBSOCKET)
+        opener, said = "open_websocket" if by_websocket else "open_http", [repr(url)]
         if (login := connect.stored_login(options)) is not None:
-            extra.append("from mcpio.auth import OAuth")
-            said |= {"auth": f"OAuth(account={login.account!r})", "interaction": "'never'"}
-        if options.header and opener == "open_http":
-            extra.append("from mcpio.http import HttpClientOptions")
-            said["http"] = f"HttpClientOptions(headers={_in_python(dict(options.header))})"
-        elif options.header:
-            said["headers"] = _in_python(dict(options.header))
-    expression = f"{opener}({', '.join([place, *(f'{name}={value}' for name, value in said.items())])})"
+            imports.append("from mcpio.auth import OAuth")
+            said += [f"auth=OAuth(account={login.account!r})", "interaction='never'"]
+        if options.header:
+            headers = f"headers={_in_python(options.header)}"
+            imports += [] if by_websocket else ["from mcpio.http import HttpClientOptions"]
+            said.append(headers if by_websocket else f"http=HttpClientOptions({headers})")
+    expression = f"{opener}({', '.join(said)})"
     first = ["import os", ""] if "os.environ" in expression else []
-    return [*first, "import trio", "", *extra, f"from mcpio.trio import {opener}"], expression
+    return [*first, "import trio", "", *imports, f"from mcpio.trio import {opener}"], expression
 
 
-def _in_python(values: Mapping[str, str]) -> str:
+def _in_python(pairs: Sequence[tuple[str, str]]) -> str:
     """Return texts by name as Python. Likely secrets are taken from the environment."""
+    values = dict(pairs)
     shown = Redactor().message(values)
-    variables = {name: "".join(each if each.isalnum() else "_" for each in name).upper() for name in values}
-    said = (
-        f"{name!r}: {value!r}" if shown[name] == value else f"{name!r}: os.environ[{variables[name]!r}]"
-        for name, value in values.items()
-    )
-    return f"{{{', '.join(said)}}}"
+    variables = {name: re.sub("[^A-Z0-9]", "_", name.upper()) for name in values}
+    said = {name: repr(value) if shown[name] == value else f"os.environ[{variables[name]!r}]" for name, value in pairs}
+    return f"{{{', '.join(f'{name!r}: {value}' for name, value in said.items())}}}"
 
 
 async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, Any]]:
@@ -259,9 +266,3 @@ def _mebibytes(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1024:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB from 1 to 1024")
     return int(text) << 20
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)

@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_record_option(parser)
     parser.add_argument(
-        "--port", type=int, metavar="PORT", help="for a URL: where to listen on 127.0.0.1 (default: a free port)"
+        "--port",
+        type=targets.parse_port,
+        metavar="PORT",
+        help="for a URL: where to listen on 127.0.0.1 (default: a free port)",
     )
     parser.add_argument(
         "--chaos",
@@ -74,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace, entry: ServerEntry) -> None:
-    """Raise Failure for an option that does not go with the server."""
+    """Raise Failure for an option that does not go with the server, or with another one."""
+    if options.quiet and options.log is not None:
+        raise Failure(Exit.USAGE, "--quiet shows nothing: it does not go with --log")
     if entry.url is None and options.port is not None:
         raise Failure(Exit.USAGE, "--port is for servers at a URL; a program is relayed on standard input and output")
     if entry.headers:

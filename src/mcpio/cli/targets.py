@@ -40,10 +40,21 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """Parse ``[HOST:]PORT``; an IPv6 host may be in brackets. For ``argparse``."""
-    host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > LAST_PORT:
+    host, _, number = text.rpartition(":")
+    if not _is_port(number):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port or HOST:PORT, such as 8000 or 0.0.0.0:8000")
-    return Address(host.removeprefix("[").removesuffix("]") or DEFAULT_HOST, int(port))
+    return Address(host.removeprefix("[").removesuffix("]") or DEFAULT_HOST, int(number))
+
+
+def parse_port(text: str) -> int:
+    """Parse a port. For ``argparse``."""
+    if not _is_port(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) <= LAST_PORT
 
 
 def parse_place(text: str) -> Address | str:

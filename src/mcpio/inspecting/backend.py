@@ -180,6 +180,7 @@ class Inspector(Viewer):
         drift: Callable[[Client], Awaitable[list[dict[str, Any]]]] | None = None,
         views: Callable[[], ViewPages] | None = None,
         roots: tuple[Root, ...] = (),
+        sampling: Callable[[RequestScope, Any], Any] | None = None,
         recording: Callable[[], str] | None = None,
     ) -> None:
         """Describe the target.
@@ -194,12 +195,14 @@ class Inspector(Viewer):
             drift: Compares what a server defines with what was locked.
             views: Called once to get the pages of views.
             roots: What the server is told to work in.
+            sampling: Answers requests for a message of a model. Without it a person does, in the page.
             recording: Returns the recording.
 
         """
         self._open = open_client
         self._tap = LadderTap(ladder, also=also)
         self._words, self._opener, self._drift, self._views, self._roots = words, opener, drift, views, roots
+        self._sampling = sampling or self._ask
         self._era: Literal["auto", "handshake", "stateless"] = "auto"
         self._view_pages: ViewPages | None = None
         self._client: Client | None = None
@@ -265,7 +268,7 @@ class Inspector(Viewer):
         return {
             "era": self._era,
             "elicitation": self._ask,
-            "sampling": self._ask,
+            "sampling": self._sampling,
             "roots": lambda: self._roots,
             "on_notification": self._hear,
             "on_log": lambda message: None,  # the ladder shows it; without this a stateless server would send none

@@ -42,6 +42,7 @@ async def wait(ctx: Context) -> None:
         ([], Exit.USAGE, "no server given; see mcpio relay --help"),
         (["--"], Exit.USAGE, "no server: give its command in quotes, or its words after --"),
         (["python", "more"], Exit.USAGE, "unexpected argument 'more'"),
+        (["-q", "--log", "f", "--", "python"], Exit.USAGE, "--quiet shows nothing: it does not go with --log"),
         (["--port", "1", "--", "python"], Exit.USAGE, "--port is for servers at a URL"),
         (["--chaos", "status=401", "--", "python"], Exit.USAGE, "--chaos status=401 is for servers at a URL"),
         (["--chaos", "kill=1", "http://x/mcp"], Exit.USAGE, "--chaos kill=1 is for servers that are started"),
@@ -63,6 +64,12 @@ def test_wrong_words_are_named(
     Path("headers.json").write_text('{"mcpServers": {"a": {"url": "http://x/mcp", "headers": {"X-Key": "1"}}}}')
     assert main(["relay", *words]) == status
     assert capfd.readouterr().err.startswith(f"mcpio: {said}")
+
+
+def test_wrong_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["relay", "--port", "70000", "http://x/mcp"])
+    assert "argument --port: '70000' is not a port" in capsys.readouterr().err
 
 
 def test_wrong_fault_is_named(capsys: pytest.CaptureFixture[str]) -> None:
