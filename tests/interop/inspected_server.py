@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mcpio import Context, Server
+from mcpio.app import TaskOptions
 from mcpio.types import CallToolResult, ImageContent, ListToolsResult, TextContent, Tool
 
 MARKUP = "<img src=x onerror='window.ran=1'><script>window.ran=1</script><a href='javascript:window.ran=1'>x</a>"
@@ -20,7 +21,7 @@ class Seats:
     seats: int
 
 
-server = Server("kitchen", "1.0", instructions="Bake.")
+server = Server("kitchen", "1.0", instructions="Bake.", tasks=TaskOptions())
 
 
 @server.tool
@@ -44,6 +45,12 @@ async def sleep(ctx: Context) -> str:
     return "awake"
 
 
+@server.tool(task_support="optional")
+async def knead() -> str:
+    """Knead the dough."""
+    return "kneaded"
+
+
 @server.tool
 def flood(count: int) -> str:
     """Write many lines."""
@@ -55,6 +62,11 @@ def flood(count: int) -> str:
 @server.resource("note://one")
 def one() -> str:
     return "a note"
+
+
+@server.resource("note://{name}/text")
+def named(name: str) -> str:
+    return f"a note of {name}"
 
 
 @server.prompt

@@ -149,6 +149,32 @@ def test_person_calls_answers_and_copies(browser: Any, address: str) -> None:
         page.locator(".outcome").get_by_text("seats=4").first.wait_for()
 
 
+def test_started_task_is_shown_after_the_list_was_read(browser: Any) -> None:
+    with inspected() as address, opened(browser, address) as page:
+        page.get_by_label("Era of the next connection").select_option("handshake")
+        page.locator("#top .status", has_text="2025-11-25").wait_for()
+        menu(page, "Tasks")
+        page.get_by_text("The server lists no tasks.").wait_for()
+        choose(page, "knead")
+        page.get_by_label("as a task").check()
+        call(page)
+        page.locator(".outcome").get_by_text("taskId").first.wait_for()
+        menu(page, "Tasks")
+        page.get_by_role("button", name="Get its result").click()
+        page.locator(".outcome").get_by_text("kneaded").first.wait_for()
+
+
+def test_template_needs_values(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        menu(page, "Resources")
+        reader = page.locator("#main .split", has_text="note://{name}/text")
+        reader.get_by_role("button", name="Read", exact=True).click()
+        reader.get_by_text("Put a value in place of {name}.").wait_for()
+        reader.get_by_role("textbox").last.fill("note://bob/text")
+        reader.get_by_role("button", name="Read", exact=True).click()
+        reader.get_by_text("a note of bob").first.wait_for()
+
+
 def test_keyboard_alone_calls_a_tool_and_reads_a_message(browser: Any, address: str) -> None:
     with opened(browser, address) as page:
         page.locator(".choices button", has_text="bake").first.wait_for()

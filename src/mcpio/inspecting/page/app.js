@@ -18,6 +18,7 @@ class App {
   state = {};
   views = {};
   fresh = new Set();
+  started = [];
   chosen = null;
 
   constructor(backend, described) {
@@ -82,9 +83,9 @@ class App {
     this.backend.ask("restart", { era: this.era.value });
   }
 
-  // A list is read when it is first shown, and again after the server said that it changed.
+  // A list is read when it is first shown, and again after the server said that it changed, which it never says of tasks.
   #load(name) {
-    if (this.fresh.has(name)) return;
+    if (this.fresh.has(name) && name !== "tasks") return;
     this.fresh.add(name);
     this.views[name]?.load?.();
   }
@@ -147,6 +148,7 @@ class App {
       tell("The server asks something.");
       this.show("questions");
     }
+    if (state.connected !== before.connected) this.started = [];
     if (state.connected !== before.connected || state.ended !== before.ended || before.lists !== state.lists) {
       this.fresh.clear();
       if (state.connected) {

@@ -7,8 +7,8 @@ import { Fault, form } from "./form.js";
 const SHOWN = 200;
 const PAGES = 100;
 
-// A list that is read page by page, of which the items that match are shown.
-function chooser(app, { what, key, label, note, open, empty, missing = () => "" }) {
+// A list that is read page by page, of which the items that match are shown. `also` adds items that the server does not list.
+function chooser(app, { what, key, label, note, open, empty, missing = () => "", also = () => [] }) {
   let items = [];
   const opened = new Map();
   const filter = el("input", { type: "search", "aria-label": `Filter ${what}`, placeholder: "filter", oninput: () => draw() });
@@ -44,19 +44,22 @@ function chooser(app, { what, key, label, note, open, empty, missing = () => "" 
     draw();
     if ((count.textContent = missing())) return;
     let cursor = null;
+    let failure = "";
     for (let page = 0; page < PAGES; page++) {
       const answer = await app.backend.ask("list", { what, cursor });
       if (own !== loading) return; // the list was asked for again
       if (answer.error) {
-        count.textContent = answer.error.code === -32601 || answer.error.kind ? empty : `${answer.error.message}`;
-        return;
+        failure = answer.error.code === -32601 || answer.error.kind ? empty : `${answer.error.message}`;
+        break;
       }
       items.push(...answer.items);
       if (answer.left_out) tell(`${answer.left_out} of a page were left out`);
       draw();
       if (!(cursor = answer.more)) break;
     }
-    if (!items.length) count.textContent = empty;
+    items.push(...also().filter((item) => !items.some((each) => key(each) === key(item))));
+    draw();
+    if (failure || !items.length) count.textContent = failure || empty;
     const again = chosen && items.find((item) => key(item) === key(chosen));
     if (again) show(again); // another form, if the era or the definition changed
     else if (items.length === 1) rows.querySelector("button").click();
@@ -101,6 +104,7 @@ function caller(app, { verb, asked, request, extras = () => [] }) {
       if (isOver) return;
       isOver = true;
       cancel.hidden = true;
+      if (answer.result?.task) app.started.push(answer.result.task); // not every server lists its tasks
       put(place, outcome(answer, { onread: app.canRead ? (uri) => app.read(uri) : undefined, about: [el("div", { class: "bar" },
         answer.n && el("button", { type: "button", onclick: () => app.ladder.choose(answer.n) }, "Show in the ladder"),
         ...extras(params, answer.n))] }));
@@ -173,9 +177,14 @@ export function resources(app) {
 
 function reader(app, item) {
   const uri = el("input", { type: "text", value: item.uri ?? item.uriTemplate, id: "uri", spellcheck: "false" });
+  const read = () => {
+    const left = item.uriTemplate && uri.value.match(/\{[^}]*\}/);
+    if (left) throw new Fault(`Put a value in place of ${left[0]}.`);
+    return uri.value;
+  };
   const canSubscribe = app.state.era === "handshake" && app.state.capabilities?.resources?.subscribe;
   const node = caller(app, { verb: "Read",
-    asked: { node: el("div", { class: "member" }, el("label", { for: "uri" }, item.uriTemplate ? "URI, with its {variables} filled in" : "URI"), uri), read: () => uri.value },
+    asked: { node: el("div", { class: "member" }, el("label", { for: "uri" }, item.uriTemplate ? "URI, with its {variables} filled in" : "URI"), uri), read },
     request: (value) => ({ method: "resources/read", params: { uri: value } }) });
   const also = (method) => el("button", { type: "button", onclick: () => node.send({ method, params: { uri: uri.value } }) }, method === "resources/subscribe" ? "Subscribe" : "Unsubscribe");
   return el("div", {}, el("h2", { tabindex: "-1" }, short(`${item.title ?? item.name ?? item.uri}`)),
@@ -204,7 +213,7 @@ export function prompts(app) {
 export function tasks(app) {
   return chooser(app, {
     what: "tasks", key: (item) => item.taskId, label: (item) => item.taskId, note: (item) => item.status,
-    empty: "The server lists no tasks.", missing: () => (app.state.era === "stateless" ? `${app.state.revision} has no list of tasks.` : ""),
+    empty: "The server lists no tasks.", also: () => app.started, missing: () => (app.state.era === "stateless" ? `${app.state.revision} has no list of tasks.` : ""),
     open: (item) => {
       const node = caller(app, { verb: "Get its state", request: () => ({ method: "tasks/get", params: { taskId: item.taskId } }) });
       const also = (method, label) => el("button", { type: "button", onclick: () => node.send({ method, params: { taskId: item.taskId } }) }, label);
