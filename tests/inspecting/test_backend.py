@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from mcpio import Client, ConnectFailed, Context, Limits, Options, RequestError, Server
+from mcpio.app import TaskOptions
 from mcpio.app.client import ClientOptions
 from mcpio.inspecting.backend import Inspector
 from mcpio.inspecting.ladder import Ladder, LadderTap
@@ -292,7 +293,8 @@ def test_copied_conversation_can_be_played(era: Era) -> None:
     inspecting(main, era=era)
 
 
-def test_copied_conversation_with_a_question_can_be_played() -> None:
+@both_eras
+def test_copied_conversation_with_a_question_can_be_played(era: Era) -> None:
     async def main(page: Page) -> None:
         async def answer() -> None:
             await page.until(lambda page: page.state["questions"])
@@ -303,12 +305,33 @@ def test_copied_conversation_with_a_question_can_be_played() -> None:
             nursery.start_soon(answer)
             await page.send("tools/call", name="ask")
         await page.until(lambda page: page.has("tools/call"))
-        number = page.of("tools/call")["n"]
+        number = next(each["n"] for each in page.entries if each.get("method") == "tools/call")
         script = (await page.ask("copy", **{"as": "script"}, n=number, name="ask", arguments={}))["text"]
-        assert "client answer" in script
+        assert ("client answer" in script) == (era == "handshake")
+        assert script.count("client request") == (1 if era == "handshake" else 2)
+        assert "Accepted" in script
         play(parse_script(script))
 
-    inspecting(main)
+    inspecting(main, era=era)
+
+
+def test_copied_conversations_of_a_cancelled_call_and_of_a_task_can_be_played() -> None:
+    server = Server("s", tasks=TaskOptions())
+
+    @server.tool(task_support="optional")
+    async def sleep(ctx: Context) -> str:
+        await ctx.sleep(1000)
+        return "awake"
+
+    async def main(page: Page) -> None:
+        cancelled = await page.send("tools/call", timeout=0.01, name="sleep", arguments={})
+        task = await page.send("tools/call", name="sleep", arguments={}, task={})
+        for answer, said in ((cancelled, "client cancel c2"), (task, '"task":{}')):
+            script = (await page.ask("copy", **{"as": "script"}, n=answer["n"], name="sleep"))["text"]
+            assert said in script
+            play(parse_script(script))
+
+    inspecting(main, server)
 
 
 def test_copied_test_makes_the_call() -> None:

@@ -128,6 +128,28 @@ def test_tap_adds_messages_phases_and_deadlines() -> None:
     assert found.heard["server"] == 0.0
 
 
+def test_call_has_the_rounds_that_answer_its_questions() -> None:
+    def asked(id: int, name: str, **more: Any) -> None:
+        found.message("client", said(id=id, method="tools/call", params={"name": name, **more}))
+
+    found = ladder()
+    wants_input = {"resultType": "input_required"}
+    asked(1, "a")
+    asked(2, "b")
+    found.message("server", said(id=1, result=wants_input))
+    found.message("server", said(id=2, result=wants_input))
+    asked(3, "b", inputResponses={"x": {}})
+    asked(4, "a")
+    asked(5, "a", inputResponses={"x": {}})
+    found.message("client", said(id=6, method="ping"))
+    found.message("server", said(id=5, result=wants_input))
+    asked(7, "a", requestState="s")
+    found.message("server", said(id=7, result={}))
+    asked(8, "a", inputResponses={"x": {}})
+    assert [json.loads(text)["id"] for _, text in found.call(1)] == [1, 1, 5, 5, 7, 7]
+    assert [json.loads(text)["id"] for _, text in found.call(10)] == [7, 7]
+
+
 def test_exchange_has_what_belongs_to_a_request() -> None:
     found = ladder()
     found.message("client", said(id=1, method="ping"))

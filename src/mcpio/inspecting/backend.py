@@ -488,7 +488,7 @@ class Inspector(Viewer):
             case "test":
                 return {"text": as_test(*self._opener, name, arguments)}
         try:
-            messages = self.ladder.exchange(_count(params, "n"))
+            messages = self.ladder.call(_count(params, "n"))
             return {"text": as_conversation(messages, self._revision)}
         except (LookupError, JsonError) as error:
             reason = "the ladder has only a part of this call"

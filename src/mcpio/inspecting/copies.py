@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from mcpio.codec import codec
@@ -25,6 +25,7 @@ _EVERYTHING: Final[dict[str, Any]] = {
     "prompts": {},
     "logging": {},
     "completions": {},
+    "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
 }
 _ASKED: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
@@ -47,18 +48,11 @@ def test_{called or "tool"}_answers() -> None:
 
 
 def as_conversation(texts: Iterable[tuple[str, str]], revision: Revision) -> str:
-    """Return a conversation script of an exchange: its messages with their senders, the client's request first.
+    """Return a conversation script of a call: its messages with their senders, a request of the client first.
 
     ``mcpio.testing.play`` plays it with a client, whose request must be the same and whose reading is checked.
     """
-    messages = [(sender, loads(text)) for sender, text in texts]
     is_stateless = revision.era is Era.STATELESS
-    first = messages[0][1]
-    own, new = first["id"], 1 if is_stateless else 2
-    params = _without_envelope(first.get("params", {}))
-    token = params.get("_meta", {}).pop("progressToken", None)
-    if not params.get("_meta", True):
-        del params["_meta"]
     lines = [
         "# A call that was made with mcpio inspect.",
         "run: client",
@@ -69,29 +63,50 @@ def as_conversation(texts: Iterable[tuple[str, str]], revision: Revision) -> str
         f"client adopt {_text({'supportedVersions': [revision.name], 'capabilities': _EVERYTHING})}"
         if is_stateless
         else "handshake",
-        f"client request {first['method']} {_text(params)} cookie=a{' progress=true' if token is not None else ''}",
     ]
-    if token is not None:
-        params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": new}}
-    lines.append(f"{'C=>' if is_stateless else 'C>'} {_text({**first, 'id': new, 'params': params})}")
-    for sender, message in messages[1:]:
-        if sender == "client":
-            if "result" in message:
-                lines.append(f"client answer {_text(message['id'])} {_text(message['result'])}")
-            elif "error" in message:
-                said = message["error"]
-                lines.append(f"client error {_text(message['id'])} {said['code']} {_text(said['message'])}")
-            lines.append(f"C> {_text(message)}")
-            continue
-        if message.get("id") == own and "method" not in message:
-            message["id"] = new
-        if message.get("method") == "notifications/progress":
-            message["params"] = {**message["params"], "progressToken": new}
-        lines.append(f"S> {_text(message)}")
-    outcome = "ResponseReceived" if "result" in messages[-1][1] else "RequestFailed"
-    if messages[-1][0] == "server":
-        lines.append(f"event client {outcome} cookie=a")
+    own, new = None, 0 if is_stateless else 1
+    for sender, text in texts:
+        message = loads(text)
+        method, is_answer = message.get("method"), "method" not in message
+        if sender == "client" and "id" in message and not is_answer:
+            own, new = message["id"], new + 1
+            params = _without_envelope(message.get("params", {}))
+            token = params.get("_meta", {}).pop("progressToken", None)
+            if not params.get("_meta", True):
+                del params["_meta"]
+            progress = "" if token is None else " progress=true"
+            lines.append(f"client request {method} {_text(params)} cookie=c{new}{progress}")
+            if token is not None:
+                params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": new}}
+            lines.append(f"{'C=>' if is_stateless else 'C>'} {_text({**message, 'id': new, 'params': params})}")
+        elif sender == "client":
+            lines += _of_client(message, new)
+        else:
+            is_last = is_answer and message.get("id") == own
+            if is_last:
+                message["id"] = new
+            if method == "notifications/progress":
+                message["params"] = {**message["params"], "progressToken": new}
+            lines.append(f"S> {_text(message)}")
+            if is_last:
+                outcome = "ResponseReceived" if "result" in message else "RequestFailed"
+                lines.append(f"event client {outcome} cookie=c{new}")
     return "\n".join(line.replace('"jsonrpc":"2.0",', "", 1) for line in lines) + "\n"
+
+
+def _of_client(message: dict[str, Any], id: int) -> Iterator[str]:
+    """Yield the lines of an answer of the client, and of what cancels its own request."""
+    if "result" in message:
+        yield f"client answer {_text(message['id'])} {_text(message['result'])}"
+    elif "error" in message:
+        said = message["error"]
+        yield f"client error {_text(message['id'])} {said['code']} {_text(said['message'])}"
+    elif message["method"] == "notifications/cancelled":
+        message["params"] = {**message["params"], "requestId": id}
+        yield f"client cancel c{id} {_text(message['params'].get('reason', ''))}"
+    yield f"C> {_text(message)}"
+    if message.get("method") == "notifications/cancelled":
+        yield f"event client RequestFailed cookie=c{id}"
 
 
 def in_era(era: Literal["handshake", "stateless"], method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -205,6 +205,22 @@ class Ladder:
             raise LookupError(f"{number} is not a request of the ladder")
         return found
 
+    def call(self, number: int) -> list[tuple[str, str]]:
+        """Return ``exchange``, and with it the further rounds of a stateless request whose result asks for input.
+
+        Raises LookupError as ``exchange`` does, and JsonError if a text was cut.
+        """
+        found = self.exchange(number)
+        first, answer = loads(found[0][1]), loads(found[-1][1])
+        for entry, text in self._entries:
+            if not _asks_for_input(answer):
+                break
+            is_later = entry["n"] > number and entry["kind"] == "request" and entry["from"] == "client"
+            if is_later and "cut" not in entry and _is_next_round(first, loads(text)):
+                found += self.exchange(entry["n"])
+                answer = loads(found[-1][1])
+        return found
+
     def find(self, wanted: str) -> Iterator[int]:
         """Yield the numbers of the entries whose text contains some words, in any case."""
         folded = wanted.casefold()
@@ -403,6 +419,21 @@ def _short(value: str | float) -> int | str | float:
     if isinstance(value, str):
         return value if len(value) <= NAME else f"{value[:NAME]}…"
     return value if abs(value) < 1 << 53 else f"{value}"[:NAME]
+
+
+def _asks_for_input(answer: dict[str, Any]) -> bool:
+    result = answer.get("result")
+    return isinstance(result, dict) and result.get("resultType") == "input_required"
+
+
+def _is_next_round(first: dict[str, Any], request: dict[str, Any]) -> bool:
+    """Whether a request makes another one again, with what its result asked for."""
+    before, params = first.get("params"), request.get("params")
+    if not isinstance(before, dict) or not isinstance(params, dict) or first["method"] != request["method"]:
+        return False
+    rounds = {"inputResponses", "requestState"}
+    is_same = all(before.get(name) == params.get(name) for name in {*before, *params} - rounds - {"_meta"})
+    return is_same and not rounds.isdisjoint(params)
 
 
 def _is_scalar(value: Any) -> bool:

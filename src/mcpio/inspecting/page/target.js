@@ -136,9 +136,8 @@ function toolForm(app, tool, start) {
   const hasView = typeof (tool._meta?.ui?.resourceUri ?? tool._meta?.["ui/resourceUri"]) === "string";
   const request = (given) => ({ method: "tools/call", params: { name: tool.name, arguments: given, ...(takesTask && asTask.checked ? { task: {} } : {}) } });
   const copies = (params, number) => [["command", "Copy as a command"], ["test", "Copy as a test"], ["script", "Copy as a conversation"]]
-    .map(([as, label]) => el("button", { type: "button", onclick: async () => {
-      const { text } = await app.backend.ask("copy", { as, name: tool.name, arguments: params.arguments, n: number ?? 0 }).catch((error) => ({ text: error.message }));
-      copy(text);
+    .map(([as, label]) => el("button", { type: "button", onclick: () => {
+      app.backend.ask("copy", { as, name: tool.name, arguments: params.arguments, n: number ?? 0 }).then(({ text }) => copy(text), (error) => tell(`Not copied: ${error.message}`));
     } }, label));
   const place = el("p", { role: "status" });
   const view = async () => {
