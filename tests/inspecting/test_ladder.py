@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Timeout
+from mcpio.errors import RequestError
+from mcpio.events import OutgoingId
 from mcpio.inspecting.ladder import Ladder, LadderTap
-from mcpio.observe import add_tap
+from mcpio.observe import Redactor, add_tap
 from mcpio.testing import pair
-from mcpio.types import PingRequest
+from mcpio.types import Implementation, PingRequest
 
 
 def ladder(**bounds: int) -> Ladder:
@@ -126,6 +129,24 @@ def test_tap_adds_messages_phases_and_deadlines() -> None:
     asked = entries[3]
     assert (asked["due"], asked["idle"], asked["revision"]) == (30, 5, "2025-11-25")
     assert found.heard["server"] == 0.0
+
+
+@pytest.mark.parametrize("redactor", [None, Redactor()])
+def test_request_that_its_transport_failed_is_open_no_more(redactor: Redactor | None) -> None:
+    found = ladder()
+    client = ClientConnection(Implementation("c", "1"))
+    add_tap(client, LadderTap(found, redactor=redactor), 0.0)
+    client.over_http = True
+    client.negotiate(0.0)
+    client.data_to_send()
+    assert [each["method"] for each in found.open.values()] == ["server/discover"]
+    client.fail_request(OutgoingId(1), RequestError(-32000, "Server not initialized"), 2.0)
+    ended = found.entry(2)
+    assert (ended["from"], ended["of"], ended["took"], ended["failed"]) == ("server", 1, 2.0, True)
+    assert found.text(2) == "Server not initialized (-32000)"
+    assert [sender for sender, _ in found.exchange(1)] == ["client"]
+    client.data_to_send()
+    assert [each["method"] for each in found.open.values()] == ["initialize"]
 
 
 def test_call_has_the_rounds_that_answer_its_questions() -> None:

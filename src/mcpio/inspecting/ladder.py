@@ -151,6 +151,14 @@ class Ladder:
         text = text.encode(errors="replace").decode()
         self._put(self._new(sender, kind, self.now(at), len(text.encode()), text), text)
 
+    def fail(self, sender: Sender, id: float | str, reason: str, at: float | None = None) -> None:
+        """Add a line that ends a request of a side, to which no answer can come."""
+        other: Sender = "server" if sender == "client" else "client"
+        entry = self._new(other, "note", self.now(at), len(reason.encode(errors="replace")), reason)
+        entry |= {"id": id, "failed": True}
+        self._end(entry, (sender, id))
+        self._put(entry, reason)
+
     def touch(self, sender: Sender, at: float | None = None) -> None:
         """Record that a side sent bytes, which may be a part of a message."""
         self.heard[sender] = self.now(at)
@@ -199,7 +207,7 @@ class Ladder:
             elif entry["kind"] == "request" and entry["from"] == "server":
                 asked.add(entry["n"])
                 found.append(("server", text))
-            elif entry.get("of") in asked or entry.get("of") == number:
+            elif entry["kind"] != "note" and (entry.get("of") in asked or entry.get("of") == number):
                 found.append((entry["from"], text))
         if not found:
             raise LookupError(f"{number} is not a request of the ladder")
@@ -380,13 +388,17 @@ class LadderTap(Tap):
         self._add(self._side, text, via, now, self._timeout_of)
 
     def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
-        """Keep the timeout of a request until it is sent."""
+        """Keep the timeout of a request until it is sent, and end one that its transport failed."""
         if verb == "send_request":
             timeout = arguments["timeout"]
             if isinstance(timeout, Default):
                 timeout = self.connection.options.request_timeout if self.connection is not None else None
             limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
             self._timeouts.setdefault(arguments["method"], deque()).append(limit)
+        elif verb == "fail_request":
+            reason = f"{arguments['error']}"
+            shown = reason if self._redactor is None else self._redactor.text(reason)
+            self._ladder.fail(self._side, arguments["id"], shown, now)
 
     def _timeout_of(self, method: str) -> Timeout | None:
         # Requests of one method leave in the order of the calls that made them.

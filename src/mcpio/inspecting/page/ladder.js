@@ -75,6 +75,12 @@ export class Ladder {
 
   choose(number) {
     this.chosen = number;
+    this.#reveal(number);
+    this.#draw();
+    this.#open(number);
+  }
+
+  #reveal(number) {
     const at = this.shown.findIndex((entry) => entry.n === number);
     if (at >= 0) {
       const top = at * ROW;
@@ -83,8 +89,6 @@ export class Ladder {
         this.list.scrollTop = Math.max(0, top - this.list.clientHeight / 2);
       }
     }
-    this.#draw();
-    this.#open(number);
   }
 
   async #open(number) {
@@ -107,6 +111,7 @@ export class Ladder {
       entry.cut && el("p", { class: "quiet" }, "Only the begin of this message is kept."),
       pretty(text));
     this.detail.hidden = false;
+    this.#reveal(number); // the list has less room now
     this.#draw();
   }
 
