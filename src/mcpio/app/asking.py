@@ -325,8 +325,8 @@ def ask_by_url(
     """Ask to visit a web address, or one made from the elicitation's id. Raises ValueError if it is not one."""
     address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
-    asked = ask(ElicitURLRequest(message, address, id), lambda result: answer_of(result, lambda _: id))
-    return _visited(asked, id, known)
+    question = ask(ElicitURLRequest(message, address, id), lambda result: answer_of(result, lambda _: id))
+    return _visited(question, id, known)
 
 
 def _check_address(url: str) -> None:
@@ -342,11 +342,11 @@ def _filled_in(request: ElicitFormRequest, result: ElicitResult) -> ElicitResult
     return result
 
 
-async def _visited(asked: Coroutine[Any, Any, T], id: str | None, known: UrlElicitations | None) -> T:
+async def _visited(question: Coroutine[Any, Any, T], id: str | None, known: UrlElicitations | None) -> T:
     # Recorded before it is sent: the user may be done there before their client answers.
     is_news = id is not None and known is not None and known.begin(id)
     try:
-        return await asked
+        return await question
     except (LocalProtocolError, NoBackChannel):
         if known is not None and is_news:
             known.withdraw(str(id))
@@ -555,15 +555,15 @@ class _Elicitation:
 
 def lint_address(address: WebAddress) -> list[str]:
     """Return the reasons not to send users to an address (ELIC-19)."""
-    found = []
+    reasons = []
     if address.has_user_info:
-        found.append("it carries credentials")
+        reasons.append("it carries credentials")
     if not address.is_https and not address.is_local:
-        found.append("it is not https")
-    given = [name for name, _ in parse_qsl(urlsplit(address.url).query) if name.lower() in _GIVES_ACCESS]
-    if given:
-        found.append(f"it seems to give access to anyone who has it ({', '.join(given)})")
-    return found
+        reasons.append("it is not https")
+    credentials = [name for name, _ in parse_qsl(urlsplit(address.url).query) if name.lower() in _GIVES_ACCESS]
+    if credentials:
+        reasons.append(f"it seems to give access to anyone who has it ({', '.join(credentials)})")
+    return reasons
 
 
 _GIVES_ACCESS: Final = frozenset(
@@ -620,12 +620,12 @@ async def sample_with_tools(
         )
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
     key = options.get("key")
-    asked = 0
+    requests_sent = 0
     while True:
-        if asked == rounds:
+        if requests_sent == rounds:
             request = attrs.evolve(request, tool_choice=ToolChoice("none"))
         if key is not None:
-            options["key"] = f"{key}.{asked}"
+            options["key"] = f"{key}.{requests_sent}"
         result = await scope.sample(request, **options)
         uses = [block for block in result.blocks if isinstance(block, ToolUseContent)]
         if not uses:
@@ -634,11 +634,11 @@ async def sample_with_tools(
         if remember is not None:
             call = partial(_remembered, remember, call, _name_of(request, result))
         results = tuple([await call(use) for use in uses])
-        said = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
+        turn = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
         # A tool choice of "required" applies to the first request only; repeating it would force a tool call each
         # round.
-        request = attrs.evolve(request, messages=(*request.messages, *said), tool_choice=None)
-        asked += 1
+        request = attrs.evolve(request, messages=(*request.messages, *turn), tool_choice=None)
+        requests_sent += 1
 
 
 async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
@@ -649,8 +649,10 @@ async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> To
             result = await result
     except (RequestError, Refusal) as error:
         result = CallToolResult((TextContent(error.message),), is_error=True)
-    given = ("structured_content",) if result.has_structured_content else ()
-    return ToolResultContent(use.id, result.content, result.structured_content, is_error=result.is_error, given=given)
+    given_members = ("structured_content",) if result.has_structured_content else ()
+    return ToolResultContent(
+        use.id, result.content, result.structured_content, is_error=result.is_error, given=given_members
+    )
 
 
 async def _remembered(
@@ -713,14 +715,14 @@ def root_of(target: str, roots: Iterable[Root]) -> Root | None:
     another scheme, one with a query, or one that encodes ``/`` or NUL. Paths with a drive letter are compared without
     regard to case.
     """
-    wanted = _place(target) or ()
-    found: Root | None = None
+    target_parts = _place(target) or ()
+    best: Root | None = None
     depth = 0
     for root in roots:
-        place = (_place(root.uri) if root.uri.startswith(_SCHEME) else None) or ()
-        if len(place) > depth and wanted[: len(place)] == place:
-            found, depth = root, len(place)
-    return found
+        parts = (_place(root.uri) if root.uri.startswith(_SCHEME) else None) or ()
+        if len(parts) > depth and target_parts[: len(parts)] == parts:
+            best, depth = root, len(parts)
+    return best
 
 
 class RootList:
@@ -742,10 +744,10 @@ class RootList:
         self._roots = None
         self._version += 1
 
-    async def fill(self, asked: Awaitable[ListRootsResult]) -> tuple[Root, ...]:
+    async def fill(self, answer: Awaitable[ListRootsResult]) -> tuple[Root, ...]:
         """Await the client's answer, and cache it unless a change came in between."""
         version = self._version
-        roots = (await asked).roots
+        roots = (await answer).roots
         if version == self._version:
             self._roots = roots
         return roots

@@ -61,10 +61,10 @@ class Kept(Generic[K, V]):
 
     def get(self, key: K, now: float) -> V | None:
         """Return a value that has not expired, or ``None``."""
-        found = self._entries.get(key)
-        if found is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        until, _, value = found
+        until, _, value = entry
         if now >= until:
             self.discard(key)
             return None
@@ -83,8 +83,8 @@ class Kept(Generic[K, V]):
 
     def discard(self, key: K) -> None:
         """Drop a value, if it is there."""
-        if (found := self._entries.pop(key, None)) is not None:
-            self._bytes -= found[1]
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._bytes -= entry[1]
 
 
 class ResultCache:
@@ -172,9 +172,9 @@ class CachingLayer:
         if not call.fresh:
             now = call.now()
             for cache in self._caches:
-                found = cache.get(key, now)
-                if found is not None:
-                    return found
+                cached = cache.get(key, now)
+                if cached is not None:
+                    return cached
         drops = [cache.drops(method) for cache in self._caches]
         try:
             result = await call_next(request)

@@ -66,14 +66,14 @@ class Changed:
         )
 
     @staticmethod
-    def from_json(said: Any) -> Changed:
+    def from_json(value: Any) -> Changed:
         """Return what ``to_json`` made. Raises InvalidMessage for anything else."""
-        members = said if isinstance(said, Mapping) else {}
+        members = value if isinstance(value, Mapping) else {}
         kind: Any = members.get("kind")
         uri, within = members.get("uri"), members.get("within", [])
         if kind not in get_args(ChangeKind) or isinstance(uri, str) != (kind == "updated"):
             raise InvalidMessage(
-                "change", f"expected the kind of a change, and a URI with 'updated' only, got {said!r:.100}"
+                "change", f"expected the kind of a change, and a URI with 'updated' only, got {value!r:.100}"
             )
         if not isinstance(within, list) or not all(isinstance(each, str) for each in within):
             raise InvalidMessage("change.within", f"expected a list of URIs, got {within!r:.100}")

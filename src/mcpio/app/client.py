@@ -172,12 +172,12 @@ def _elicited(result: Any, request: Any) -> Any:
         raise ValueError(f"the answer to elicitation/create: {fault}")
     if result.action != "accept" or request.mode != "form":
         return result
-    form, given = request.requested_schema, result.content or {}
+    form, entered = request.requested_schema, result.content or {}
     # Some servers have defaults that their own forms refuse, such as no text for an address: the user did not enter it.
     fitting = {
-        name: value for name, value in defaults_of(form).items() if name not in given and _fits(form, name, value)
+        name: value for name, value in defaults_of(form).items() if name not in entered and _fits(form, name, value)
     }
-    content = {**fitting, **given}
+    content = {**fitting, **entered}
     try:
         check_content(form, content)
     except InvalidMessage as error:
@@ -199,13 +199,13 @@ def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
     """Return the result for roots. Raises ValueError if one is not a ``file://`` URI (ROOT-02)."""
     from mcpio.types.asking import fault_in_root
 
-    found = tuple(roots)
-    for root in found:
+    root_list = tuple(roots)
+    for root in root_list:
         if not isinstance(root, types.Root):
             raise TypeError(f"roots must be Root objects, not {root!r:.100}")
         if (fault := fault_in_root(root.uri)) is not None:
             raise ValueError(f"roots: the URI {fault}")
-    return types.ListRootsResult(found)
+    return types.ListRootsResult(root_list)
 
 
 # --------------------------------------------------------------------------------------------------------------- client
@@ -339,14 +339,14 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     _result_checks(options.get("check_results"), str)
     _middleware_of(options)
     _check_stateless_options(options)
-    given = {name for name, value in options.items() if value is not None}
+    given_options = {name for name, value in options.items() if value is not None}
     declared = chosen("capabilities", options.get("capabilities"), ClientCapabilities)
     capabilities = attrs.evolve(
         declared,
-        sampling=declared.sampling or (SamplingCapability() if "sampling" in given else None),
-        elicitation=declared.elicitation or (ElicitationCapability() if "elicitation" in given else None),
-        roots=declared.roots or (RootsCapability(list_changed=True) if "roots" in given else None),
-        tasks=declared.tasks or _tasks_capability(options.get("tasks"), given),
+        sampling=declared.sampling or (SamplingCapability() if "sampling" in given_options else None),
+        elicitation=declared.elicitation or (ElicitationCapability() if "elicitation" in given_options else None),
+        roots=declared.roots or (RootsCapability(list_changed=True) if "roots" in given_options else None),
+        tasks=declared.tasks or _tasks_capability(options.get("tasks"), given_options),
     )
     info = checked("info", options.get("info"), Implementation) or Implementation("mcpio", "0")
     engine_options = _engine_options(options)
@@ -362,23 +362,25 @@ def _is_stateless(options: Options | None) -> bool:
 
 
 def _engine_options(options: ClientOptions) -> Options | None:
-    era, given = options.get("era"), checked("options", options.get("options"), Options)
+    era, engine_options = options.get("era"), checked("options", options.get("options"), Options)
     if era is None:
-        return given
-    chosen_options = given or Options()
-    own = chosen_options.revisions
+        return engine_options
+    chosen_options = engine_options or Options()
+    revisions = chosen_options.revisions
     if era != "handshake" and not chosen_options.stateless_revisions:
-        own = (*own, *STATELESS_REVISIONS)
-    return attrs.evolve(chosen_options, revisions=own, era=era)
+        revisions = (*revisions, *STATELESS_REVISIONS)
+    return attrs.evolve(chosen_options, revisions=revisions, era=era)
 
 
-def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
+def _tasks_capability(options: TaskOptions | None, given_options: set[str]) -> ClientTasksCapability | None:
     if options is None:
         return None
     from mcpio.app.tasks.receiver import TaskOptions, client_tasks_capability
 
     options = required("tasks", options, TaskOptions)
-    return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
+    return client_tasks_capability(
+        options, sampling="sampling" in given_options, elicitation="elicitation" in given_options
+    )
 
 
 def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], ...]:
@@ -510,12 +512,12 @@ class Client(Session):
         """Return the error for an opening that failed."""
         is_of_probe = isinstance(failure, ConnectFailed) and failure.era_probe
         if isinstance(failure, AuthorizationRequired) or _has_no_connection(failure):
-            said = ""  # the message says it all
+            prefix = ""  # the message says it all
         elif not self.connection.is_stateless:
-            said = "the handshake failed: "
+            prefix = "the handshake failed: "
         else:
-            said = "" if isinstance(failure, ConnectFailed) else "the server could not be asked for its revisions: "
-        error = ConnectFailed(f"{said}{failure}", era_probe=is_of_probe)
+            prefix = "" if isinstance(failure, ConnectFailed) else "the server could not be asked for its revisions: "
+        error = ConnectFailed(f"{prefix}{failure}", era_probe=is_of_probe)
         error.__cause__ = failure
         return error
 
@@ -767,9 +769,9 @@ class Client(Session):
         fetch = partial(directory_page, self, uri, call)
         return self._items("resources/directory/read", fetch, lambda page: page.resources)
 
-    def _cache_of_skills(self, given: SkillCache | None) -> SkillCache:
-        if given is not None:
-            return given
+    def _cache_of_skills(self, cache: SkillCache | None) -> SkillCache:
+        if cache is not None:
+            return cache
         if self._skill_cache is None:
             from mcpio.app.client_skills import MemorySkillCache
 
@@ -921,12 +923,12 @@ class Client(Session):
         """
         if rounds is not None and not is_count(rounds):
             raise ValueError(f"rounds must be an integer of 0 or more, not {rounds!r:.60}")
-        how: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
-        how |= {"retry": retry, "fresh": fresh, "rounds": rounds}
+        call_options: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
+        call_options |= {"retry": retry, "fresh": fresh, "rounds": rounds}
         self._settle_layers()
         if self._cache is not None and request.__class__ is CallToolRequest:
-            return self._send_to_the_end(request, **how)
-        return self._send(request, **how)
+            return self._send_to_the_end(request, **call_options)
+        return self._send(request, **call_options)
 
     async def _send_to_the_end(
         self,
@@ -934,10 +936,10 @@ class Client(Session):
         *,
         timeout: Timeout | float | None | Default,
         related_to: IncomingId | None,
-        **how: Any,
+        **call_options: Any,
     ) -> Any:
         """Call a tool, and follow the task by which a stateless server may answer; both have ``timeout``."""
-        answer = await self._send(request, timeout=timeout, related_to=related_to, **how)
+        answer = await self._send(request, timeout=timeout, related_to=related_to, **call_options)
         if isinstance(answer, CallToolResult):
             return answer
         from mcpio.app.tasks.requester import to_the_end
@@ -1023,8 +1025,8 @@ class Client(Session):
 
     def _unexpected(self, event: RequestReceived) -> RequestError:
         # The server's handler asked, and its author must not look for the failure there.
-        said = f"Internal error: the client's handler of {event.raw['method']} failed"
-        return RequestError(ErrorCode.INTERNAL_ERROR, said)
+        text = f"Internal error: the client's handler of {event.raw['method']} failed"
+        return RequestError(ErrorCode.INTERNAL_ERROR, text)
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)

@@ -81,10 +81,10 @@ class MemorySkillCache:
 
     def get(self, digest: str) -> bytes | None:
         """Return what is kept under a digest, or ``None``."""
-        found = self._files.get(digest)
-        if found is not None:
+        data = self._files.get(digest)
+        if data is not None:
             self._files.move_to_end(digest)
-        return found
+        return data
 
     def put(self, digest: str, data: bytes) -> None:
         """Keep a file, if it fits at all."""

@@ -64,10 +64,10 @@ class ToolCache:
             if self._waiting is not None:
                 await self._turn(self._waiting)
                 continue
-            found = await self._fill()
+            tools = await self._fill()
             walks += 1
             if walks == _WALKS:
-                return found.get(name)
+                return tools.get(name)
         return self._tools.get(name)
 
     def at_hand(self, name: str) -> Tool | None:
@@ -97,22 +97,22 @@ class ToolCache:
         self._waiting = []
         version = self.version
         try:
-            found = await self._listed()
+            tools = await self._listed()
         finally:
             waiting, self._waiting = self._waiting, None
             for turn in waiting:
                 turn.set(None)
         if version == self.version:
-            self._tools, self._is_complete = found, True
-        return found
+            self._tools, self._is_complete = tools, True
+        return tools
 
     async def _listed(self) -> dict[str, Tool]:
-        found: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         async for tool in self._walk():
-            found.setdefault(tool.name, tool)
-            if len(found) >= MOST_TOOLS:
+            tools.setdefault(tool.name, tool)
+            if len(tools) >= MOST_TOOLS:
                 break
-        return found
+        return tools
 
 
 CheckResults: TypeAlias = Literal["raise", "report"]
@@ -268,14 +268,14 @@ def _json_of(result: CallToolResult) -> Any:
 def _converter(kind: Any) -> tuple[Converter, bool]:
     """Return the converter of a type, and whether its values are objects. Raises TypeError for other types."""
     try:
-        found = _converters.get(kind)
+        converter = _converters.get(kind)
     except TypeError:
         return _made(kind)  # it cannot be hashed, such as Annotated with a list
-    if found is None:
+    if converter is None:
         if len(_converters) >= MOST_TYPES:
             _converters.clear()
-        found = _converters[kind] = _made(kind)
-    return found
+        converter = _converters[kind] = _made(kind)
+    return converter
 
 
 def _made(kind: Any) -> tuple[Converter, bool]:

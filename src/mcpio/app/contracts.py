@@ -285,13 +285,13 @@ def checked_scopes(scopes: Any) -> frozenset[str] | Callable[[Any], Iterable[str
         called("scopes", scopes, "(request)")
         function: Callable[[Any], Iterable[str]] = scopes
         return function
-    found: tuple[Any, ...] = (scopes,)
+    values: tuple[Any, ...] = (scopes,)
     if isinstance(scopes, Iterable) and not isinstance(scopes, str):
-        found = tuple(scopes)
-    if not all(isinstance(each, str) for each in found):
+        values = tuple(scopes)
+    if not all(isinstance(each, str) for each in values):
         raise TypeError(f"scopes must be texts, not {scopes!r:.100}")
-    format_scopes(found)
-    return frozenset(found)
+    format_scopes(values)
+    return frozenset(values)
 
 
 def grant_of(principal: Any) -> Grant | None:
@@ -360,8 +360,8 @@ class ScopeRules:
             case "prompts/get":
                 return server.prompts.find(request.name)
             case "resources/read" | "resources/subscribe":
-                found = server.resources.find(request.uri)
-                return None if found is None else found[0]
+                entry = server.resources.find(request.uri)
+                return None if entry is None else entry[0]
             case "completion/complete":
                 reference = request.ref
                 if hasattr(reference, "uri"):
@@ -388,6 +388,6 @@ def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:
 def _needed(scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None, request: Any) -> frozenset[str]:
     if scopes is None or isinstance(scopes, frozenset):
         return scopes or frozenset()
-    found = scopes(request)
-    check_nothing_waits(found)
-    return frozenset((found,) if isinstance(found, str) else found)
+    needed_scopes = scopes(request)
+    check_nothing_waits(needed_scopes)
+    return frozenset((needed_scopes,) if isinstance(needed_scopes, str) else needed_scopes)

@@ -83,7 +83,7 @@ class ForwardingServer(Server):
     def adopt(self, peer: Peer) -> None:
         """Present this server as the one that the client found: its name, instructions and capabilities."""
         self.info, self.instructions = peer.info, peer.instructions
-        found = peer.capabilities if isinstance(peer.capabilities, ServerCapabilities) else ServerCapabilities()
+        offered = peer.capabilities if isinstance(peer.capabilities, ServerCapabilities) else ServerCapabilities()
         every = ServerCapabilities(
             tools=types.ToolsCapability(list_changed=True),
             resources=types.ResourcesCapability(subscribe=True, list_changed=True),
@@ -91,8 +91,8 @@ class ForwardingServer(Server):
             logging={},
             completions={},
         )
-        self._edition.number += 1  # the capabilities were those of the server that was found before
-        self._declared = attrs.evolve(every if self._may_change else found, tasks=None, extensions=found.extensions)
+        self._edition.number += 1  # the capabilities were those of the server it was adopted from before
+        self._declared = attrs.evolve(every if self._may_change else offered, tasks=None, extensions=offered.extensions)
 
     def options_for(self, session: ServerSession) -> ClientOptions:
         """Return the options of the client that represents a session's client to the server behind."""
@@ -163,8 +163,8 @@ class ForwardingServer(Server):
             if upstreams.was_replaced(client):
                 text = "the server was replaced by a newer one while it handled this request: send it again"
                 raise RequestError(ErrorCode.INTERNAL_ERROR, text, {"reason": "reloaded"}) from error
-            how = "is gone" if isinstance(error, ConnectionLost) else "gives no answer"
-            raise RequestError(ErrorCode.INTERNAL_ERROR, f"the server behind this proxy {how}: {error}") from error
+            fault = "is gone" if isinstance(error, ConnectionLost) else "gives no answer"
+            raise RequestError(ErrorCode.INTERNAL_ERROR, f"the server behind this proxy {fault}: {error}") from error
         finally:
             in_flight.remove(scope.id)
         self._record(session, method, request)

@@ -56,45 +56,45 @@ def frontmatter_of(data: bytes, directory: str | None = None) -> dict[str, Any]:
     name is not that of ``directory``. Raises ImportError without PyYAML.
     """
     yaml, node = _parse(_between_the_marks(data))
-    found: dict[str, Any] = _plain(yaml, node, _scalar)
-    name, description = found.get("name"), found.get("description")
+    members: dict[str, Any] = _plain(yaml, node, _scalar)
+    name, description = members.get("name"), members.get("description")
     if not isinstance(name, str) or not is_skill_name(name):
-        said = "is missing" if name is None else f"is {name!r:.80}"
+        fault = "is missing" if name is None else f"is {name!r:.80}"
         raise FrontmatterFault(
             line_of(data, "name"),
-            f"name {said}: it has 1 to 64 of a-z, 0-9 and single hyphens, which neither begin nor end it",
+            f"name {fault}: it has 1 to 64 of a-z, 0-9 and single hyphens, which neither begin nor end it",
         )
     if directory is not None and name != directory:
         reason = f"name {name!r} is not that of the directory, {directory!r:.100}: rename one of them"
         raise FrontmatterFault(line_of(data, "name"), reason)
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
-        said = "is missing" if description is None else "is not a text of 1 to 1024 characters"
-        raise FrontmatterFault(line_of(data, "description"), f"description {said}")
-    _check_optional(yaml, node, found)
-    return found
+        fault = "is missing" if description is None else "is not a text of 1 to 1024 characters"
+        raise FrontmatterFault(line_of(data, "description"), f"description {fault}")
+    _check_optional(yaml, node, members)
+    return members
 
 
-def differing_members(data: bytes, said: Mapping[str, Any]) -> list[str]:
+def differing_members(data: bytes, announced: Mapping[str, Any]) -> list[str]:
     """Return the members in which the frontmatter of a ``SKILL.md`` differs from what a server said it is (SKILL-22).
 
     YAML 1.1 and 1.2 read a few words differently, such as ``yes``: the server may have read them in either way. Raises
     FrontmatterFault if there is no frontmatter that can be read.
     """
     yaml, node = _parse(_between_the_marks(data))
-    found, older = _plain(yaml, node, _scalar), _plain(yaml, node, _scalar_1_1)
+    members, members_1_1 = _plain(yaml, node, _scalar), _plain(yaml, node, _scalar_1_1)
     return [
         name
-        for name in dict.fromkeys([*found, *said])
-        if name not in found
-        or name not in said
-        or not (_is_same(found[name], said[name]) or _is_same(older[name], said[name]))
+        for name in dict.fromkeys([*members, *announced])
+        if name not in members
+        or name not in announced
+        or not (_is_same(members[name], announced[name]) or _is_same(members_1_1[name], announced[name]))
     ]
 
 
-def _check_optional(yaml: Any, node: Any, found: Mapping[str, Any]) -> None:
+def _check_optional(yaml: Any, node: Any, members: Mapping[str, Any]) -> None:
     """Check the members that a skill may have. There are hosts that refuse a whole list for one that is wrong."""
     for key, value in node.value:
-        member = found[key.value]
+        member = members[key.value]
         if key.value == "compatibility" and not (isinstance(member, str) and 1 <= len(member) <= MAX_COMPATIBILITY):
             reason = f"compatibility is not a text of 1 to {MAX_COMPATIBILITY} characters"
             raise FrontmatterFault(_line(key), reason)
@@ -156,8 +156,8 @@ _END: Final = re.compile(rb"^---[ \t]*\r?$", re.MULTILINE)
 
 def line_of(data: bytes, key: str) -> int:
     """Return the line of a member of the frontmatter, 1 without it."""
-    found = re.search(rb"^" + key.encode() + rb"[ \t]*:", data[:MAX_FRONTMATTER], re.MULTILINE)
-    return 1 if found is None else 1 + data[: found.start()].count(b"\n")
+    match = re.search(rb"^" + key.encode() + rb"[ \t]*:", data[:MAX_FRONTMATTER], re.MULTILINE)
+    return 1 if match is None else 1 + data[: match.start()].count(b"\n")
 
 
 def _parse(text: str) -> tuple[Any, Any]:
@@ -201,15 +201,15 @@ def _plain(yaml: Any, node: Any, scalar: Callable[[Any], Any]) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [_plain(yaml, each, scalar) for each in node.value]
     if isinstance(node, yaml.MappingNode):
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key, value in node.value:
             name = _plain(yaml, key, _scalar)
             if not isinstance(name, str) or name == "<<":
                 raise FrontmatterFault(_line(key), f"the key {name!r:.60} is not a text, and JSON has no other keys")
-            if name in found:
+            if name in members:
                 raise FrontmatterFault(_line(key), f"the key {name!r:.60} is there twice")
-            found[name] = _plain(yaml, value, scalar)
-        return found
+            members[name] = _plain(yaml, value, scalar)
+        return members
     return scalar(node)
 
 

@@ -154,13 +154,13 @@ class HttpHost:
             now = self.clock()
         self._begin_turn(now)
         exchange = machine.serve(head, body, now)
-        if self._is_draining or (found := machine.only_event(exchange)) is None:
+        if self._is_draining or (only := machine.only_event(exchange)) is None:
             self._drain()
         else:
             # The usual case: nothing but the request is to be acted on, and its answer is there after that.
             self._is_draining = True
             try:
-                self._act(*found)
+                self._act(*only)
             finally:
                 self._is_draining = False
         answer = machine.answer_of(exchange)
@@ -229,8 +229,8 @@ class HttpHost:
         machine = self.machine
         try:
             while True:
-                while (found := machine.next_event()) is not None:
-                    self._act(*found)
+                while (pair := machine.next_event()) is not None:
+                    self._act(*pair)
                 if self._store is not None and self._store.carry_on(self.runtime):
                     continue
                 exchange = machine.next_ready()
@@ -261,9 +261,9 @@ class HttpHost:
 
     def _note_room(self, session: HttpSession) -> None:
         """Resume handlers whose results wait for their client to read."""
-        found = self._sessions.get(session.key)
-        if found is not None:
-            found.driving.note_room()
+        entry = self._sessions.get(session.key)
+        if entry is not None:
+            entry.driving.note_room()
 
     # Sessions that outlive the process
 
@@ -367,12 +367,12 @@ class HttpHost:
         return self._stateless
 
     def _close(self, session: HttpSession) -> None:
-        found = self._sessions.pop(session.key, None)
-        if found is not None:
-            found.driver.end()
-            if found.driving.has_handlers:
-                name = partial(self._name_handlers, found.driving)
-                self._leaving[found.driving] = self.runtime.call_later(HANDLER_CANCEL_TIMEOUT, name)
+        entry = self._sessions.pop(session.key, None)
+        if entry is not None:
+            entry.driver.end()
+            if entry.driving.has_handlers:
+                name = partial(self._name_handlers, entry.driving)
+                self._leaving[entry.driving] = self.runtime.call_later(HANDLER_CANCEL_TIMEOUT, name)
 
     def _name_handlers(self, driving: ServerDriving) -> None:
         """Tell the operator which cancelled handlers of a session that ended go on."""

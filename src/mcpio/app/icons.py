@@ -53,19 +53,19 @@ def icon_type_of(data: bytes) -> str | None:
 def _fault_in_data(src: str) -> str | None:
     if len(src) > MAX_DATA_ICON:
         return f"it is longer than {MAX_DATA_ICON} characters"
-    found = _DATA.fullmatch(src)
-    if found is None:
+    match = _DATA.fullmatch(src)
+    if match is None:
         return "it is not an image in base64"
-    said = found[1].lower().replace("image/jpg", "image/jpeg")
-    if said not in ICON_TYPES:
-        return f"it is of the type {said[:50]!r}"
+    declared_type = match[1].lower().replace("image/jpg", "image/jpeg")
+    if declared_type not in ICON_TYPES:
+        return f"it is of the type {declared_type[:50]!r}"
     from base64 import b64decode
 
     try:
-        shown = icon_type_of(b64decode(found[2][:64], validate=True))
+        actual_type = icon_type_of(b64decode(match[2][:64], validate=True))
     except ValueError:
         return "it is not an image in base64"
-    return None if shown == said else f"it says {said} and is {shown or 'something else'}"
+    return None if actual_type == declared_type else f"it says {declared_type} and is {actual_type or 'something else'}"
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

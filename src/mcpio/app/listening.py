@@ -411,9 +411,9 @@ class HandshakeSource:
     def close(self) -> None:
         """Need the resources no longer."""
         self._changes.remove(self)
-        held, self._held = self._held, set()
+        subscribed, self._held = self._held, set()
         self._uris.clear()
-        for uri in held:
+        for uri in subscribed:
             self._changes.release(uri)
 
     def _holds(self, uri: str) -> bool:

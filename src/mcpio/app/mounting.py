@@ -100,10 +100,10 @@ class PublicNames:
         return LookupError(f"the server {server!r} lists nothing under the name {public!r}{hint}")
 
     def _free_prefix(self, wanted: str) -> str:
-        found, number = wanted, 2
-        while found in self._servers:
-            found, number = f"{wanted}-{number}", number + 1
-        return found
+        prefix, number = wanted, 2
+        while prefix in self._servers:
+            prefix, number = f"{wanted}-{number}", number + 1
+        return prefix
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -276,8 +276,8 @@ class _Mirror:
 
     def _has_copy(self, key: str) -> bool:
         # The server that it is mounted in may have removed it before, and offer another of that name.
-        found = self.target.entry(self._public(key))
-        return found is not None and isinstance(found.mount, _Place) and found.mount.mount is self.mount
+        entry = self.target.entry(self._public(key))
+        return entry is not None and isinstance(entry.mount, _Place) and entry.mount.mount is self.mount
 
     def changed(self) -> None:
         self.target.changed()
@@ -310,11 +310,11 @@ def within(server: S) -> Iterator[S]:
     seen: dict[Any, None] = {}
     waiting: list[Any] = [server]
     while waiting:
-        found = waiting.pop()
-        if found not in seen:
-            seen[found] = None
-            yield found
-            waiting += [mount.server for mount in found.mounts]
+        current = waiting.pop()
+        if current not in seen:
+            seen[current] = None
+            yield current
+            waiting += [mount.server for mount in current.mounts]
 
 
 @asynccontextmanager
@@ -343,11 +343,11 @@ async def mounted_lifespan(
 
 def _own_lifespan(server: MountingServer) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None:
     """Return a server's lifespan without those of the servers that are mounted in it, which may be mounted twice."""
-    found = server.lifespan
-    if isinstance(found, partial) and found.func is mounted_lifespan:
-        own: Callable[[Any], AbstractAsyncContextManager[Any]] | None = found.args[0]
+    lifespan = server.lifespan
+    if isinstance(lifespan, partial) and lifespan.func is mounted_lifespan:
+        own: Callable[[Any], AbstractAsyncContextManager[Any]] | None = lifespan.args[0]
         return own
-    return found
+    return lifespan
 
 
 def _renamed(part: Any, key: str) -> Any:
@@ -356,5 +356,5 @@ def _renamed(part: Any, key: str) -> Any:
 
 
 def _is_visible(endpoint: Any, server: MountingServer, scope: Any) -> bool:
-    found: bool = endpoint.is_visible(MountedContext(scope, server))
-    return found
+    is_visible: bool = endpoint.is_visible(MountedContext(scope, server))
+    return is_visible

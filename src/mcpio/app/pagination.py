@@ -65,16 +65,16 @@ def page_of(
     if cursor is not None:
         start = bisect_right(entries, _number(kind, cursor), key=lambda entry: entry[0])
     end = len(entries) if size is None else start + size
-    found = entries[start:end]
+    page = entries[start:end]
     if size is not None:
         room = PAGE_BYTES
-        for count, (_, item) in enumerate(found):
+        for count, (_, item) in enumerate(page):
             room -= weigh(item)
             if room < 0 < count:
-                found, end = found[:count], start + count
+                page, end = page[:count], start + count
                 break
     more = end < len(entries)
-    return Page([item for _, item in found], _cursor(kind, found[-1][0]) if more else None)
+    return Page([item for _, item in page], _cursor(kind, page[-1][0]) if more else None)
 
 
 class PageGuard:
@@ -116,10 +116,10 @@ def _cursor(kind: str, number: int) -> str:
 
 
 def _number(kind: str, cursor: str) -> int:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or int(found[2], 16) != _checksum(kind, int(found[1], 16)):
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or int(match[2], 16) != _checksum(kind, int(match[1], 16)):
         raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid cursor", {"cursor": cursor[:100]})
-    return int(found[1], 16)
+    return int(match[1], 16)
 
 
 def _checksum(kind: str, number: int) -> int:

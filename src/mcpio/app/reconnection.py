@@ -167,10 +167,10 @@ class SessionReconnector:
         now = self._client.driver.now
         until = None if limit.total is None else (now() if began is None else began) + limit.total
         while True:
-            left = limit if until is None else attrs.evolve(limit, total=max(0.0, until - now()))
+            remaining = limit if until is None else attrs.evolve(limit, total=max(0.0, until - now()))
             if self._state not in _WAITING:
-                return left
-            if not await self._opened.wait(left.total):
+                return remaining
+            if not await self._opened.wait(remaining.total):
                 method = method_to_send(request, Kind.REQUEST)
                 raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
 

@@ -306,8 +306,8 @@ def redact_secrets(session: Any, message: LoggingMessageNotification) -> Logging
     This is the default filter of a server; your filter may call it. Secrets without a telling name or a
     well-known form are not found.
     """
-    found = _redactor().message(message.data)
-    return message if found is message.data else attrs.evolve(message, data=found)
+    data = _redactor().message(message.data)
+    return message if data is message.data else attrs.evolve(message, data=data)
 
 
 class _Reporting(Protocol):

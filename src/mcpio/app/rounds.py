@@ -255,13 +255,13 @@ _FACTS: Final = {
 def call_of(event: RequestReceived, audience: str) -> dict[str, Any]:
     """Return the values that bind a state: server, method, target, arguments, and principal."""
     params = event.raw.get("params") or {}
-    said = {name: value for name, value in params.items() if name not in _CHANGING}
+    bound_params = {name: value for name, value in params.items() if name not in _CHANGING}
     return {
         "v": 1,
         "aud": audience,
         "m": event.raw["method"],
         "t": params.get("name", params.get("uri")),
-        "a": digest(canonical(said)),
+        "a": digest(canonical(bound_params)),
         "p": digest(_principal_text(event.context.principal).encode()),
     }
 
@@ -419,9 +419,9 @@ class Flow:
         again (MRTR-12).
         """
         key = self.key_of(request, key)
-        found = self.recall(key, request, read)
-        if found is not None:
-            return found[0]
+        answer = self.recall(key, request, read)
+        if answer is not None:
+            return answer[0]
         self.questions[key] = request
         await self._wait_for_siblings()
         self.has_left = True
@@ -450,9 +450,9 @@ class Flow:
         """Let the other tasks of the handler ask too, so that concurrent questions make one round."""
         # Each step may let a sibling reach its question, and that one may start others; a step that brings no new
         # question ends the wait. A sibling that waits for something slower asks in a later round.
-        known = 0
-        while known != len(self.questions):
-            known = len(self.questions)
+        questions_before = 0
+        while questions_before != len(self.questions):
+            questions_before = len(self.questions)
             await self._runtime.sleep(0)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
@@ -463,7 +463,7 @@ class Flow:
                 # A sibling task is at it: its value counts. If it fails, the next task calls its own function.
                 await self._running[key].wait(None)
                 continue
-            ended = self._running[key] = BroadcastEvent(self._runtime)
+            finished = self._running[key] = BroadcastEvent(self._runtime)
             try:
                 value = function()
                 if is_awaitable(value):
@@ -471,19 +471,19 @@ class Flow:
                 self._memory[key] = to_json(value)
             finally:
                 del self._running[key]
-                ended.notify_all()
+                finished.notify_all()
         return read(self._memory[key])
 
     def to_carry(self, state: bytes | None = None) -> dict[str, Any] | None:
         """Return the state for the next round, as JSON; ``None`` if the answers are enough."""
-        said = {
+        members = {
             "r": {**self._earlier, **self._used},
             "o": self._memory,
             "f": self._id,
             "n": self.missed,
             "s": None if state is None else encode64(state),
         }
-        carried = {name: value for name, value in said.items() if value or (name == "s" and value is not None)}
+        carried = {name: value for name, value in members.items() if value or (name == "s" and value is not None)}
         return carried or None
 
 
@@ -521,8 +521,8 @@ def check_declared(request: Any, client: ClientCapabilities, text: str | None = 
     for path in _needed(request):
         if not declares(client, path):
             name = method_of(request.__class__).name
-            said = f"{name} needs the capability {'.'.join(path)}, which the client did not declare"
-            raise CapabilityMissing(text or said, path)
+            default_text = f"{name} needs the capability {'.'.join(path)}, which the client did not declare"
+            raise CapabilityMissing(text or default_text, path)
 
 
 def _needed(request: Any) -> list[tuple[str, ...]]:
@@ -546,10 +546,10 @@ def checked_question(request: Any, client: ClientCapabilities) -> dict[str, Any]
     asked this.
     """
     check_declared(request, client)
-    said = _wire_form(request)
-    if (fault := why_not_asked(said["method"], said["params"], REV_2026_07_28, client)) is not None:
+    wire_form = _wire_form(request)
+    if (fault := why_not_asked(wire_form["method"], wire_form["params"], REV_2026_07_28, client)) is not None:
         raise LocalProtocolError(fault)
-    return said
+    return wire_form
 
 
 # Running handlers
@@ -607,23 +607,23 @@ def visits(error: URLElicitationRequired) -> InputRequired:
     return InputRequired({each.elicitation_id: each for each in error.elicitations})
 
 
-def check_one_form(flow: Flow, asked: InputRequired) -> None:
+def check_one_form(flow: Flow, returned: InputRequired) -> None:
     """Raise TypeError if a handler asked by its context, and returned an ``InputRequired`` as well."""
-    if flow.has_asked and asked.requests is not flow.questions:
+    if flow.has_asked and returned.requests is not flow.questions:
         raise TypeError("a handler asks either by its context, or by returning InputRequired, not both in one call")
 
 
-async def run_again_with_answers(driving: FlowDriving, runtime: Runtime, asked: Any, run: Callable[[], Any]) -> Any:
+async def run_again_with_answers(driving: FlowDriving, runtime: Runtime, result: Any, run: Callable[[], Any]) -> Any:
     """Ask a client of the handshake era, and run the handler again, until it returns a complete result."""
     for _ in range(MOST_ROUNDS):
-        check_one_form(driving.flow, asked)
-        answers = await gather(runtime, [driving.put(request) for request in asked.requests.values()])
-        driving.begin(AnsweredFlow(runtime, dict(zip(asked.requests, answers, strict=True)), asked.state))
-        asked = run()
-        if is_awaitable(asked):
-            asked = await asked
-        if not isinstance(asked, InputRequired):
-            return asked
+        check_one_form(driving.flow, result)
+        answers = await gather(runtime, [driving.put(request) for request in result.requests.values()])
+        driving.begin(AnsweredFlow(runtime, dict(zip(result.requests, answers, strict=True)), result.state))
+        result = run()
+        if is_awaitable(result):
+            result = await result
+        if not isinstance(result, InputRequired):
+            return result
     raise RuntimeError(f"the handler returned InputRequired more than {MOST_ROUNDS} times in one call")
 
 
@@ -681,24 +681,24 @@ async def one_by_one(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[An
     """Run coroutines that ask a stateless client, so that all of them have asked before the handler leaves."""
     waiting = list(coroutines)
     results: list[Any] = []
-    left: Leave | None = None
+    leave_error: Leave | None = None
     try:
         while waiting:
             try:
                 results.append(await waiting.pop(0))
             except Leave as leave:
-                left = leave
+                leave_error = leave
     finally:
         # A coroutine that is dropped before it ran warns that it was never awaited.
         for each in waiting:
             each.close()
-    if left is not None:
-        raise left
+    if leave_error is not None:
+        raise leave_error
     return tuple(results)
 
 
-def result_of(asked: InputRequired, client: ClientCapabilities, state: str | None) -> InputRequiredResult:
+def result_of(questions: InputRequired, client: ClientCapabilities, state: str | None) -> InputRequiredResult:
     """Return the result that asks a stateless client. Raises as ``checked_question``."""
-    for request in asked.requests.values():
+    for request in questions.requests.values():
         checked_question(request, client)
-    return InputRequiredResult(asked.requests or None, state)
+    return InputRequiredResult(questions.requests or None, state)

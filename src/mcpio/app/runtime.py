@@ -259,15 +259,15 @@ class Turns:
 def is_awaitable(value: Any) -> bool:
     """Return whether a value is awaitable: ``inspect.isawaitable``, but faster, since every result is checked."""
     kind = value.__class__
-    found = AWAITABLE.get(kind)
-    if found is None:
+    is_known = AWAITABLE.get(kind)
+    if is_known is None:
         # Of a generator it depends on its function.
-        found = hasattr(kind, "__await__") or kind is GeneratorType
+        is_known = hasattr(kind, "__await__") or kind is GeneratorType
         if len(AWAITABLE) >= _MOST_CLASSES:
             # Classes made at run time must not be kept alive by this table.
             AWAITABLE.clear()
-        AWAITABLE[kind] = found
-    return found and (kind is not GeneratorType or inspect.isawaitable(value))
+        AWAITABLE[kind] = is_known
+    return is_known and (kind is not GeneratorType or inspect.isawaitable(value))
 
 
 AWAITABLE: Final[dict[type, bool]] = {}
@@ -352,8 +352,8 @@ def in_steps(awaitable: Any, stalls: StallDetector, report: Callable[[float], ob
             # An exception that stayed here would be in a circle with this frame, which its traceback holds.
             argument = None
             took = now() - began
-            if took > SLOW and (held := stalls.held(took)) > SLOW:
-                report(held)
+            if took > SLOW and (blocked := stalls.held(took)) > SLOW:
+                report(blocked)
         try:
             argument = yield waits_for
             resume = steps.send

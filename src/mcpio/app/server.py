@@ -621,15 +621,15 @@ class Server:
 
     def unmount(self, server: Server) -> None:
         """Stop offering what another server offers. Raises ValueError if it is not mounted."""
-        found = [mount for mount in self.mounts if mount.server is server]
-        if not found:
+        mounts = [mount for mount in self.mounts if mount.server is server]
+        if not mounts:
             raise ValueError(f"the server {server.info.name!r} is not mounted in {self.info.name!r}")
-        self._in_loop(lambda: self._unmount(server, found))
+        self._in_loop(lambda: self._unmount(server, mounts))
 
-    def _unmount(self, server: Server, found: list[Mount]) -> None:
-        for mount in found:
+    def _unmount(self, server: Server, mounts: list[Mount]) -> None:
+        for mount in mounts:
             mount.end()
-        self.mounts = tuple(mount for mount in self.mounts if mount not in found)
+        self.mounts = tuple(mount for mount in self.mounts if mount not in mounts)
         server._mounted_in = tuple(each for each in server._mounted_in if each is not self)
 
     def _enter_mounted(self) -> None:
@@ -689,8 +689,8 @@ class Server:
         for session in self._sessions:
             return session.driver.runtime
         for parent in self._mounted_in:
-            if (found := parent._serving_runtime()) is not None:
-                return found
+            if (runtime := parent._serving_runtime()) is not None:
+                return runtime
         return None
 
     # For drivers
@@ -701,28 +701,28 @@ class Server:
         return self._capabilities(told_apart=False)
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
-        edition, known = self._edition.number, self._known_capabilities.get(told_apart)
-        if known is None or known[0] != edition or known[1] is not self.options:
-            made = self._new_capabilities(told_apart=told_apart)
-            known = self._known_capabilities[told_apart] = edition, self.options, made
-        return known[2]
+        edition, cached = self._edition.number, self._known_capabilities.get(told_apart)
+        if cached is None or cached[0] != edition or cached[1] is not self.options:
+            capabilities = self._new_capabilities(told_apart=told_apart)
+            cached = self._known_capabilities[told_apart] = edition, self.options, capabilities
+        return cached[2]
 
     def _new_capabilities(self, *, told_apart: bool) -> ServerCapabilities:
-        declared, told = self._declared, self._tells_changes
-        found = attrs.evolve(
+        declared, list_changed = self._declared, self._tells_changes
+        capabilities = attrs.evolve(
             declared,
-            tools=declared.tools or (ToolsCapability(told) if len(self.tools) else None),
+            tools=declared.tools or (ToolsCapability(list_changed) if len(self.tools) else None),
             resources=declared.resources
-            or (ResourcesCapability(told, told) if len(self.resources) or self._has_skills else None),
-            prompts=declared.prompts or (PromptsCapability(told) if len(self.prompts) else None),
+            or (ResourcesCapability(list_changed, list_changed) if len(self.resources) or self._has_skills else None),
+            prompts=declared.prompts or (PromptsCapability(list_changed) if len(self.prompts) else None),
             completions={} if declared.completions is None and self.completions else declared.completions,
             logging={} if declared.logging is None and self.log_level is not None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
             extensions=self._extensions(declared.extensions),
         )
         # Thousands of sessions share one equal object.
-        if found != self._last_declared:
-            self._last_declared = found
+        if capabilities != self._last_declared:
+            self._last_declared = capabilities
         return self._last_declared
 
     @property
@@ -786,11 +786,11 @@ class Server:
 
     def offer(self) -> tuple[ServerCapabilities, Options]:
         """Return what stateless requests are served by now: the same object until something is added or removed."""
-        edition, options, names, known = self._edition.number, self.options, self.handlers.keys(), self._offered
-        if known is None or known[0] != edition or known[1] is not options or known[2] != names:
-            made = self._capabilities(told_apart=False), self._options_of_handlers()
-            known = self._offered = edition, options, frozenset(names), made
-        return known[3]
+        edition, options, names, cached = self._edition.number, self.options, self.handlers.keys(), self._offered
+        if cached is None or cached[0] != edition or cached[1] is not options or cached[2] != names:
+            offer = self._capabilities(told_apart=False), self._options_of_handlers()
+            cached = self._offered = edition, options, frozenset(names), offer
+        return cached[3]
 
     def stateless_session(self, engine: StatelessEngine, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of all stateless requests of an HTTP server, for its driver."""
@@ -846,8 +846,8 @@ class Server:
         return self._listed(types.ListPromptsResult, key, page)
 
     def _listed(self, make: Callable[..., T], key: Hashable, page: Page[Any]) -> T:
-        found: T = self._pages.result(make, key, page, private=self._is_selective or self.scope_rules is not None)
-        return found
+        result: T = self._pages.result(make, key, page, private=self._is_selective or self.scope_rules is not None)
+        return result
 
     def _hide(self, scope: Context, registry: Registry[Any], page: Page[Any]) -> frozenset[int]:
         """Leave out of a page the entries that a request may not see; return the ids of those it may."""
@@ -897,8 +897,8 @@ def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
 def _checked_lifespan(lifespan: Any) -> Lifespan | None:
     """Return the lifespan. Raises TypeError for a function that shows that it returns no context manager."""
     if lifespan is None or (callable(lifespan) and not any(is_of_kind(kind, lifespan) for kind in _NO_MANAGERS)):
-        found: Lifespan | None = None if lifespan is None else called("lifespan", lifespan, "(server)")
-        return found
+        checked_lifespan: Lifespan | None = None if lifespan is None else called("lifespan", lifespan, "(server)")
+        return checked_lifespan
     advice = "put @contextlib.asynccontextmanager above a function that yields once"
     raise TypeError(
         f"lifespan must be a function that returns an async context manager, not {lifespan!r:.100}: {advice}"
@@ -910,8 +910,8 @@ _NO_MANAGERS: Final = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, 
 
 def _checked_changes(changes: Any) -> Changes:
     if all(callable(getattr(changes, method, None)) for method in ("publish", "subscribe")):
-        found: Changes = changes
-        return found
+        bus: Changes = changes
+        return bus
     raise TypeError(f"changes must be a bus with publish and subscribe, or False, not {changes!r:.100}")
 
 

@@ -288,13 +288,15 @@ class ServerSession(Session):
     def _handler_for(self, event: RequestReceived) -> Handler:
         server = self.server
         # The name as it came is nearly always the protocol's; only dialects have others.
-        said = event.raw["method"]
-        handler = server.handlers.get(said if said in METHODS else official_name(event.request, said))
+        wire_method = event.raw["method"]
+        handler = server.handlers.get(
+            wire_method if wire_method in METHODS else official_name(event.request, wire_method)
+        )
         if handler is None:
-            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {said:.100}")
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {wire_method:.100}")
         if server.scope_rules is not None:
             # Before the first wait, while the status of an HTTP response can still say so.
-            method = official_name(event.request, said)
+            method = official_name(event.request, wire_method)
             new_scope = partial(self._new_scope, self, event)
             server.scope_rules.check(method, event.request, event.context.principal, new_scope)
         if event.context.era is Era.STATELESS:
@@ -304,8 +306,8 @@ class ServerSession(Session):
                 server.audience.remove(self, (LISTS,))
             tools = server.tools
             # A function of its arguments only has no way to ask by, but to return what it asks.
-            if said != "tools/call" or handler != tools.call or not tools.takes_arguments_only(event.request):
-                handler = self._in_rounds(said, handler)
+            if wire_method != "tools/call" or handler != tools.call or not tools.takes_arguments_only(event.request):
+                handler = self._in_rounds(wire_method, handler)
         layers = server.middlewares
         if not layers:
             return handler
@@ -341,24 +343,26 @@ class ServerSession(Session):
         driving.begin(flow)
         return flow
 
-    async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:
+    async def _ask_first(self, event: RequestReceived, scope: Any, questions: InputRequired) -> Any:
         from mcpio.app.rounds import check_one_form, run_again_with_answers
 
         driving = scope.driving
         if event.context.era is Era.STATELESS:
-            check_one_form(driving.flow, asked)
-            return self._input_required(event, driving.flow, asked)
+            check_one_form(driving.flow, questions)
+            return self._input_required(event, driving.flow, questions)
         handler = self._handler_for(event)
-        return await run_again_with_answers(driving, self.driver.runtime, asked, lambda: handler(scope, event.request))
+        return await run_again_with_answers(
+            driving, self.driver.runtime, questions, lambda: handler(scope, event.request)
+        )
 
-    def _input_required(self, event: RequestReceived, flow: Flow, asked: InputRequired) -> InputRequiredResult:
+    def _input_required(self, event: RequestReceived, flow: Flow, questions: InputRequired) -> InputRequiredResult:
         """Return the result that asks a stateless client, with the state for the next round."""
         from mcpio.app.rounds import call_of, result_of
 
         if flow.missed >= _TOO_MANY_MISSES:
             advice = "ask by what the arguments say, give it a key=, or wrap what differs in ctx.once"
             self._report_request(event, f"the handler of {{}} asks something else each time: {advice}", None)
-        carried, state = flow.to_carry(asked.state), None
+        carried, state = flow.to_carry(questions.state), None
         if carried is not None:
             states, runtime = self.server.states, self.driver.runtime
             if not states.is_shared and event.context.via is not None:
@@ -367,20 +371,20 @@ class ServerSession(Session):
             call = call_of(event, self.server.info.name)
             state = states.seal(carried, call, runtime.wall_clock(), runtime.entropy)
         client: Any = event.context.capabilities
-        return result_of(asked, client, state)
+        return result_of(questions, client, state)
 
     def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
-        found = unwrap_group(error)
-        if isinstance(found, InsufficientScope):
+        failure = unwrap_group(error)
+        if isinstance(failure, InsufficientScope):
             refuse = getattr(self.driver, "refuse", None)
             # No token could have a text that is no scope, so no challenge asks for it.
-            if refuse is not None and all(map(is_scope, found.scopes)):
-                refuse(event.context.via, event.id, found.scopes)
-        elif isinstance(found, URLElicitationRequired) and event.context.era is Era.STATELESS:
+            if refuse is not None and all(map(is_scope, failure.scopes)):
+                refuse(event.context.via, event.id, failure.scopes)
+        elif isinstance(failure, URLElicitationRequired) and event.context.era is Era.STATELESS:
             from mcpio.app.rounds import visits
 
             try:
-                self._answer(event, self._input_required(event, scope.driving.flow, visits(found)))
+                self._answer(event, self._input_required(event, scope.driving.flow, visits(failure)))
             except Exception as fault:
                 error = fault  # the client cannot show it, or the question is malformed
             else:
@@ -446,15 +450,15 @@ class StatelessSession(ServerSession):
     def _outlet_of(self, event: RequestReceived) -> LogOutlet:
         """Return what sends the log messages of a client, and limits their rate."""
         account, outlets = self.account_of(event), self._outlets
-        found = outlets.pop(account, None)
-        if found is None:
+        outlet = outlets.pop(account, None)
+        if outlet is None:
             from mcpio.app.reporting import LogOutlet
 
-            found = LogOutlet(self, self.server.options.limits.logs_per_second)
+            outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
             if len(outlets) >= _MOST_OUTLETS:
                 self._dropped_before += outlets.pop(next(iter(outlets))).dropped
-        outlets[account] = found  # the last: the first is the one that was not used for longest
-        return found
+        outlets[account] = outlet  # the last: the first is the one that was not used for longest
+        return outlet
 
     @property
     def dropped_logs(self) -> int:

@@ -75,15 +75,15 @@ class ServersConfig(Mapping[str, ServerEntry]):
         data = _toml(text, name) if syntax == "toml" else load_json(text, name)
         if not isinstance(data, dict):
             raise ValueError(f"{name} holds {_kind(data)}, not an object with the member mcpServers")  # noqa: TRY004  a fault of the file, not of the caller
-        found = [key for key in SERVER_KEYS if key in data]
-        if not found:
+        keys = [key for key in SERVER_KEYS if key in data]
+        if not keys:
             has = f"it has {', '.join(map(str, data))}" if data else "it is empty"
             raise NoServers(f"{name} has no servers: none of {', '.join(SERVER_KEYS)} is there; {has:.200}")
-        if len(found) > 1:
-            raise ValueError(f"{name} has both {found[0]} and {found[1]}: keep the one that its host reads")
-        entries = data[found[0]]
+        if len(keys) > 1:
+            raise ValueError(f"{name} has both {keys[0]} and {keys[1]}: keep the one that its host reads")
+        entries = data[keys[0]]
         if not isinstance(entries, dict):
-            raise ValueError(f"{name}: {found[0]} is {_kind(entries)}, not an object of servers by name")  # noqa: TRY004  a fault of the file, not of the caller
+            raise ValueError(f"{name}: {keys[0]} is {_kind(entries)}, not an object of servers by name")  # noqa: TRY004  a fault of the file, not of the caller
         return cls(entries, variables=variables, source=source)
 
     def __getitem__(self, name: str) -> ServerEntry:
@@ -145,23 +145,23 @@ class _Reader:
 
     def headers(self, raw: Mapping[str, Any]) -> Mapping[str, str]:
         key = "http_headers" if "http_headers" in raw else "headers"  # the first is Codex's
-        found = dict(self.texts(raw, key))
+        headers = dict(self.texts(raw, key))
         variable = raw.get("bearer_token_env_var")
         if variable is not None:
-            found["Authorization"] = f"Bearer {self.variable('bearer_token_env_var', str(variable))}"
-        return found
+            headers["Authorization"] = f"Bearer {self.variable('bearer_token_env_var', str(variable))}"
+        return headers
 
     def texts(self, raw: Mapping[str, Any], key: str) -> Mapping[str, str]:
-        given = raw.get(key) or {}
-        if not isinstance(given, dict):
-            raise self.fault(f"{key} is {_kind(given)}, not an object of strings")
-        return {name: self.text(f"{key}.{name}", value) for name, value in given.items()}
+        members = raw.get(key) or {}
+        if not isinstance(members, dict):
+            raise self.fault(f"{key} is {_kind(members)}, not an object of strings")
+        return {name: self.text(f"{key}.{name}", value) for name, value in members.items()}
 
     def text(self, member: str, value: Any) -> str:
         if not isinstance(value, str):
             raise self.fault(f"{member} is {_kind(value)}, not a string")
         return _VARIABLE.sub(
-            lambda found: self.variable(member, found[1]) if found[1] and found[2] else found[0], value
+            lambda match: self.variable(member, match[1]) if match[1] and match[2] else match[0], value
         )
 
     def variable(self, member: str, name: str) -> str:
@@ -190,7 +190,7 @@ def load_json(text: str, name: str) -> Any:
     """
     plain = without_comments(text.removeprefix("\ufeff"))
     try:
-        return json.loads(_TRAILING_COMMA.sub(lambda found: found[1] or " ", plain))
+        return json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or " ", plain))
     except json.JSONDecodeError as error:
         raise ValueError(f"{name} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
@@ -202,9 +202,9 @@ def without_comments(text: str) -> str:
     return _COMMENT.sub(_blanked, text)
 
 
-def _blanked(found: re.Match[str]) -> str:
+def _blanked(match: re.Match[str]) -> str:
     # The last group is the end of a comment, of either kind.
-    return found[0] if found.lastindex is None else _NOT_NEWLINE.sub(" ", found[0])
+    return match[0] if match.lastindex is None else _NOT_NEWLINE.sub(" ", match[0])
 
 
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*+"?'

@@ -580,9 +580,9 @@ class Session(TaskCalls):
             result = self._handler_for(event)(scope, event.request)
         except BaseException as error:
             failure = failure_of(error)
-        held = stalls.clock() - began
-        if held > SLOW:
-            held = stalls.held(held)  # now: the answer may take long too
+        blocked = stalls.clock() - began
+        if blocked > SLOW:
+            blocked = stalls.held(blocked)  # now: the answer may take long too
         if failure is not None:
             self._fail(event, scope, failure)
         elif result.__class__ is InputRequired or (AWAITABLE.get(result.__class__, True) and is_awaitable(result)):
@@ -591,8 +591,8 @@ class Session(TaskCalls):
             self._running[event.id] = (scope, task)
         else:
             self._answer(event, result)
-        if held > SLOW:
-            self._report_slow(event, self._SLOW_ADVICE, held)
+        if blocked > SLOW:
+            self._report_slow(event, self._SLOW_ADVICE, blocked)
             self._probation = PROBATION
         elif self._probation:
             self._probation -= 1
@@ -624,7 +624,7 @@ class Session(TaskCalls):
                 self._all_ended.set(None)
             self.driver.wake()
 
-    async def _ask_first(self, event: RequestReceived, scope: Any, asked: InputRequired) -> Any:
+    async def _ask_first(self, event: RequestReceived, scope: Any, questions: InputRequired) -> Any:
         """Return the result for a handler that asks first. Only servers ask."""
         raise TypeError("only the handlers of a server return InputRequired")
 
@@ -670,14 +670,14 @@ class Session(TaskCalls):
         return not await is_stopping(runtime)
 
     def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
-        found = unwrap_group(error)
+        failure = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
-        answer = None if scope.driving.is_from_peer(found) else intended_answer(found, event.context)
+        answer = None if scope.driving.is_from_peer(failure) else intended_answer(failure, event.context)
         if answer is None:
-            if isinstance(found, self.driver.runtime.cancellation):
-                self._report_request(event, "the handler of {} was cancelled from inside", found)
-            elif not is_connection_end(found, self.connection):
-                self._report_request(event, "the handler of {} failed", found)
+            if isinstance(failure, self.driver.runtime.cancellation):
+                self._report_request(event, "the handler of {} was cancelled from inside", failure)
+            elif not is_connection_end(failure, self.connection):
+                self._report_request(event, "the handler of {} failed", failure)
             self._answer_internal_error(event)
             return
         try:
@@ -703,8 +703,8 @@ class Session(TaskCalls):
         """Report a failure to the operator, with its traceback the first time. ``kind``: see ``FaultReports``."""
         self._fault_reports.report(self.driver, message, error, kind)
 
-    def _report_slow(self, event: RequestReceived, advice: str, held: float) -> None:
-        text = f"{{}} held up everything else for {held * 1000:.0f} ms: {advice}"
+    def _report_slow(self, event: RequestReceived, advice: str, blocked: float) -> None:
+        text = f"{{}} held up everything else for {blocked * 1000:.0f} ms: {advice}"
         self._report_request(event, text, None, kind="slow")
 
     def _report_request(
@@ -895,23 +895,23 @@ def _as_known(result: Any, revision: Revision) -> Any:
     def each(content: Any) -> Any:
         return tuple(map(known, content)) if isinstance(content, (tuple, list)) else known(content)
 
-    found = result
+    converted = result
     if isinstance(result, (CallToolResult, CreateMessageResult)):
         content = each(result.content)
-        found = result if content == result.content else attrs.evolve(result, content=content)
+        converted = result if content == result.content else attrs.evolve(result, content=content)
     elif isinstance(result, GetPromptResult):
         messages = tuple(attrs.evolve(message, content=known(message.content)) for message in result.messages)
-        found = attrs.evolve(result, messages=messages)
+        converted = attrs.evolve(result, messages=messages)
     if revision.era is Era.STATELESS:
-        return found if found != result else result
+        return converted if converted != result else result
     # In a session the output of a tool is an object.
-    output = getattr(found, "structured_content", None)
-    if isinstance(found, CallToolResult) and found.has_structured_content and not isinstance(output, Mapping):
-        content = found.content or (TextContent(dumps(output).decode()),)
-        found = attrs.evolve(found, content=content, structured_content=None, given=())
-    elif isinstance(found, ListToolsResult):
-        found = attrs.evolve(found, tools=tuple(map(_of_object, found.tools)))
-    return found if found != result else result
+    output = getattr(converted, "structured_content", None)
+    if isinstance(converted, CallToolResult) and converted.has_structured_content and not isinstance(output, Mapping):
+        content = converted.content or (TextContent(dumps(output).decode()),)
+        converted = attrs.evolve(converted, content=content, structured_content=None, given=())
+    elif isinstance(converted, ListToolsResult):
+        converted = attrs.evolve(converted, tools=tuple(map(_of_object, converted.tools)))
+    return converted if converted != result else result
 
 
 def _of_object(tool: Tool) -> Tool:

@@ -142,12 +142,12 @@ class SkillServer(Protocol):
 class _ServedSkill:
     """An entry of the registry of skills. Copies in servers that it is mounted in share the tree."""
 
-    __slots__ = ("_state", "enabled", "endpoint", "mount", "place")
+    __slots__ = ("_state", "enabled", "endpoint", "mount", "served_tree")
 
-    def __init__(self, entry: SkillEntry, endpoint: RegisteredFunction, place: _ServedTree | None) -> None:
+    def __init__(self, entry: SkillEntry, endpoint: RegisteredFunction, served_tree: _ServedTree | None) -> None:
         self._state = [entry]
         self.endpoint = endpoint
-        self.place = place
+        self.served_tree = served_tree
         self.enabled = True
         self.mount: Mounted | None = None
 
@@ -188,7 +188,7 @@ class Skills:
         self.registry = Registry("skill", self._begin)
         self._folders: dict[SkillFolder, dict[tuple[str, ...], _ServedTree]] = {}
         self._readers: dict[SkillFolder, RegisteredFunction] = {}  # with the access to all of a folder
-        self._places: dict[str, _ServedTree] = {}  # by the URI of a file
+        self._tree_of_uri: dict[str, _ServedTree] = {}  # by the URI of a file
         self._outside: dict[SkillFolder, tuple[SkillFault, ...]] = {}
         self._taken: dict[_ServedTree, SkillFault] = {}
         self._edition = edition
@@ -201,11 +201,11 @@ class Skills:
     @property
     def faults(self) -> tuple[SkillFault, ...]:
         """What keeps skills out, or files of them, as of the last look at the folders."""
-        found = [fault for outside in self._outside.values() for fault in outside]
-        for places in self._folders.values():
-            for place in places.values():
-                found += place.tree.faults
-        return (*found, *self._taken.values(), *self._shared_names())
+        faults = [fault for outside in self._outside.values() for fault in outside]
+        for served_trees in self._folders.values():
+            for served_tree in served_trees.values():
+                faults += served_tree.tree.faults
+        return (*faults, *self._taken.values(), *self._shared_names())
 
     def add_folder(self, folder: Any, prefix: str | None = None, **access: Unpack[AccessOptions]) -> None:
         """Serve every skill in a folder: each directory with a ``SKILL.md``, nested ones too.
@@ -246,8 +246,8 @@ class Skills:
         name = _name_in(uri)
 
         def register(function: F) -> F:
-            given: ResourceOptions = {"mime_type": "text/markdown", **options, "name": name}
-            entry = make_resource(uri, function, given, context=Context)
+            resource_options: ResourceOptions = {"mime_type": "text/markdown", **options, "name": name}
+            entry = make_resource(uri, function, resource_options, context=Context)
             members = {"name": name, "description": entry.description.description or "", **(frontmatter or {})}
             head = frontmatter_text(members)
             self._server._adopt(entry.endpoint)  # noqa: SLF001  skills are a part of the server
@@ -288,8 +288,8 @@ class Skills:
         """Serve ``skills/get`` (SKILL-08)."""
         entry = self.registry.find(request.uri, scope)
         if entry is not None and entry.mount is not None:
-            found = entry.mount.serve(scope, request)
-            return await found
+            result = entry.mount.serve(scope, request)
+            return await result
         await self._renew(scope, [entry])
         entry = self.registry.find(request.uri, scope)
         if entry is None:
@@ -301,11 +301,11 @@ class Skills:
         uri = request.uri
         entry = self._skill_around(uri, scope)
         if entry is not None and entry.mount is not None:
-            found = entry.mount.serve(scope, request)
-            return await found
+            result = entry.mount.serve(scope, request)
+            return await result
         await self._renew(scope, [entry])
-        place = None if entry is None else entry.place
-        children = None if place is None else place.tree.directories.get(uri)
+        served_tree = None if entry is None else entry.served_tree
+        children = None if served_tree is None else served_tree.tree.directories.get(uri)
         if children is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Not a directory of a skill: {uri:.200}", {"uri": uri})
         if request.cursor is not None:
@@ -331,30 +331,32 @@ class Skills:
     async def _read(self, ctx: Context, uri: str) -> Any:
         """Return the contents of a file whose digest the current entry has (SKILL-11)."""
         for _ in range(_ATTEMPTS):
-            place = self._places.get(uri)
-            if place is None:
+            served_tree = self._tree_of_uri.get(uri)
+            if served_tree is None:
                 raise not_found(ctx, uri)
-            file = place.tree.files[uri]
-            found = await ctx.run_in_thread(partial(place.folder.read, file))
-            if found is not None and found[1] == file.digest:
-                return _contents(uri, found[0], file.resource.mime_type)
+            file = served_tree.tree.files[uri]
+            read = await ctx.run_in_thread(partial(served_tree.folder.read, file))
+            if read is not None and read[1] == file.digest:
+                return _contents(uri, read[0], file.resource.mime_type)
             # Another call may have renewed it in the meantime.
-            if self._places.get(uri) is place and place.tree.files[uri] is file:
-                tree = await ctx.run_in_thread(partial(place.folder.read_tree, place.key, file.segments))
-                self._apply(place, tree)
+            if self._tree_of_uri.get(uri) is served_tree and served_tree.tree.files[uri] is file:
+                tree = await ctx.run_in_thread(partial(served_tree.folder.read_tree, served_tree.key, file.segments))
+                self._apply(served_tree, tree)
         raise RequestError(ErrorCode.INTERNAL_ERROR, "The file changes while it is read: try again", {"uri": uri})
 
     async def _renew(self, scope: Context, entries: Iterable[_ServedSkill | None]) -> None:
         """Read again what changed of the trees of some skills."""
-        places = {entry.place: None for entry in entries if entry is not None and entry.place is not None}
-        if not places:
+        served_trees = {
+            entry.served_tree: None for entry in entries if entry is not None and entry.served_tree is not None
+        }
+        if not served_trees:
             return
 
         def read() -> list[tuple[_ServedTree, SkillTree]]:
-            return [(place, place.folder.read_tree(place.key)) for place in places]
+            return [(served_tree, served_tree.folder.read_tree(served_tree.key)) for served_tree in served_trees]
 
-        for place, tree in await scope.run_in_thread(read):
-            place.skills._apply(place, tree)  # noqa: SLF001  of a mounted server, perhaps
+        for served_tree, tree in await scope.run_in_thread(read):
+            served_tree.skills._apply(served_tree, tree)  # noqa: SLF001  of a mounted server, perhaps
 
     @property
     def _is_private(self) -> bool:
@@ -379,82 +381,82 @@ class Skills:
 
     def _look(self, folder: SkillFolder, scan: Callable[[], FolderScan]) -> None:
         """Apply what there is in a folder now."""
-        found = scan()
-        places = self._folders.setdefault(folder, {})
-        self._outside[folder] = found.faults
-        for key in [key for key in places if key not in found.trees]:
-            place = places.pop(key)
-            self._apply(place, SkillTree(place.tree.number + 1, {}, {}, {}, ()))
-        for key, tree in found.trees.items():
-            if key not in places:
-                places[key] = _ServedTree(self, folder, key, self._readers[folder])
-            self._apply(places[key], tree)
+        scanned = scan()
+        served_trees = self._folders.setdefault(folder, {})
+        self._outside[folder] = scanned.faults
+        for key in [key for key in served_trees if key not in scanned.trees]:
+            served_tree = served_trees.pop(key)
+            self._apply(served_tree, SkillTree(served_tree.tree.number + 1, {}, {}, {}, ()))
+        for key, tree in scanned.trees.items():
+            if key not in served_trees:
+                served_trees[key] = _ServedTree(self, folder, key, self._readers[folder])
+            self._apply(served_trees[key], tree)
 
-    def _apply(self, place: _ServedTree, tree: SkillTree) -> None:
+    def _apply(self, served_tree: _ServedTree, tree: SkillTree) -> None:
         """Serve a tree as it was read, in place of what was served of it."""
-        before = place.tree
+        before = served_tree.tree
         if tree.number <= before.number:
             return
-        fault = self._fault_in(place, tree)
-        self._taken.pop(place, None)
+        fault = self._fault_in(served_tree, tree)
+        self._taken.pop(served_tree, None)
         if fault is not None:
-            self._taken[place] = fault
+            self._taken[served_tree] = fault
             tree = SkillTree(tree.number, {}, {}, {}, tree.faults)
-        place.tree = tree
+        served_tree.tree = tree
         for uri in before.skills.keys() - tree.skills.keys():
             self.registry.remove(uri)
-        self._serve_files(place, before.files)
+        self._serve_files(served_tree, before.files)
         for uri, entry in tree.skills.items():
             known = self.registry.entry(uri)
             if known is None:
-                self.registry.add(uri, _ServedSkill(entry, place.endpoint, place))
+                self.registry.add(uri, _ServedSkill(entry, served_tree.endpoint, served_tree))
             else:
                 known.renew(entry)
         for uri in before.files.keys() & tree.files.keys():
             if before.files[uri].digest != tree.files[uri].digest:
                 self._server.notify_resource_updated(uri)
 
-    def _serve_files(self, place: _ServedTree, before: Mapping[str, SharedFile]) -> None:
+    def _serve_files(self, served_tree: _ServedTree, before: Mapping[str, SharedFile]) -> None:
         """Register the files of a tree as resources, in place of those of before."""
-        static, files = self._server.resources.static, place.tree.files
+        static, files = self._server.resources.static, served_tree.tree.files
         for uri, file in before.items():
             if uri not in files or files[uri].resource != file.resource:
-                del self._places[uri]
+                del self._tree_of_uri[uri]
                 if static.entry(uri) is not None:  # the program may have removed it
                     static.remove(uri)
         for uri, file in files.items():
-            if uri not in self._places:
-                self._places[uri] = place
-                static.add(uri, self._resource(place, uri, file))
+            if uri not in self._tree_of_uri:
+                self._tree_of_uri[uri] = served_tree
+                static.add(uri, self._resource(served_tree, uri, file))
 
-    def _fault_in(self, place: _ServedTree, tree: SkillTree) -> SkillFault | None:
+    def _fault_in(self, served_tree: _ServedTree, tree: SkillTree) -> SkillFault | None:
         """Return why a tree cannot be served: a URI of its files, or of its skills, is that of something else."""
         try:
             for uri, file in tree.files.items():
-                if self._places.get(uri) is place:
+                if self._tree_of_uri.get(uri) is served_tree:
                     continue
                 if self._server.resources.static.entry(uri) is not None:
                     return SkillFault("/".join(file.segments), f"the resource {uri} is served already, by another name")
-                self._server.resources.static.check_mirrors(uri, self._resource(place, uri, file))
+                self._server.resources.static.check_mirrors(uri, self._resource(served_tree, uri, file))
         except ValueError as error:
-            return SkillFault("/".join(place.key) or ".", str(error))
+            return SkillFault("/".join(served_tree.key) or ".", str(error))
         return None
 
-    def _resource(self, place: _ServedTree, uri: str, file: SharedFile) -> FunctionResource:
+    def _resource(self, served_tree: _ServedTree, uri: str, file: SharedFile) -> FunctionResource:
         """Return the resource of a file. One signature serves all files of a folder."""
-        endpoint = copy(place.endpoint)
+        endpoint = copy(served_tree.endpoint)
         endpoint.function = partial(self._read, uri=uri)
         return FunctionResource(endpoint, file.resource, CacheHint())
 
     def _shared_names(self) -> Iterator[SkillFault]:
         """Yield a fault for each skill whose name an earlier one has: a host may show only one of them (SKILL-07)."""
-        first: dict[str, str] = {}
+        uris: dict[str, str] = {}
         for entry in self.registry:
             uri, name = entry.description.uri, entry.description.frontmatter["name"]
-            taken = first.setdefault(name, uri)
-            if taken != uri:
-                path, line = (uri, None) if entry.place is None else entry.place.tree.names[uri]
-                yield SkillFault(path, f"the name {name!r} is that of {taken} too", line, is_fatal=False)
+            first_uri = uris.setdefault(name, uri)
+            if first_uri != uri:
+                path, line = (uri, None) if entry.served_tree is None else entry.served_tree.tree.names[uri]
+                yield SkillFault(path, f"the name {name!r} is that of {first_uri} too", line, is_fatal=False)
 
 
 _MAX_URI: Final = 8192

@@ -158,8 +158,8 @@ class Subscription:
         try:
             if expires_at is not None:
                 # Some tokens are accepted a little longer: such a client must not come back without a pause.
-                left = min(max(expires_at - runtime.wall_clock(), SHORTEST), LONGEST)
-                timer = runtime.call_later(left, self.expire)
+                remaining = min(max(expires_at - runtime.wall_clock(), SHORTEST), LONGEST)
+                timer = runtime.call_later(remaining, self.expire)
             if not self._is_begun:
                 await self._begin_with_tasks()
             # Nothing could follow: the client would only keep a request open.
@@ -262,12 +262,12 @@ def _topics_of(honoured: SubscriptionFilter) -> list[Hashable]:
     return [*lists, *map(resource_topic, honoured.resource_subscriptions or ())]
 
 
-def _check_size(honoured: SubscriptionFilter, limits: Limits, held: int) -> int:
+def _check_size(honoured: SubscriptionFilter, limits: Limits, bytes_before: int) -> int:
     """Return the bytes that a subscription holds. Raises RequestError if they are too many."""
     names = {*(honoured.resource_subscriptions or ()), *(honoured.task_ids or ())}
     _check_count(len(names), limits)
     size = _COST + sum(sys.getsizeof(name) + _COST for name in names)
-    if held + size > limits.subscription_bytes:
+    if bytes_before + size > limits.subscription_bytes:
         data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
         raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
     return size

@@ -69,13 +69,13 @@ def make_view(uri: Any, source: Any, options: ViewOptions, *, context: type) -> 
         if "view" not in OPENERS:
             raise RuntimeError("no driver can read files yet: import mcpio.trio, mcpio.asyncio or mcpio.asgi before")
         source, members["blocking"] = OPENERS["view"](source), True
-    given: ResourceOptions = members  # type: ignore[assignment]  # the others were taken out
-    return make_resource(uri, source, given, context=context)
+    resource_options: ResourceOptions = members  # type: ignore[assignment]  # the others were taken out
+    return make_resource(uri, source, resource_options, context=context)
 
 
 def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
     """Return the view's ``_meta.ui``. Raises TypeError or ValueError for a wrong option."""
-    found: dict[str, Any] = {}
+    ui: dict[str, Any] = {}
     csp = {}
     for option, name in DOMAINS.items():
         origins = listed(option, options.get(option))
@@ -88,20 +88,20 @@ def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
         if origins:
             csp[name] = list(origins)
     if csp:
-        found["csp"] = csp
+        ui["csp"] = csp
     permissions = listed("permissions", options.get("permissions"))
     for permission in permissions:
         if permission not in PERMISSIONS:
             raise ValueError(f"{uri:.100}: permissions must be {', '.join(PERMISSIONS)}; not {permission!r:.100}")
     if permissions:
-        found["permissions"] = {permission: {} for permission in permissions}
+        ui["permissions"] = {permission: {} for permission in permissions}
     for option, name, kind in (("domain", "domain", str), ("border", "prefersBorder", bool)):
         value = options.get(option)
         if value is not None:
             if not isinstance(value, kind):
                 raise TypeError(f"{uri:.100}: {option} must be {kind.__name__}, not {value!r:.100}")
-            found[name] = value
-    return found
+            ui[name] = value
+    return ui
 
 
 def is_origin(value: object) -> bool:

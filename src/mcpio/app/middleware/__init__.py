@@ -31,11 +31,11 @@ from mcpio.app.runtime import is_awaitable, is_of_kind
 __all__ = ["CallNext", "Middleware", "checked_middleware", "wrapped"]
 
 
-def checked_middleware(found: Iterable[Any]) -> tuple[Middleware, ...]:
+def checked_middleware(middleware: Iterable[Any]) -> tuple[Middleware, ...]:
     """Return middleware as a tuple, the outermost first. Raises TypeError if one is not an async function."""
-    if not isinstance(found, Iterable):
-        raise TypeError(f"middleware must be a list, not {found!r:.100}")
-    layers = tuple(found)
+    if not isinstance(middleware, Iterable):
+        raise TypeError(f"middleware must be a list, not {middleware!r:.100}")
+    layers = tuple(middleware)
     for layer in layers:
         if not is_of_kind(inspect.iscoroutinefunction, layer):
             raise TypeError(f"middleware must be an async function of (ctx, request, call_next), not {layer!r:.100}")

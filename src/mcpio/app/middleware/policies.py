@@ -86,9 +86,9 @@ def per_name(ctx: Any, request: Any) -> Hashable:
     registry = getattr(server, _REGISTRIES.get(ctx.method.partition("/")[0], ""), None)
     if not registry:
         return ctx.method, name[:_LONGEST_NAME]  # a proxy's, which knows no names
-    found = registry.find(name)
+    entry = registry.find(name)
     # Whatever URIs a template matches, it is one.
-    return ctx.method, id(found[0] if isinstance(found, tuple) else found)
+    return ctx.method, id(entry[0] if isinstance(entry, tuple) else entry)
 
 
 class _Counted:
@@ -243,21 +243,21 @@ def checked_methods(methods: Any) -> frozenset[str] | None:
     """
     if methods is None:
         return None
-    found = (methods,) if isinstance(methods, str) else tuple(methods) if isinstance(methods, Iterable) else (methods,)
-    if not all(isinstance(each, str) for each in found):
+    names = (methods,) if isinstance(methods, str) else tuple(methods) if isinstance(methods, Iterable) else (methods,)
+    if not all(isinstance(each, str) for each in names):
         raise TypeError(f"methods must be the name of a method, or several, not {methods!r:.100}")
-    for each in found:
+    for each in names:
         check_method(each)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _checked_keys(per: Any) -> tuple[LimitKey, ...]:
-    found = (per,) if callable(per) or not isinstance(per, Iterable) else tuple(per)
-    if not all(map(callable, found)):
+    keys = (per,) if callable(per) or not isinstance(per, Iterable) else tuple(per)
+    if not all(map(callable, keys)):
         raise TypeError(f"per must be a function of (ctx, request), or several, not {per!r:.100}")
-    for key in found:
+    for key in keys:
         called("per", key, "(ctx, request)")
-    return found
+    return keys
 
 
 def _is_meant(method: str, methods: frozenset[str] | None) -> bool:
@@ -332,8 +332,8 @@ class SizeLimit:
 def _revision_of(ctx: Any) -> Revision:
     """Return the revision of a request that is served, or sent by a client."""
     peer = getattr(ctx, "peer", None)
-    found: Revision | None = ctx.session.connection.revision if peer is None else peer.revision
-    return REVISIONS[-1] if found is None else found
+    revision: Revision | None = ctx.session.connection.revision if peer is None else peer.revision
+    return REVISIONS[-1] if revision is None else revision
 
 
 def _size(value: Any, revision: Revision) -> int:
@@ -414,9 +414,9 @@ class Cache:
         params = params_of(request)
         peer = getattr(ctx, "peer", None)
         key = ctx.method, getattr(request, "uri", None), params, peer and peer.revision, self._per(ctx, request)
-        found = self._kept.get(key, ctx.now())
-        if found is not None:
-            return found
+        cached = self._kept.get(key, ctx.now())
+        if cached is not None:
+            return cached
         edition = self._editions
         result = await call_next(request)
         if edition == self._editions and _is_kept(ctx, result):

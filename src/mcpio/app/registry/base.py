@@ -85,12 +85,12 @@ class RegisteredFunction:
         if self.visible is None:
             return True
         try:
-            found = self.visible(scope)
-            check_nothing_waits(found)
+            result = self.visible(scope)
+            check_nothing_waits(result)
         except BaseException as error:
             scope.driving.report(f"visible= of {self.binder.name}() failed, so it is hidden", failure_of(error))
             return False
-        return bool(found)
+        return bool(result)
 
     def inject(self, injection: Callable[[HandlerScope, dict[str, Any]], Any]) -> None:
         """Call the function by ``injection`` from now on, which takes the scope and the bound arguments."""
@@ -449,12 +449,12 @@ class ResultEncoder:
         if self.output_schema is None:
             return None
         try:
-            found = self._convert(value)
+            converted = self._convert(value)
         except Fault as fault:
             raise fault.as_invalid("result") from fault.__cause__
         except RecursionError:
             raise Fault("nested too deeply, or contains itself").as_invalid("result") from None
-        structured: dict[str, Any] = {_WRAPPER: found} if self.is_wrapped else found
+        structured: dict[str, Any] = {_WRAPPER: converted} if self.is_wrapped else converted
         return structured
 
 

@@ -44,12 +44,12 @@ class _Step:
         keywords = {name: earlier[index] for name, index in self.inputs.items()}
         if self.context_parameter is not None:
             keywords[self.context_parameter] = scope
-        made = self.function(**keywords)
+        value = self.function(**keywords)
         if self.kind is _Kind.MANAGER:
-            return stack.enter_context(made)
+            return stack.enter_context(value)
         if self.kind is _Kind.ASYNC_MANAGER:
-            return await stack.enter_async_context(made)
-        return await made if is_awaitable(made) else made
+            return await stack.enter_async_context(value)
+        return await value if is_awaitable(value) else value
 
 
 class _Plan:
@@ -82,10 +82,10 @@ class _Plan:
             raise TypeError(
                 f"{path[0]}(): dependencies form a cycle: {' -> '.join(f'{name_of(it)}()' for it in cycle)}"
             )
-        made = self._replaced.get(function, function)
-        context_parameter, dependencies = injected_parameters(made, self._context)
+        dependency = self._replaced.get(function, function)
+        context_parameter, dependencies = injected_parameters(dependency, self._context)
         inputs = self._inputs(dependencies, [*path, function])
-        self.steps.append(_Step(*_entered(made), context_parameter, inputs))
+        self.steps.append(_Step(*_entered(dependency), context_parameter, inputs))
         self._indexes[function] = len(self.steps) - 1
         return self._indexes[function]
 

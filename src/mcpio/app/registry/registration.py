@@ -287,8 +287,8 @@ def _resource_members(endpoint: RegisteredFunction, options: ResourceOptions) ->
 
 
 def _description(endpoint: RegisteredFunction, options: RegistrationOptions) -> str | None:
-    given = options.get("description")
-    return endpoint.binder.description if given is None else given
+    description = options.get("description")
+    return endpoint.binder.description if description is None else description
 
 
 def _execution(options: ToolOptions) -> ToolExecution | None:
@@ -324,8 +324,8 @@ _FROM_AUTHORS = ("name", "title", "description", "mime_type", "input_schema", "o
 
 
 def _meta(options: RegistrationOptions) -> dict[str, Any]:
-    given = options.get("meta")
-    return {} if given is None else {"meta": given}
+    meta = options.get("meta")
+    return {} if meta is None else {"meta": meta}
 
 
 def _meta_of_tool(name: str, options: ToolOptions) -> dict[str, Any]:

@@ -135,13 +135,13 @@ class _Expression:
         self.variables = variables
 
     def expanded(self, values: Mapping[str, Any]) -> str:
-        found = [
+        texts = [
             text
             for variable in self.variables
             if (value := values.get(variable.name)) is not None
             for text in self._texts(variable, value)
         ]
-        return self.operator.first + self.operator.separator.join(found) if found else ""
+        return self.operator.first + self.operator.separator.join(texts) if texts else ""
 
     def _texts(self, variable: _Variable, value: Any) -> Iterator[str]:
         if isinstance(value, Mapping):
@@ -179,7 +179,7 @@ _NOT_RESERVED: Final = re.compile(r"(?:[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]|%(?
 
 
 def _encoded(unsafe: re.Pattern[str], text: str) -> str:
-    return unsafe.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+    return unsafe.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
 
 
 def _text(value: Any) -> str:
@@ -269,10 +269,10 @@ class _Span:
         if self.marks and uri[start : start + 1] not in tuple(self.marks):
             return start
         stop = self.find_stop(uri, start + 1)
-        behind = len(uri) - (stop.start() if stop else len(uri))
-        ends = after >> behind
-        found = len(uri) - behind - ((ends & -ends).bit_length() - 1)
-        return found if ends and found > start else start
+        rest = len(uri) - (stop.start() if stop else len(uri))
+        ends = after >> rest
+        last = len(uri) - rest - ((ends & -ends).bit_length() - 1)
+        return last if ends and last > start else start
 
     def values(self, text: str) -> dict[str, str | list[str]] | None:
         """Return the decoded values in the matched text, or ``None`` if they do not fit."""
@@ -285,18 +285,18 @@ class _Span:
         separator, variables = self.operator.separator, self.variables
         pairs = [pair.partition("=") for pair in content.split(separator)] if content else []
         decoded = _decoded_items(separator.join([value for _, _, value in pairs]), separator)
-        found: dict[str, str | list[str]] = {}
+        named: dict[str, str | list[str]] = {}
         if decoded is None:
             return None
         lists: dict[str, list[str]] = {name: [] for name, variable in variables.items() if variable.explode}
         for (name, _, _), value in zip(pairs, decoded, strict=False):
             if name in lists:
                 lists[name].append(value)
-            elif name in found or name not in variables or variables[name].is_shorter(value):
+            elif name in named or name not in variables or variables[name].is_shorter(value):
                 return None
             else:
-                found[name] = value
-        return found | {name: values for name, values in lists.items() if values}
+                named[name] = value
+        return named | {name: values for name, values in lists.items() if values}
 
     def _in_order(self, content: str) -> dict[str, str | list[str]] | None:
         variables = list(self.variables.values())
@@ -306,14 +306,14 @@ class _Span:
         # Items beyond the variables belong to the last, which accepts them only as a list.
         if items is None or (len(items) > len(variables) and not last.explode):
             return None
-        found: dict[str, str | list[str]] = {}
+        values: dict[str, str | list[str]] = {}
         for variable, item in zip(variables, items, strict=False):
             if variable.is_shorter(item):
                 return None
-            found[variable.name] = [item] if variable.explode else item
+            values[variable.name] = [item] if variable.explode else item
         if len(items) > len(variables):
-            found[last.name] = items[len(variables) - 1 :]
-        return found
+            values[last.name] = items[len(variables) - 1 :]
+        return values
 
 
 class _Text:
@@ -408,7 +408,7 @@ class _Matcher:
             after = piece.fits(positions, after)
         if not after >> len(uri):
             return None
-        found: dict[str, str | list[str]] = {}
+        matched: dict[str, str | list[str]] = {}
         position = 0
         for piece in self._pieces:
             after = afters.pop()
@@ -419,9 +419,9 @@ class _Matcher:
             values = piece.values(uri[position:end])
             if values is None:
                 return None
-            found |= values
+            matched |= values
             position = end
-        return found
+        return matched
 
     def _add(self, expression: _Expression) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -585,10 +585,10 @@ class Resources:
     def read(self, scope: HandlerScope, request: ReadResourceRequest) -> Any:
         """Serve ``resources/read``."""
         uri = request.uri
-        found = self.find(uri, scope)
-        if found is None:
+        match = self.find(uri, scope)
+        if match is None:
             raise not_found(scope, uri)
-        entry, values = found
+        entry, values = match
         if entry.mount is not None:
             return entry.mount.serve(scope, request)
         try:

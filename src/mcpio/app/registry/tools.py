@@ -96,7 +96,7 @@ class FunctionTool:
             return value
         if isinstance(value, InputRequired):
             return value
-        given: tuple[str, ...] = ()
+        given_members: tuple[str, ...] = ()
         if self._gives is None:
             structured = self._encoder.encode(value)
             if structured is None:
@@ -104,9 +104,9 @@ class FunctionTool:
         else:
             structured = to_json(value)
             self._gives(structured)
-            given = ("structured_content",)
+            given_members = ("structured_content",)
         # Clients without structured content read the same JSON in a text block (TOOL-15).
-        return CallToolResult((TextContent(json.dumps(structured).decode()),), structured, given=given)
+        return CallToolResult((TextContent(json.dumps(structured).decode()),), structured, given=given_members)
 
     def _check(self, result: CallToolResult) -> None:
         """Check a result that the function made itself: a declared schema must be fulfilled (TOOL-13)."""
@@ -189,17 +189,17 @@ class Tools(Registry[FunctionTool]):
 
     def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure, or raise a protocol error."""
-        found = unwrap_group(error)
-        is_for_model = isinstance(found, CapabilityMissing) and scope.peer.era is Era.HANDSHAKE
-        answer = None if is_for_model else intended_answer(found, scope.peer)
-        if answer is not None and not scope.driving.is_from_peer(found):
-            raise found
+        failure = unwrap_group(error)
+        is_for_model = isinstance(failure, CapabilityMissing) and scope.peer.era is Era.HANDSHAKE
+        answer = None if is_for_model else intended_answer(failure, scope.peer)
+        if answer is not None and not scope.driving.is_from_peer(failure):
+            raise failure
         name = tool.description.name
-        if isinstance(found, ToolError):
-            return _failed(str(found) or f"{name!r} failed")
-        scope.driving.report(f"the tool {name!r} failed", found)
-        hint = loop_hint(found)
-        text = describe_error(found) + ("" if hint is None else f" ({hint})")
+        if isinstance(failure, ToolError):
+            return _failed(str(failure) or f"{name!r} failed")
+        scope.driving.report(f"the tool {name!r} failed", failure)
+        hint = loop_hint(failure)
+        text = describe_error(failure) + ("" if hint is None else f" ({hint})")
         return _failed(f"{name!r} failed" if self._mask_errors else f"{name!r} failed: {text}")
 
 

@@ -127,25 +127,25 @@ class ObjectConverter:
 
     def convert(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members converted, in their order. Raises Fault for unknown, missing and invalid ones."""
-        found: dict[str, Any] = {}
+        converted: dict[str, Any] = {}
         get = self.converters.get
         for name, value in members.items():
             converter = get(name, self.extra)
             if converter is None:
                 raise self._unknown(members)
             if type(value) in converter.as_is:
-                found[name] = value
+                converted[name] = value
             else:
                 spend(1)
                 try:
-                    found[name] = converter.convert(value)
+                    converted[name] = converter.convert(value)
                 except Fault as fault:
                     fault.steps.append(name)
                     raise
         for name in self.required:
-            if name not in found:
-                raise self._missing(found)
-        return found
+            if name not in converted:
+                raise self._missing(converted)
+        return converted
 
     def _unknown(self, members: Mapping[str, Any]) -> Fault:
         names = _quoted([name for name in members if name not in self.converters])
@@ -153,8 +153,8 @@ class ObjectConverter:
         missing = _listed(name for name in self.required if name not in members)
         return Fault(f"unknown {self.noun} {names}; {known}" + (f"; missing: {missing}" if missing else ""))
 
-    def _missing(self, found: dict[str, Any]) -> Fault:
-        names = [name for name in self.required if name not in found]
+    def _missing(self, members: dict[str, Any]) -> Fault:
+        names = [name for name in self.required if name not in members]
         return Fault(f"missing {self.noun}{'s' if len(names) > 1 else ''} {_listed(names)}")
 
 
@@ -167,8 +167,8 @@ def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Ca
         as_is = item.as_is
         if not as_is:
             spend(len(value))
-        found = [member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(value)]
-        return found if make is None else make(found)
+        items = [member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(value)]
+        return items if make is None else make(items)
 
     return convert
 
@@ -189,16 +189,16 @@ def from_any_array(convert: Callable[[list[Any]], Any], *, ordered: bool) -> Cal
 def all_different(make: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Return a function that makes a set, or raises Fault for equal or unhashable items."""
 
-    def made(items: list[Any]) -> Any:
+    def make_distinct(items: list[Any]) -> Any:
         try:
-            found = make(items)
+            collection = make(items)
         except TypeError:
             raise Fault("expected items that can be told apart, got arrays or objects") from None
-        if len(found) != len(items):
+        if len(collection) != len(items):
             raise Fault("expected items that are all different")
-        return found
+        return collection
 
-    return made
+    return make_distinct
 
 
 def _item(converter: Converter, index: int, value: Any) -> Any:
@@ -231,14 +231,14 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
             raise expected("an object", value)
         if not item.as_is or str not in key.as_is:
             spend(len(value))
-        found: dict[Any, Any] = {}
+        converted: dict[Any, Any] = {}
         for name, member in value.items():
             try:
-                found[key.convert(name)] = member if type(member) in item.as_is else item.convert(member)
+                converted[key.convert(name)] = member if type(member) in item.as_is else item.convert(member)
             except Fault as fault:
                 fault.steps.append(name if isinstance(name, str) else shown(name))
                 raise
-        return found
+        return converted
 
     return convert
 
@@ -252,9 +252,9 @@ def record_reader(members: ObjectConverter, make: Callable[..., Any]) -> Callabl
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise expected("an object", value)
-        found = members.convert(value)
+        arguments = members.convert(value)
         try:
-            return make(**found)
+            return make(**arguments)
         except (ValueError, TypeError, AssertionError) as error:
             raise Fault(_text(error) or "the value is refused") from error
 
@@ -288,19 +288,19 @@ def choice(values: list[tuple[Any, Any]], *, output: bool) -> tuple[str, Callabl
 
     For output both forms are accepted: a member of an enumeration, and its value.
     """
-    table = {_distinct(said): (said if output else meant) for said, meant in values}
+    table = {_distinct(json_value): (json_value if output else python_value) for json_value, python_value in values}
     if output:
-        table |= {_distinct(meant): said for said, meant in values}
-    names = ", ".join(shown(said) for said, _ in values)
-    what = f"one of {names}" if len(values) > 1 else names
+        table |= {_distinct(python_value): json_value for json_value, python_value in values}
+    names = ", ".join(shown(json_value) for json_value, _ in values)
+    description = f"one of {names}" if len(values) > 1 else names
 
     def convert(value: Any) -> Any:
         try:
             return table[_distinct(value)]
         except (KeyError, TypeError):
-            raise expected(what, value) from None
+            raise expected(description, value) from None
 
-    return what, convert
+    return description, convert
 
 
 def _distinct(value: Any) -> Any:
@@ -315,16 +315,16 @@ def constrained(converter: Converter, rules: list[Rule], *, output: bool) -> Con
     checks = [each.check for each in rules]
 
     def read(value: Any) -> Any:
-        found = inner(value)
+        result = inner(value)
         for check in checks:
-            check(found)
-        return found
+            check(result)
+        return result
 
     def write(value: Any) -> Any:
-        found = inner(value)
+        result = inner(value)
         for check in checks:
             check(value)
-        return found
+        return result
 
     schema = dict(converter.schema)
     for each in rules:
@@ -402,20 +402,20 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
 
 
 def _candidates(members: Sequence[Converter], kind: type) -> tuple[Converter, ...]:
-    found = [converter for converter in members if converter.kinds is None or kind in converter.kinds]
+    fitting = [converter for converter in members if converter.kinds is None or kind in converter.kinds]
     if kind in (int, float):
-        found.sort(key=lambda converter: kind not in converter.as_is)
-    return tuple(found)
+        fitting.sort(key=lambda converter: kind not in converter.as_is)
+    return tuple(fitting)
 
 
 def _tagged(converters: tuple[Converter, ...], value: dict[str, Any]) -> tuple[Converter, ...]:
     """Return the converters whose tags fit the value; all of them if none does."""
-    found = tuple(
+    fitting = tuple(
         converter
         for converter in converters
         if all(_takes(tag, value[name]) for name, tag in converter.tags.items() if name in value)
     )
-    return found or converters
+    return fitting or converters
 
 
 def _takes(converter: Converter, value: Any) -> bool:
@@ -443,20 +443,20 @@ class _Attempts:
 
     def first(self, converters: tuple[Converter, ...], value: Any) -> Any:
         """Return the conversion by the first converter that accepts the value, or raise Fault."""
-        if (known := self._known.get(id(value))) is not None:
-            _, found, fault = known
+        if (earlier := self._known.get(id(value))) is not None:
+            _, result, fault = earlier
             if fault is not None:
                 raise Fault(fault.reason, *fault.steps)
-            return found
+            return result
         self._running += 1
         try:
-            found = _first(converters, value, self._names)
+            result = _first(converters, value, self._names)
         except Fault as fault:
             self._known[id(value)] = (value, None, Fault(fault.reason, *fault.steps))
             raise
         else:
-            self._known[id(value)] = (value, found, None)
-            return found
+            self._known[id(value)] = (value, result, None)
+            return result
         finally:
             self._running -= 1
             if not self._running:
@@ -555,17 +555,17 @@ class SchemaBuilder:
 
         ``extra`` is the annotation of all other members; without it there may be none.
         """
-        place = self.where
+        outer = self.where
         properties: dict[str, Any] = {}
         converters: dict[str, Converter] = {}
         required = []
         for field in fields:
-            self.where = f"{place}, {noun} {field.name!r}"
+            self.where = f"{outer}, {noun} {field.name!r}"
             converter = converters[field.name] = self.converter(field.annotation)
             properties[field.name] = self._member_schema(field, converter)
             if field.required:
                 required.append(field.name)
-        self.where = place
+        self.where = outer
         others = None if extra is NO_DEFAULT else self.converter(extra)
         schema: dict[str, Any] = {"type": "object"}
         if properties:
@@ -578,20 +578,20 @@ class SchemaBuilder:
 
     def complete(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return a self-contained schema: with the definitions that it needs, and not a reference itself."""
-        found = dict(schema)
-        if (reference := found.pop("$ref", None)) is not None:
-            found = self._definitions[reference.removeprefix(_DEFINITIONS)] | found
+        complete = dict(schema)
+        if (reference := complete.pop("$ref", None)) is not None:
+            complete = self._definitions[reference.removeprefix(_DEFINITIONS)] | complete
         needed: dict[str, Any] = {}
-        waiting = [found]
+        waiting = [complete]
         while waiting:
             for name in _references(waiting.pop()):
                 if name in self._definitions and name not in needed:
                     needed[name] = self._definitions[name]
                     waiting.append(needed[name])
         if needed:
-            found["$defs"] = {name: needed[name] for name in sorted(needed)}
+            complete["$defs"] = {name: needed[name] for name in sorted(needed)}
         # Parts are shared between schemas, so a caller that adds to its schema gets a deep copy.
-        copied: dict[str, Any] = _renamed(found, {})
+        copied: dict[str, Any] = _renamed(complete, {})
         return copied
 
     # One method for each kind of annotation.
@@ -695,17 +695,17 @@ class SchemaBuilder:
         pairs = []
         for value in values:
             try:
-                said = plain(value)
+                json_value = plain(value)
             except Fault:
-                said = ()
-            if not isinstance(said, str | int | float | None):
+                json_value = ()
+            if not isinstance(json_value, str | int | float | None):
                 raise self._unsupported(annotation, "its values are to be strings, numbers, booleans or None")
-            pairs.append((said, value))
-        said_values = [said for said, _ in pairs]
-        if not said_values:
+            pairs.append((json_value, value))
+        json_values = [json_value for json_value, _ in pairs]
+        if not json_values:
             raise self._unsupported(annotation, "it has no members")
-        schema: dict[str, Any] = {"const": said_values[0]} if len(said_values) == 1 else {"enum": said_values}
-        kinds = {type(said) for said in said_values}
+        schema: dict[str, Any] = {"const": json_values[0]} if len(json_values) == 1 else {"enum": json_values}
+        kinds = {type(json_value) for json_value in json_values}
         if len(kinds) == 1:
             schema["type"] = _TYPE_NAMES[next(iter(kinds))]
         if kinds & {int, float}:
@@ -804,12 +804,12 @@ class SchemaBuilder:
         converter.kinds = self._kinds(dict)
         if self.output and record.make is kind:
             converter.written = record.kind
-        place, self.where = self.where, f"{self.where}, {name}"
+        outer, self.where = self.where, f"{self.where}, {name}"
         fields = [field for field in record.fields if self.output or not field.computed]
         if not self.output and record.make is kind:
             self._check_constructor(kind, {field.name for field in fields})
         schema, members = self._with_variables(annotation, origin, lambda: self.members(fields))
-        self.where = place
+        self.where = outer
         if record.description:
             schema["description"] = record.description
         self._definitions[converter.name] = schema
@@ -878,9 +878,9 @@ class SchemaBuilder:
         if field.default is not NO_DEFAULT and not self.output:
             # A default that does not fit the type (``text: str = None``) concerns the function, not the caller.
             with suppress(Fault):
-                said = plain(field.default)
-                converter.convert(said)
-                schema["default"] = said
+                default = plain(field.default)
+                converter.convert(default)
+                schema["default"] = default
         return schema
 
     def _adopted(self, schema: dict[str, Any]) -> dict[str, Any]:

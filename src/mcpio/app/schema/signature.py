@@ -169,12 +169,14 @@ class Binder:
 
     def _take_pydantic_field(self, field: Field) -> None:
         """Read a parameter whose default is a pydantic ``Field``: what it says of the type, and its own default."""
-        given = field.default
-        field.annotation = typing.Annotated[Any if field.annotation is NO_DEFAULT else field.annotation, given]
-        field.required = given.is_required()
-        field.default = NO_DEFAULT if field.required or given.default_factory is not None else given.default
+        pydantic_field = field.default
+        field.annotation = typing.Annotated[Any if field.annotation is NO_DEFAULT else field.annotation, pydantic_field]
+        field.required = pydantic_field.is_required()
+        field.default = (
+            NO_DEFAULT if field.required or pydantic_field.default_factory is not None else pydantic_field.default
+        )
         if not field.required:
-            default = functools.partial(given.get_default, call_default_factory=True)
+            default = functools.partial(pydantic_field.get_default, call_default_factory=True)
             self._defaults = {**self._defaults, field.name: default}
 
     def _with_defaults(self, bound: dict[str, Any]) -> dict[str, Any]:
@@ -247,13 +249,13 @@ def _items_from_text(converter: Converter, texts: list[str]) -> list[Any]:
     try:
         converter.convert(texts)
     except Fault:
-        found: list[Any] = []
+        items: list[Any] = []
         for text in texts:
             try:
-                found.append(loads(text))
+                items.append(loads(text))
             except JsonError:
-                found.append(text)
-        return found
+                items.append(text)
+        return items
     return texts
 
 
@@ -275,22 +277,22 @@ class _Source:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the parameters. Raises TypeError if one cannot be given by name."""
-        found = list(self._signature.parameters.values())
-        for parameter in found:
-            place = f"{self._name}(), parameter {parameter.name!r}"
+        parameters = list(self._signature.parameters.values())
+        for parameter in parameters:
+            where = f"{self._name}(), parameter {parameter.name!r}"
             if parameter.name in _CONTEXT_NAMES and parameter.annotation is NO_DEFAULT is parameter.default:
                 raise TypeError(
-                    f"{place}: callers would have to give it; annotate it with Context, or with the type of an argument"
+                    f"{where}: callers would have to give it; annotate it with Context, or with the type of an argument"
                 )
             if _is_foreign_dependency(parameter.default):
-                raise TypeError(f"{place}: the default is a Depends() of another library; import that of mcpio.app")
+                raise TypeError(f"{where}: the default is a Depends() of another library; import that of mcpio.app")
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise TypeError(f"{place}: arguments are given by name; remove the '/' after it")
+                raise TypeError(f"{where}: arguments are given by name; remove the '/' after it")
             if parameter.kind is parameter.VAR_POSITIONAL:
-                raise TypeError(f"{place}: arguments are given by name; take a list instead of *{parameter.name}")
-        if found and found[0].name == "self" and found[0].annotation is NO_DEFAULT:
+                raise TypeError(f"{where}: arguments are given by name; take a list instead of *{parameter.name}")
+        if parameters and parameters[0].name == "self" and parameters[0].annotation is NO_DEFAULT:
             raise TypeError(f"{self._name}(): a method needs its object; register the method of an instance")
-        return found
+        return parameters
 
     def annotation(self, parameter: inspect.Parameter) -> Any:
         return self._evaluated(parameter.annotation, f"{self._name}(), parameter {parameter.name!r}")
@@ -323,12 +325,12 @@ class _Source:
     def is_context(self, annotation: Any, context: type) -> bool:
         """Whether a parameter takes the context, even if its class is imported only for type checkers."""
         try:
-            found = self._evaluated(annotation, "")
+            evaluated = self._evaluated(annotation, "")
         except TypeError:
             return isinstance(annotation, str) and _names(annotation, context.__name__)
-        return any(isinstance(kind, type) and issubclass(kind, context) for kind in _parts(found))
+        return any(isinstance(kind, type) and issubclass(kind, context) for kind in _parts(evaluated))
 
-    def _evaluated(self, annotation: Any, place: str) -> Any:
+    def _evaluated(self, annotation: Any, where: str) -> Any:
         if annotation is NO_DEFAULT:
             return annotation
         names = getattr(self._function, "__globals__", None)
@@ -338,7 +340,7 @@ class _Source:
             return evaluate({"it": annotation}, names, self._namespace)["it"]
         except Exception as error:  # an annotation may be any expression
             raise TypeError(
-                f"{place}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
+                f"{where}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
                 "time and in the module, so import it there and outside 'if TYPE_CHECKING'"
             ) from error
 
@@ -354,18 +356,18 @@ def _is_foreign_dependency(default: Any) -> bool:
 
 def _innermost(function: Callable[..., Any]) -> Any:
     """Return the function itself: without partial(), wrappers, and the object whose ``__call__`` it is."""
-    found = _without_partial(function)
-    if isinstance(found, type):
-        return found
-    if not inspect.isroutine(found):
-        found = type(found).__call__
-    return inspect.unwrap(found)
+    inner = _without_partial(function)
+    if isinstance(inner, type):
+        return inner
+    if not inspect.isroutine(inner):
+        inner = type(inner).__call__
+    return inspect.unwrap(inner)
 
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function for error messages."""
-    found = _without_partial(function)
-    return str(getattr(found, "__qualname__", None) or type(found).__qualname__)
+    named = _without_partial(function)
+    return str(getattr(named, "__qualname__", None) or type(named).__qualname__)
 
 
 def _without_partial(function: Any) -> Any:

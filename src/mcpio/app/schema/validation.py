@@ -96,16 +96,16 @@ class Validator:
         try:
             # The package hands the format checker to all of its functions, so it carries the budget too.
             running = self._implementation.evolve(format_checker=_Budget(self._steps, value, self._matchers))
-            found = best_match(islice(running.iter_errors(value), _ERRORS))
+            violation = best_match(islice(running.iter_errors(value), _ERRORS))
         except SchemaError:
             raise
         except RecursionError:
             raise SchemaError("the schema refers to itself without end, or the value is nested too deeply") from None
         except Exception as error:
             raise SchemaError(f"the schema cannot be applied: {error}") from error
-        if found is not None:
-            message = found.message if len(found.message) <= _REASON else found.message[:_REASON] + "…"
-            raise InvalidMessage(path_text(root, list(found.absolute_path)), message)
+        if violation is not None:
+            message = violation.message if len(violation.message) <= _REASON else violation.message[:_REASON] + "…"
+            raise InvalidMessage(path_text(root, list(violation.absolute_path)), message)
 
 
 _ERRORS: Final = 20

@@ -621,8 +621,8 @@ class TaskReceiver:
         self._finish(run, outcome)
 
     async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
-        def report_slow(advice: str, held: float) -> None:
-            slow = f"the task of {method} held up everything else for {held * 1000:.0f} ms"
+        def report_slow(advice: str, blocked: float) -> None:
+            slow = f"the task of {method} held up everything else for {blocked * 1000:.0f} ms"
             run.report(f"{slow}: {advice}", None, kind=("slow", method))
 
         stalls = run.host.runtime.stalls
@@ -631,8 +631,8 @@ class TaskReceiver:
         try:
             result = work(run)
             took = stalls.clock() - began
-            if took > SLOW and (held := stalls.held(took)) > SLOW:
-                report_slow("make its function async, or register it with blocking=True", held)
+            if took > SLOW and (blocked := stalls.held(took)) > SLOW:
+                report_slow("make its function async, or register it with blocking=True", blocked)
             if is_awaitable(result):
                 result = await in_steps(result, stalls, partial(report_slow, SLOW_STEP))
             return TaskOutcome(_said(result, method))
@@ -714,9 +714,9 @@ class TaskReceiver:
                 self._stop(id)
             else:
                 self._runs[id].is_leased = False
-        left = "are stopped" if stops else "run on"
+        fate = "are stopped" if stops else "run on"
         cause = "the store cannot be reached, and other processes may take them over"
-        self._report(f"tasks whose leases have ended {left}: {len(ids)}; {cause}", None, kind="lapsed")
+        self._report(f"tasks whose leases have ended {fate}: {len(ids)}; {cause}", None, kind="lapsed")
 
     def _leased(self, id: str) -> None:
         """Go on with a task whose lease had ended, and that no other process has taken over."""
@@ -926,15 +926,15 @@ class ToolTasks(TaskReceiver):
         return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
 
     def _work(
-        self, request: CallToolRequest, session: Any, event: RequestReceived, asked: HandlerScope | None = None
+        self, request: CallToolRequest, session: Any, event: RequestReceived, asking_scope: HandlerScope | None = None
     ) -> Work:
-        """Return the work of a call. ``asked`` is the scope in which it was a plain call, with the answers so far."""
+        """Return the work of a call. ``asking_scope`` is that of a plain call that asked, with the answers so far."""
 
         def work(run: TaskRun) -> Any:
             run.scope = scope = self._new_context(run, session, event)
-            if asked is not None:
+            if asking_scope is not None:
                 driving: Any = scope.driving
-                plain: Any = asked.driving
+                plain: Any = asking_scope.driving
                 driving.begin(plain.flow.again())
             return self._work_call(scope, request)
 

@@ -229,7 +229,7 @@ class TaskHandle(Generic[R]):
         if is_over(state):
             self._watch.release(self)
 
-    def take(self, told: TaskNotification) -> None:
+    def take(self, notification: TaskNotification) -> None:
         """Record a state that a stateless server reported."""
 
     def doubt(self) -> None:
@@ -293,8 +293,8 @@ class TaskHandle(Generic[R]):
                 is_ending = self._watch.session.connection.phase in (Phase.CLOSING, Phase.CLOSED)
                 if is_ending or delay is None or not _may_pass(error):
                     raise
-            left = None if clock is None else clock.left()
-            await self._watch.session.driver.runtime.sleep(delay if left is None else min(delay, left))
+            remaining = None if clock is None else clock.left()
+            await self._watch.session.driver.runtime.sleep(delay if remaining is None else min(delay, remaining))
             attempt += 1
 
     async def _fetch(self, clock: Clock) -> None:
@@ -323,9 +323,9 @@ class TaskHandle(Generic[R]):
         return await session.request(request, timeout=timeout, related_to=related_to)
 
     def _note(self, state: GetTaskResult) -> Task:
-        found = as_task(state)
-        self.note(found)
-        return found
+        task = as_task(state)
+        self.note(task)
+        return task
 
     def _give_up(self) -> None:
         """Cancel the task without waiting for the answer, if this handle owns it and the peer takes that."""
@@ -387,15 +387,15 @@ class Clock:
         """Return the seconds left, ``None`` without a limit. Raises RequestTimeout if none are left."""
         if self._limit is None:
             return None
-        left = self._began + self._limit - self._session.driver.now()
-        if left <= 0:
+        remaining = self._began + self._limit - self._session.driver.now()
+        if remaining <= 0:
             raise RequestTimeout(self._operation, self._limit)
-        return left
+        return remaining
 
     def for_a_look(self) -> float | Default:
         """Return the timeout of one poll: that of any request, or the remaining time."""
-        left, usual = self.left(), self._session.connection.options.request_timeout.total
-        return DEFAULT if left is None or (usual is not None and usual <= left) else left
+        remaining, usual = self.left(), self._session.connection.options.request_timeout.total
+        return DEFAULT if remaining is None or (usual is not None and usual <= remaining) else remaining
 
 
 def _may_pass(error: McpError) -> bool:
@@ -408,8 +408,8 @@ def _may_pass(error: McpError) -> bool:
 def poll_interval(state: Task, clock: Clock | None, least: float = _SHORTEST) -> float:
     """Return the time to wait before the next poll, in seconds."""
     interval = max(_INTERVAL if state.poll_interval is None else _in_seconds(state.poll_interval), least)
-    left = None if clock is None else clock.left()
-    return interval if left is None else min(interval, left)
+    remaining = None if clock is None else clock.left()
+    return interval if remaining is None else min(interval, remaining)
 
 
 def _in_seconds(milliseconds: float) -> float:
@@ -569,8 +569,8 @@ def follow(
     handle = watch.handle(state.task_id, method.result_type, on_status)
     handle.operation = describe_request({"method": method.name, "params": {"name": getattr(request, "name", None)}})
     handle.owned, handle.related_to = True, related_to
-    said = created.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
-    handle.immediate_response = said if isinstance(said, str) else None
+    response = created.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
+    handle.immediate_response = response if isinstance(response, str) else None
     handle.note(state)
     return handle
 
@@ -764,9 +764,9 @@ class StatelessTaskHandle(TaskHandle[R]):
 
     # For this package
 
-    def take(self, told: TaskNotification) -> None:
+    def take(self, notification: TaskNotification) -> None:
         """Record a state that the server reported (XTASK-11)."""
-        self._record(told)
+        self._record(notification)
         self._changed.notify_all()  # the questions may be others
 
     def doubt(self) -> None:
@@ -837,8 +837,8 @@ class StatelessTaskHandle(TaskHandle[R]):
         detail = self._detail
         if detail is None or detail.status != "input_required":
             return {}
-        asked = detail.input_requests or {}
-        return {key: question for key, question in asked.items() if key not in self._answered}
+        questions = detail.input_requests or {}
+        return {key: question for key, question in questions.items() if key not in self._answered}
 
     async def _answer(self, questions: Mapping[str, InputRequest], clock: Clock | None) -> None:
         """Answer questions by the client's callbacks. If one of these fails, the task is given up.

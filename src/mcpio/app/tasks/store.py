@@ -569,10 +569,10 @@ class TaskStorage:
         self._account()
 
     def _account(self) -> None:
-        held = self.machine.held
-        if self._settle is not None and held != self._settled:
-            self._settled = held
-            self._settle(held, self._give_up)
+        held_bytes = self.machine.held
+        if self._settle is not None and held_bytes != self._settled:
+            self._settled = held_bytes
+            self._settle(held_bytes, self._give_up)
 
     def _give_up(self, _: Any) -> None:
         """Free memory for the ledger. Running tasks keep theirs, and stay out of the ledger until a change."""
@@ -732,9 +732,9 @@ class TaskStorage:
             self.pump()
             return
         record, _ = await self._find(runtime, owner, id)
-        found = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
-        if found:
-            await self._read(runtime, partial(self._store.answer, id, found))
+        stored_answers = {key: json.dumps(answer) for key, answer in answers.items() if key in record.inputs}
+        if stored_answers:
+            await self._read(runtime, partial(self._store.answer, id, stored_answers))
 
     async def _find(self, runtime: Runtime, owner: Owner, id: str) -> tuple[TaskRecord, StoredTask]:
         stored: StoredTask | None = await self._read(runtime, partial(self._store.fetch, id))
