@@ -69,19 +69,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def client_options(options: argparse.Namespace, console: Console) -> ClientOptions:
     """Return the callbacks that answer the server, for the command line's options. Raises Failure for invalid ones."""
-    found = without_terminal(options)
+    callbacks = without_terminal(options)
     asks = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     terminal = Terminal(console, read_line)
     if asks:
-        found["elicitation"] = terminal.elicit
-        found["capabilities"] = ClientCapabilities(elicitation=ElicitationCapability(form={}, url={}))
+        callbacks["elicitation"] = terminal.elicit
+        callbacks["capabilities"] = ClientCapabilities(elicitation=ElicitationCapability(form={}, url={}))
     if options.sampling == "ask":
         if not asks:
             raise Failure(
                 Exit.USAGE, "--sampling ask needs a terminal: the answer can come from a file, --sampling FILE"
             )
-        found["sampling"] = terminal.sample
-    return found
+        callbacks["sampling"] = terminal.sample
+    return callbacks
 
 
 def without_terminal(options: argparse.Namespace) -> ClientOptions:
@@ -89,14 +89,14 @@ def without_terminal(options: argparse.Namespace) -> ClientOptions:
 
     Raises Failure for invalid ones.
     """
-    found: ClientOptions = {}
+    callbacks: ClientOptions = {}
     if options.sampling == "refuse":
-        found["sampling"] = refuse
+        callbacks["sampling"] = refuse
     elif options.sampling not in (None, "ask"):
-        found["sampling"] = from_text(_text_of(options.sampling))
+        callbacks["sampling"] = from_text(_text_of(options.sampling))
     if options.root:
-        found["roots"] = [root(directory) for directory in options.root]
-    return found
+        callbacks["roots"] = [root(directory) for directory in options.root]
+    return callbacks
 
 
 class Terminal:
@@ -193,9 +193,9 @@ class Question:
     def explanation(self) -> Iterator[str]:
         """Yield the lines above the prompt: the description, and the choices by number."""
         title, description = getattr(self._field, "title", None), getattr(self._field, "description", None)
-        said = ": ".join(part for part in (title, description) if part)
-        if said:
-            yield f"  {said}"
+        heading = ": ".join(part for part in (title, description) if part)
+        if heading:
+            yield f"  {heading}"
         for number, (value, label) in enumerate(self._choices, 1):
             yield f"  {number}. {label if label == value else f'{label} ({value})'}"
 

@@ -40,19 +40,19 @@ def read_words(words: Iterable[str]) -> list[Given]:
 
     Raises Failure for a word that is not an argument or not valid text, and for a name given twice.
     """
-    found: dict[str, Given] = {}
+    arguments: dict[str, Given] = {}
     for word in words:
         name, equals, text = encodable(word).partition("=")
         is_json = name.endswith(":")
         name = name.removesuffix(":") if is_json else name
         if not equals or not name:
             raise Failure(Exit.USAGE, f"{word!r} is not an argument: write key=value, or key:=json")
-        if name in found:
+        if name in arguments:
             raise Failure(Exit.USAGE, f"{name!r} is given twice: write an array as JSON, such as {name}='[1, 2]'")
         if is_json:
             _parse(name, text)
-        found[name] = Given(name, text, is_json)
-    return list(found.values())
+        arguments[name] = Given(name, text, is_json)
+    return list(arguments.values())
 
 
 def encodable(word: str) -> str:
@@ -84,8 +84,8 @@ def prepare(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Pr
             faults.append(f"{name}: expected {_expected(name, member, schema)}, got {text!r}")
         else:
             arguments[name] = value
-    known = {each.name for each in given}
-    faults += [f"{name}: missing" for name in _required(schema) if name not in known]
+    given_names = {each.name for each in given}
+    faults += [f"{name}: missing" for name in _required(schema) if name not in given_names]
     if faults:
         takes = signature(schema) or "no arguments"
         lines = "".join(f"\n  {fault}" for fault in faults)
@@ -179,18 +179,18 @@ def _followed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-    found: Any = root
+    target: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(target, Mapping) or name not in target:
             return None
-        found = found[name]
-    return found
+        target = target[name]
+    return target
 
 
 def _types(schema: Mapping[str, Any]) -> list[str]:
-    said = schema.get("type")
-    names = said if isinstance(said, list) else [said]
+    declared = schema.get("type")
+    names = declared if isinstance(declared, list) else [declared]
     return [name for name in names if isinstance(name, str)]
 
 

@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
-    words = [_Target(options, None)]
+    chosen = [_Target(options, None)]
     if options.against is not None:
-        words.append(_Target(options, options.against))
-    connect.no_more_words(words[0].options)
+        chosen.append(_Target(options, options.against))
+    connect.no_more_words(chosen[0].options)
     if options.arguments is not None and options.tool is None:
         raise Failure(Exit.USAGE, "--arguments needs --tool")
     if options.calls is not None and options.seconds is not None:
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         raise Failure(Exit.USAGE, "--record would be measured too: record with mcpio call")
     if options.sampling == "ask":
         raise Failure(Exit.USAGE, "--sampling ask would measure you: give it a file")
-    return run_until_signalled(partial(_run, options, words), timeout=None)
+    return run_until_signalled(partial(_run, options, chosen), timeout=None)
 
 
 def _count(text: str) -> int:
@@ -117,12 +117,12 @@ class _Target:
         """Open the connections, and make one call. Raises Failure, and McpError."""
         stderr: StderrSink = console.server_said if self.options.verbose else "capture"
         # To show log messages would be measured too.
-        given: ConnectOptions = {"on_log": lambda message: None}
-        given.update(answers.without_terminal(self.options))  # type: ignore[typeddict-item]  # a part of these
+        client_options: ConnectOptions = {"on_log": lambda message: None}
+        client_options.update(answers.without_terminal(self.options))  # type: ignore[typeddict-item]  # a part of these
         if self.options.era is not None:
-            given["era"] = self.options.era
+            client_options["era"] = self.options.era
         for _ in range(self.options.connections):
-            context = connect.open_client(self.options, stderr=stderr, **given)
+            context = connect.open_client(self.options, stderr=stderr, **client_options)
             self.clients.append(await stack.enter_async_context(context))
         client = self.clients[0]
         self.what, self.call = await _chosen_call(client, self.options)
@@ -217,7 +217,7 @@ class _Figures:
     def values(self) -> dict[str, float]:
         """Return the figures that are shown and compared."""
         done = self.calls or math.nan
-        found = {
+        values = {
             "calls/s": self.calls / self.seconds,
             "p50 ms": self.percentile(0.5),
             "p90 ms": self.percentile(0.9),
@@ -225,25 +225,25 @@ class _Figures:
             "max ms": self.percentile(1),
         }
         if self.server is not None:
-            found |= {"server us/call": self.server.cpu / done * 1e6, "server MiB": self.server.mib}
-        return found | {"client us/call": self.client_cpu / done * 1e6, "client busy": self.client_cpu / self.seconds}
+            values |= {"server us/call": self.server.cpu / done * 1e6, "server MiB": self.server.mib}
+        return values | {"client us/call": self.client_cpu / done * 1e6, "client busy": self.client_cpu / self.seconds}
 
 
 async def _measure(
     target: _Target, seconds: float, calls: int | None, progress: Callable[[float], None] | None = None
 ) -> _Figures:
     """Call for so many seconds, or so often. Raises McpError if a connection is lost."""
-    clock, left = time.perf_counter, math.inf if calls is None else calls
+    clock, calls_left = time.perf_counter, math.inf if calls is None else calls
     latencies, errors = array("d"), Counter[str]()
     lost: list[McpError] = []
     before, cpu, began = _usage(target.pids), time.process_time(), clock()
     end = began + seconds if calls is None else math.inf
 
     async def call_on(client: Client) -> None:
-        nonlocal left
+        nonlocal calls_left
         call = target.call
-        while left > 0 and (start := clock()) < end:
-            left -= 1
+        while calls_left > 0 and (start := clock()) < end:
+            calls_left -= 1
             fault: str | None
             try:
                 fault = await call(client)
@@ -260,7 +260,7 @@ async def _measure(
 
     async def show(progress: Callable[[float], None]) -> None:
         while True:
-            progress((clock() - began) / seconds if calls is None else 1 - left / calls)
+            progress((clock() - began) / seconds if calls is None else 1 - calls_left / calls)
             await trio.sleep(0.2)
 
     async with trio.open_nursery() as nursery:
@@ -311,7 +311,7 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
     console = Console(quiet=options.quiet)
     rounds = options.rounds or (5 if options.against else 1)
     seconds = options.seconds or (2.0 if options.against else 5.0)
-    found: list[list[_Figures]] = [[] for _ in chosen]
+    results: list[list[_Figures]] = [[] for _ in chosen]
     at = chosen[0]
     bar = _Bar(rounds * len(chosen)) if is_terminal(sys.stderr) and not options.quiet else None
     async with AsyncExitStack() as stack:
@@ -323,7 +323,7 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
                 await _measure(at, max(seconds * WARM_UP, 0.2), warm)
             for number in range(rounds):
                 # The order alternates, so that neither always has the warmer machine.
-                pairs = list(zip(chosen, found, strict=True))
+                pairs = list(zip(chosen, results, strict=True))
                 for at, figures in pairs if number % 2 == 0 else reversed(pairs):
                     progress = None if bar is None else bar.progress
                     figures.append(await _measure(at, seconds, options.calls, progress))
@@ -336,12 +336,12 @@ async def _run(options: argparse.Namespace, chosen: Sequence[_Target]) -> int:
             which = f"{at.name}: " if len(chosen) > 1 else ""
             raise Failure(failure.status, f"{which}{failure.message}") from error
     if options.json:
-        console.result(_as_json(options, chosen, found))
+        console.result(_as_json(options, chosen, results))
     elif len(chosen) == 1:
-        console.result("\n".join(_report(chosen[0], found[0])))
+        console.result("\n".join(_report(chosen[0], results[0])))
     else:
-        console.result("\n".join(_comparison(chosen, found)))
-    return Exit.REFUSED if any(each.errors for figures in found for each in figures) else Exit.DONE
+        console.result("\n".join(_comparison(chosen, results)))
+    return Exit.REFUSED if any(each.errors for figures in results for each in figures) else Exit.DONE
 
 
 class _Bar:
@@ -400,23 +400,23 @@ def _report(target: _Target, figures: Sequence[_Figures]) -> Iterator[str]:
     yield from _notes([(target, figures)])
 
 
-def _comparison(chosen: Sequence[_Target], found: Sequence[Sequence[_Figures]]) -> Iterator[str]:
+def _comparison(chosen: Sequence[_Target], results: Sequence[Sequence[_Figures]]) -> Iterator[str]:
     """Yield the table of two servers: medians, and the ratios within the rounds."""
     for letter, target in zip("AB", chosen, strict=True):
         yield f"{letter}  {_heading(target)}"
-    yield f"{'':16}{'A':>12}{'B':>12}{'A/B':>9}   spread of A/B in {len(found[0])} rounds"
-    first, second = map(_medians, found)
+    yield f"{'':16}{'A':>12}{'B':>12}{'A/B':>9}   spread of A/B in {len(results[0])} rounds"
+    first, second = map(_medians, results)
     for name in [name for name in first if name in second]:
-        ratios = _ratios(found, name)
+        ratios = _ratios(results, name)
         middle = f"{statistics.median(ratios):>9.2f}   {min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
         digits = 0 if name.endswith(("/s", "/call")) else 2
         yield f"{name:16}{first[name]:>12,.{digits}f}{second[name]:>12,.{digits}f}{middle}"
-    yield from _notes(list(zip(chosen, found, strict=True)))
+    yield from _notes(list(zip(chosen, results, strict=True)))
 
 
-def _ratios(found: Sequence[Sequence[_Figures]], name: str) -> list[float]:
+def _ratios(results: Sequence[Sequence[_Figures]], name: str) -> list[float]:
     """Return a figure of A divided by that of B, for each round."""
-    pairs = [(a.values()[name], b.values()[name]) for a, b in zip(*found, strict=True)]
+    pairs = [(a.values()[name], b.values()[name]) for a, b in zip(*results, strict=True)]
     return [a / b for a, b in pairs if b and not math.isnan(a / b)]
 
 
@@ -431,7 +431,7 @@ def _notes(results: Sequence[tuple[_Target, Sequence[_Figures]]]) -> Iterator[st
             yield f"{target.name}: the client itself was busy, so a faster server would hardly show"
 
 
-def _as_json(options: argparse.Namespace, chosen: Sequence[_Target], found: Sequence[Sequence[_Figures]]) -> str:
+def _as_json(options: argparse.Namespace, chosen: Sequence[_Target], results: Sequence[Sequence[_Figures]]) -> str:
     servers = [
         {
             "server": target.name,
@@ -443,7 +443,7 @@ def _as_json(options: argparse.Namespace, chosen: Sequence[_Target], found: Sequ
                 for each in figures
             ],
         }
-        for target, figures in zip(chosen, found, strict=True)
+        for target, figures in zip(chosen, results, strict=True)
     ]
     value: dict[str, Any] = {
         "connections": options.connections,
@@ -451,8 +451,8 @@ def _as_json(options: argparse.Namespace, chosen: Sequence[_Target], found: Sequ
         "clockSeconds": _clock_seconds(),
         "servers": servers,
     }
-    if len(found) == 2:
-        ratios = {name: _ratios(found, name) for name in found[0][0].values()}
+    if len(results) == 2:
+        ratios = {name: _ratios(results, name) for name in results[0][0].values()}
         value["ratios"] = _named({name: statistics.median(each) for name, each in ratios.items() if each})
     return json.dumps(value).decode()
 

@@ -83,7 +83,7 @@ async def _check(options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet)
     names = options.revision or [revision.name for revision in REVISIONS]
 
-    def told(revision: Revision, is_spoken: bool) -> None:
+    def note_revision(revision: Revision, is_spoken: bool) -> None:
         console.note(f"{revision}: {'checked' if is_spoken else 'not spoken'}")
 
     try:
@@ -92,7 +92,7 @@ async def _check(options: argparse.Namespace) -> int:
             TABLE,
             revisions=[revision for revision in REVISIONS if revision.name in names],
             headers=await _headers(options),
-            on_revision=told,
+            on_revision=note_revision,
         )
     except McpError as error:
         raise failure_of(error) from error
@@ -171,12 +171,12 @@ def _opened(options: argparse.Namespace, console: Console) -> AbstractAsyncConte
 
 @asynccontextmanager
 async def _socket(url: str, timeout: float) -> AsyncIterator[RawCarrier]:
-    where = parse_socket_url(url)
+    address = parse_socket_url(url)
     stream: trio.SocketStream
-    if isinstance(where, str):
-        stream = await trio.open_unix_socket(where)
+    if isinstance(address, str):
+        stream = await trio.open_unix_socket(address)
     else:
-        stream = await trio.open_tcp_stream(where.host, where.port)
+        stream = await trio.open_tcp_stream(address.host, address.port)
     try:
         yield LineCarrier(stream, timeout=timeout)
     finally:
@@ -217,8 +217,8 @@ def _name(trial: Trial, revision: Revision) -> str:
     server = trial.opened[revision].conversation.server
     meta = server.get("_meta")
     info = server.get("serverInfo") or (meta.get("io.modelcontextprotocol/serverInfo") if meta else None)
-    found = [info.get(key) for key in ("name", "version")] if isinstance(info, dict) else []
-    return " ".join(each for each in found if isinstance(each, str) and each) or "a server without a name"
+    values = [info.get(key) for key in ("name", "version")] if isinstance(info, dict) else []
+    return " ".join(each for each in values if isinstance(each, str) and each) or "a server without a name"
 
 
 def _shortened(text: str) -> str:

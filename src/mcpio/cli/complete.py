@@ -102,14 +102,14 @@ def candidates(words: list[str]) -> Iterator[str]:
     if command not in COMMANDS:
         return
     parser = parser_of(command)
-    before, option = _positionals(parser, words[2:-1])
+    positionals, option = _positionals(parser, words[2:-1])
     if option is not None:
         yield from option.choices or ([host.name for host in HOSTS] if option.dest == "host" else [])
     elif words[-1].startswith("-"):
         yield from (text for action in parser._actions for text in action.option_strings)  # noqa: SLF001  there is no other way
     elif command in USING:
-        yield from _of_server(command, before, words[-1])
-    elif command == "install" and not before:
+        yield from _of_server(command, positionals, words[-1])
+    elif command == "install" and not positionals:
         yield from (host.name for host in HOSTS)
     elif command in ("config", "install"):
         yield from _targets(words[-1])
@@ -117,35 +117,35 @@ def candidates(words: list[str]) -> Iterator[str]:
 
 def _positionals(parser: argparse.ArgumentParser, words: Iterable[str]) -> tuple[list[str], argparse.Action | None]:
     """Return the words that are no options, and the option whose value comes next, if one does."""
-    found: list[str] = []
+    positionals: list[str] = []
     pending: argparse.Action | None = None
-    known = parser._option_string_actions  # noqa: SLF001  there is no other way
+    options = parser._option_string_actions  # noqa: SLF001  there is no other way
     for word in words:
         if pending is not None:
             pending = None
-        elif word in known:
-            pending = known[word] if known[word].nargs is None else None
+        elif word in options:
+            pending = options[word] if options[word].nargs is None else None
         else:
-            found.append(word)
-    return found, pending
+            positionals.append(word)
+    return positionals, pending
 
 
-def _of_server(command: str, before: list[str], last: str) -> Iterator[str]:
-    if not before:
+def _of_server(command: str, positionals: list[str], last: str) -> Iterator[str]:
+    if not positionals:
         yield from _targets(last)
         return
     kind = USING[command]
     if not kind:
         return
     # Malformed items are in the list as the server sent them.
-    items = [item for item in _listing(before[0]).get(kind, []) if isinstance(item, dict)]
-    if len(before) == 1:
+    items = [item for item in _listing(positionals[0]).get(kind, []) if isinstance(item, dict)]
+    if len(positionals) == 1:
         yield from (str(item.get("uri" if kind == "resources" else "name", "")) for item in items)
         return
     for item in items:
-        if item.get("name") == before[1]:
-            given = {word.partition("=")[0].removesuffix(":") for word in before[2:]}
-            yield from (each for each in _arguments(item) if each.partition("=")[0] not in given)
+        if item.get("name") == positionals[1]:
+            given_names = {word.partition("=")[0].removesuffix(":") for word in positionals[2:]}
+            yield from (each for each in _arguments(item) if each.partition("=")[0] not in given_names)
 
 
 def _arguments(item: Mapping[str, Any]) -> Iterator[str]:
@@ -184,8 +184,8 @@ def _listing(target: str) -> dict[str, Any]:
     try:
         if time.time() - os.stat(path).st_mtime < CACHED:
             with open(path, encoding="utf-8") as file:
-                found: dict[str, Any] = json.load(file)
-                return found
+                listing: dict[str, Any] = json.load(file)
+                return listing
     except (OSError, ValueError):
         pass
     command = [sys.executable, "-m", "mcpio", "list", "--json", "--quiet", "--timeout", str(LIST_TIMEOUT), target]
@@ -194,10 +194,10 @@ def _listing(target: str) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603  the server that the user is calling
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=2 * LIST_TIMEOUT, check=True
         )
-        found = json.loads(done.stdout)
+        listing = json.loads(done.stdout)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(os.open(path, _FOR_CACHE, 0o600), "wb") as cache:
             cache.write(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}
-    return found
+    return listing

@@ -94,8 +94,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     """Add the server and ``words`` as positional arguments, and describe in the usage how to name a server."""
-    said = " ".join(words)
-    parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
+    joined = " ".join(words)
+    parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {joined}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = targets.HELP
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
@@ -119,8 +119,8 @@ def choose_server(options: argparse.Namespace) -> None:
     options.url = None
     options.server = list(entry.command)
     if entry.url is not None:
-        given = {name.lower() for name, _ in options.header}
-        options.header += [(name, text) for name, text in entry.headers.items() if name.lower() not in given]
+        header_names = {name.lower() for name, _ in options.header}
+        options.header += [(name, text) for name, text in entry.headers.items() if name.lower() not in header_names]
         options.url = _checked_url(entry.url, options)
         options.server = [entry.url]
         return
@@ -212,9 +212,11 @@ def open_client(
     if url.startswith(SOCKET_SCHEMES):
         from mcpio.trio import open_tcp, open_unix
 
-        where = parse_socket_url(url)
+        address = parse_socket_url(url)
         return (
-            open_unix(where, **of_client) if isinstance(where, str) else open_tcp(where.host, where.port, **of_client)
+            open_unix(address, **of_client)
+            if isinstance(address, str)
+            else open_tcp(address.host, address.port, **of_client)
         )
     if url.startswith(WEBSOCKET):
         from mcpio.trio import open_websocket

@@ -107,13 +107,13 @@ def failure_of(error: McpError, *, by_url: bool = False, has_headers: bool = Fal
 
 def in_flags(text: str) -> str:
     """Return a text about options of ``mcpio.auth`` with the flags of ``mcpio login`` in their places."""
-    flags = _OPTION.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
+    flags = _OPTION.sub(lambda match: f"--{match[1].replace('_', '-')}", text)
     return flags.replace("--client-secret ", "--client-secret-file ")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean …?" with the known names similar to ``name``, or an empty string."""
-    close = get_close_matches(name, list(known), n=3, cutoff=0.75)
+    close = get_close_matches(name, list(candidates), n=3, cutoff=0.75)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -122,11 +122,11 @@ def _refused(text: str, refusal: AuthorizationRequired, has_headers: bool) -> Fa
 
     A bare 403 may be about the Host or the Origin.
     """
-    said = in_flags(text.replace(refusal.hint, ""))
+    message = in_flags(text.replace(refusal.hint, ""))
     advice = CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
     if advice and has_headers:
         advice = ". What --header gave is not enough for it"
-    return Failure(Exit.REFUSED, f"{said}{advice}")
+    return Failure(Exit.REFUSED, f"{message}{advice}")
 
 
 def _is_unreachable(error: ConnectFailed) -> bool:

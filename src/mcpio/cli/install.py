@@ -55,7 +55,7 @@ def with_member(text: str, outer: str, name: str, value: Any) -> str:
 
     Raises ValueError for text that is no JSON object, and MemberTwice.
     """
-    unit = found[1] if (found := re.search(r"^([ \t]+)\"", text, re.MULTILINE)) else "  "
+    unit = indent_match[1] if (indent_match := re.search(r"^([ \t]+)\"", text, re.MULTILINE)) else "  "
     if not text.removeprefix("\ufeff").strip():
         return text + _shown({outer: {name: value}}, unit, "", _newline(text)) + _newline(text)
     start = _top(text)
@@ -75,12 +75,12 @@ def without_member(text: str, outer: str, name: str) -> str:
     parent: Any = _only(text, _members(text, _top(text)), outer)
     members = _members(text, parent.value)
     old: Any = _only(text, members, name)
-    place = members.index(old)
+    index = members.index(old)
     if len(members) == 1:
         return text[: parent.value] + "{}" + text[parent.end :]
-    if place == 0:
+    if index == 0:
         return text[: old.start] + text[members[1].start :]
-    return text[: members[place - 1].end] + text[old.end :]
+    return text[: members[index - 1].end] + text[old.end :]
 
 
 def _inserted(text: str, start: int, name: str, value: Any, unit: str) -> str:
@@ -90,8 +90,8 @@ def _inserted(text: str, start: int, name: str, value: Any, unit: str) -> str:
     if not members:
         end = text.index("}", start)
         indent = _indent(text, start)
-        said = f"{newline}{indent}{unit}{key}: {_shown(value, unit, indent + unit, newline)}{newline}{indent}"
-        return text[: start + 1] + said + text[end:]
+        member = f"{newline}{indent}{unit}{key}: {_shown(value, unit, indent + unit, newline)}{newline}{indent}"
+        return text[: start + 1] + member + text[end:]
     before = text[start + 1 : members[0].start]
     at = members[-1].end
     if "\n" not in before:
@@ -125,17 +125,17 @@ def _members(text: str, start: int) -> list[_Member]:
     """Return the members of an object that begins at ``start``. Raises ValueError if no well-formed object does."""
     if not text.startswith("{", start):
         raise ValueError("not a JSON object")
-    found: list[_Member] = []
+    members: list[_Member] = []
     at = _next(text, start + 1)
     while text[at] != "}":
         name, end = scanstring(text, at + 1, True)
         value = _next(text, _next(text, end) + 1)
         _, end = _DECODER.raw_decode(text, value)
-        found.append(_Member(name, at, value, end))
+        members.append(_Member(name, at, value, end))
         at = _next(text, end)
         if text[at] == ",":
             at = _next(text, at + 1)
-    return found
+    return members
 
 
 def _next(text: str, at: int) -> int:
@@ -296,10 +296,10 @@ def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
 def _program(entry: ServerEntry) -> str:
     """Return the path of the program. Raises Failure if it is not found."""
     name = entry.command[0] if entry.command else ""
-    found = shutil.which(name) if name else None
-    if found is None:
+    program = shutil.which(name) if name else None
+    if program is None:
         raise Failure(Exit.NO_PROGRAM, f"there is no program {name!r}{hosts.where_else(name) if name else ''}")
-    return os.path.abspath(found)
+    return os.path.abspath(program)
 
 
 def _name_for(target: hosts.Target) -> str:
@@ -557,10 +557,10 @@ def _loaded(path: str, text: str) -> Any:
 
 def _warn(console: Console, scope: ConfigScope, path: str, entry: ServerEntry) -> None:
     """Warn of values that a project's file would give to all who have the project."""
-    told = [name for name, value in {**entry.env, **entry.headers}.items() if "${" not in value]
-    if scope == "project" and told:
+    literals = [name for name, value in {**entry.env, **entry.headers}.items() if "${" not in value]
+    if scope == "project" and literals:
         console.note(
-            f"warning: {', '.join(told)} would stand in {path}, for all who have this project to read; if secret, "
+            f"warning: {', '.join(literals)} would stand in {path}, for all who have this project to read; if secret, "
             "write '${env:NAME}' as the value, in quotes, and set the variable where the host starts"
         )
 

@@ -30,22 +30,22 @@ def load(reference: str) -> Server:
 
     The working directory is searched too. Raises Failure if the server cannot be loaded.
     """
-    place, colon, name = reference.rpartition(":")
+    module_name, colon, name = reference.rpartition(":")
     # The colon may be part of a path.
     if not colon or not name.isidentifier():
-        place, name = reference, DEFAULT_NAME
-    module = _file(place) if place.endswith(".py") else _module(place)
-    found = getattr(module, name, None)
-    if isinstance(found, Server):
-        return found
+        module_name, name = reference, DEFAULT_NAME
+    module = _file(module_name) if module_name.endswith(".py") else _module(module_name)
+    named_value = getattr(module, name, None)
+    if isinstance(named_value, Server):
+        return named_value
     servers = [each for each, value in vars(module).items() if isinstance(value, Server)]
-    if found is not None:
-        reason = f"{name!r} in {place} is a {type(found).__name__}, not an mcpio Server."
+    if named_value is not None:
+        reason = f"{name!r} in {module_name} is a {type(named_value).__name__}, not an mcpio Server."
     else:
-        reason = f"{place} has no {name!r}.{did_you_mean(name, servers or vars(module))}"
+        reason = f"{module_name} has no {name!r}.{did_you_mean(name, servers or vars(module))}"
     there = f" It has the Server {' and '.join(map(repr, servers))}." if servers else " It has no Server."
-    how = f" Write {place}:{servers[0]}." if servers else ""
-    raise Failure(Exit.NOT_LOADED, reason + there + how)
+    advice = f" Write {module_name}:{servers[0]}." if servers else ""
+    raise Failure(Exit.NOT_LOADED, reason + there + advice)
 
 
 def _module(name: str) -> ModuleType:
@@ -73,25 +73,25 @@ def _file(path: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _importing(place: str) -> Iterator[None]:
+def _importing(module_name: str) -> Iterator[None]:
     """Convert everything that an import raises to Failure, except interrupts and the absence of the module itself."""
     try:
         with only_importing():
             yield
     except BaseException as error:
-        found = _within(error)
-        if any(isinstance(each, ServedOnImport) for each in found):
-            reason = _served(place, error)
-        elif any(isinstance(each, KeyboardInterrupt) for each in found):
+        causes = _within(error)
+        if any(isinstance(each, ServedOnImport) for each in causes):
+            reason = _served(module_name, error)
+        elif any(isinstance(each, KeyboardInterrupt) for each in causes):
             raise KeyboardInterrupt from error
         elif isinstance(error, SystemExit):
-            reason = f"importing {place} ended the program: it raised SystemExit({error.code!r})"
-        elif isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+            reason = f"importing {module_name} ended the program: it raised SystemExit({error.code!r})"
+        elif isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             # The named module itself is missing, which the caller reports. Its own missing imports get a traceback.
             raise
         else:
             lines = traceback.format_exception(type(error), error, _own_steps(error))
-            reason = f"importing {place} failed:\n{''.join(lines)}".rstrip()
+            reason = f"importing {module_name} failed:\n{''.join(lines)}".rstrip()
         raise Failure(Exit.NOT_LOADED, reason) from error
 
 
@@ -99,15 +99,15 @@ def _within(error: BaseException) -> list[BaseException]:
     """Return the exception, or the leaves of an exception group."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
-    return [found for each in error.exceptions for found in _within(each)]
+    return [leaf for each in error.exceptions for leaf in _within(each)]
 
 
-def _served(place: str, error: BaseException) -> str:
+def _served(module_name: str, error: BaseException) -> str:
     """Describe a module that starts to serve when it is imported, with the line that does it."""
     steps = traceback.extract_tb(_own_steps(error))
     at = [step for step in steps if step.name == "<module>" and not _is_machinery(step.filename)][-1]
     return (
-        f"{place} serves while it is imported, at line {at.lineno} of {at.filename}:\n  {at.line}\n"
+        f"{module_name} serves while it is imported, at line {at.lineno} of {at.filename}:\n  {at.line}\n"
         "Move this line under if __name__ == '__main__'"
     )
 

@@ -44,15 +44,15 @@ def run(options: argparse.Namespace) -> int:
 
 async def lock(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Write the file, and print what it has."""
-    found = await definitions(client)
-    text = json.dumps(found, indent=2, ensure_ascii=False, sort_keys=True)
+    defined = await definitions(client)
+    text = json.dumps(defined, indent=2, ensure_ascii=False, sort_keys=True)
     write(options.output, f"{text}\n")
-    counts = {name: len(found[name]) for name in _KEYS}
+    counts = {name: len(defined[name]) for name in _KEYS}
     if options.json:
         console.result(json.dumps({"file": options.output, **counts}))
     else:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        console.result(f"{options.output}: {told}")
+        summary = ", ".join(f"{name} {count}" for name, count in counts.items())
+        console.result(f"{options.output}: {summary}")
     return Exit.DONE
 
 
@@ -60,31 +60,31 @@ async def definitions(client: Client) -> dict[str, Any]:
     """Return everything that the server defines: instructions, tools, prompts, resources, and their digests."""
     pages = await all_pages(client)
     codec = codec_of(client)
-    found: dict[str, Any] = {"format": FORMAT, "server": {"name": client.server.info.name}}
+    defined: dict[str, Any] = {"format": FORMAT, "server": {"name": client.server.info.name}}
     if client.server.instructions is not None:
-        found["server"]["instructions"] = client.server.instructions
+        defined["server"]["instructions"] = client.server.instructions
     for name, key in _KEYS.items():
         items = [item for page in pages[name] for item in codec.encode(page)[name]]
-        found[name] = {
+        defined[name] = {
             str(item.get(key) if isinstance(item, dict) else item): {"digest": _digest(item), "definition": item}
             for item in items
         }
-    return found
+    return defined
 
 
-def differences(locked: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+def differences(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Yield the name of each definition, old or new, and how it changed; ``None`` if it did not."""
-    for name, old, new in compared(locked, found):
+    for name, old, new in compared(locked, defined):
         yield name, _change(old, new)
 
 
-def compared(locked: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def compared(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of each definition, and what it was and is; ``None`` where there is none."""
-    yield "the server's instructions", locked.get("server"), found["server"]
+    yield "the server's instructions", locked.get("server"), defined["server"]
     for kind in _KEYS:
-        before, now = _mapping(locked.get(kind)), found[kind]
-        for name in sorted({*before, *now}):
-            yield f"{kind}: {name}", _definition(before.get(name)), _definition(now.get(name))
+        old, new = _mapping(locked.get(kind)), defined[kind]
+        for name in sorted({*old, *new}):
+            yield f"{kind}: {name}", _definition(old.get(name)), _definition(new.get(name))
 
 
 def indented(value: Any) -> str:

@@ -130,12 +130,12 @@ async def _login(options: argparse.Namespace, console: Console) -> int:
 
 
 def _token(key: str) -> TokenSet | None:
-    found = _read(key)
-    return None if found is None else found.token
+    stored = _read(key)
+    return None if stored is None else stored.token
 
 
 def _method(options: argparse.Namespace) -> OAuth | Device:
-    given: dict[str, Any] = {
+    method_options: dict[str, Any] = {
         "account": options.account,
         "scopes": options.scope,
         "resource": options.resource,
@@ -145,8 +145,8 @@ def _method(options: argparse.Namespace) -> OAuth | Device:
     }
     try:
         if options.device:
-            return Device(**given)
-        return OAuth(**given, port=options.port, redirect_uri=options.redirect_uri)
+            return Device(**method_options)
+        return OAuth(**method_options, port=options.port, redirect_uri=options.redirect_uri)
     except ValueError as error:
         raise Failure(Exit.USAGE, in_flags(str(error))) from error
 
@@ -162,13 +162,13 @@ def _secret(file: Path | None) -> Secret | None:
 
 def _logout(options: argparse.Namespace, console: Console) -> int:
     key = _key_of(options)
-    found = _read(key)
-    if found is None:
+    stored = _read(key)
+    if stored is None:
         console.note(f"account {options.account!r} is not logged in to {options.url}")
         return Exit.DONE
     if options.revoke:
         try:
-            revoked = run_until_signalled(partial(_revoke, options, found), timeout=None)
+            revoked = run_until_signalled(partial(_revoke, options, stored), timeout=None)
         except AuthorizationError as error:
             raise Failure(Exit.REFUSED, f"the tokens were not revoked, and are kept: {error}") from error
         console.result("the tokens were revoked" if revoked else "the authorization server revokes no tokens")
@@ -193,13 +193,13 @@ def _flow(url: str, method: OAuth, credentials: Any) -> SingleFlow:
 
 def _show(options: argparse.Namespace, console: Console, key: str) -> int:
     """Print the stored credentials without their secrets."""
-    found = _read(key)
-    if found is None:
+    stored = _read(key)
+    if stored is None:
         raise Failure(Exit.NOT_FOUND, f"account {options.account!r} is not logged in to {options.url}")
-    for issuer, client in found.registrations.items():
-        how = "registered by itself" if client.is_dynamic else "given"
-        console.result(f"client at {issuer}: {client.client_id} ({how}, {client.auth_method})")
-    token = found.token
+    for issuer, client in stored.registrations.items():
+        origin = "registered by itself" if client.is_dynamic else "given"
+        console.result(f"client at {issuer}: {client.client_id} ({origin}, {client.auth_method})")
+    token = stored.token
     if token is None:
         console.result("no token")
         return Exit.DONE
@@ -218,11 +218,11 @@ async def _examine(options: argparse.Namespace, console: Console) -> int:
         challenge = await flow.run(_asked(options.url, context.reach, console))
         if challenge is None:
             return Exit.DONE
-        found = await flow.run(_told(discover(context, method, challenge), console))
-        console.result(f"ok: the resource is {found.resource}")
-        console.result(f"ok: the authorization server is {found.server.issuer}")
-        _judge(found.server, console)
-        found.server.check_pkce()
+        discovered = await flow.run(_told(discover(context, method, challenge), console))
+        console.result(f"ok: the resource is {discovered.resource}")
+        console.result(f"ok: the authorization server is {discovered.server.issuer}")
+        _judge(discovered.server, console)
+        discovered.server.check_pkce()
     except AuthorizationError as error:
         console.result(f"failed: {in_flags(str(error))}")
         return Exit.REFUSED
@@ -282,12 +282,12 @@ def _judge(server: AuthorizationServerMetadata, console: Console) -> None:
     if server.is_default:
         console.result("it has no metadata: the endpoints are those of 2025-03-26")
     console.result(f"clients authenticate by {', '.join(server.auth_methods)}")
-    for name, what in (
+    for name, purpose in (
         ("device_authorization_endpoint", "logins by a code: mcpio login --device"),
         ("revocation_endpoint", "revocation: mcpio logout --revoke"),
     ):
         if getattr(server, name) is not None:
-            console.result(f"ok: it has {what}")
+            console.result(f"ok: it has {purpose}")
 
 
 # ----------------------------------------------------------------------------------------------- the stored credentials
@@ -322,8 +322,8 @@ def _key_of(options: argparse.Namespace) -> str:
 def _read(key: str) -> Credentials | None:
     """Return the stored credentials of a key, or ``None``. Raises Failure for a file that cannot be used."""
     try:
-        found = _store().load(key)
-        return None if found is None else from_text(Credentials, found.record)
+        stored = _store().load(key)
+        return None if stored is None else from_text(Credentials, stored.record)
     except OSError as error:
         # Without strerror it is the store's own text.
         reason = f"cannot read the login of {key}: {error.strerror}" if error.strerror else str(error)

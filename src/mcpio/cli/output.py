@@ -77,8 +77,8 @@ class Console:
 
     def log(self, message: LoggingMessageNotification) -> None:
         """Print a log message from the server, unless quiet."""
-        said = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
-        self.note(f"{message.level}{f' ({message.logger})' if message.logger else ''}: {said}")
+        text = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
+        self.note(f"{message.level}{f' ({message.logger})' if message.logger else ''}: {text}")
 
     def server_said(self, line: str) -> None:
         """Print a line of the server's standard error."""

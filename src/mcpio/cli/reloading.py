@@ -37,8 +37,8 @@ def reloading_server(reference: str | None, skills: Sequence[str] = ()) -> Serve
     folder = None
     command: tuple[str, ...] = SERVE
     if reference is not None:
-        place, colon, name = reference.rpartition(":")
-        path = place if colon and name.isidentifier() else reference
+        module_name, colon, name = reference.rpartition(":")
+        path = module_name if colon and name.isidentifier() else reference
         folder = os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else os.getcwd()
         command = serving(reference)
     for each in skills:
@@ -62,37 +62,39 @@ class Sources:
         """Wait until a file is changed, created or deleted, and then until changes stop."""
         while True:
             await trio.sleep(INTERVAL)
-            found = self._look()
-            if found == self._seen:
+            current = self._look()
+            if current == self._seen:
                 continue
-            name = self._difference(found)
+            name = self._difference(current)
             while True:
                 # An editor may write several files, and each in parts.
-                self._seen = found
+                self._seen = current
                 await trio.sleep(INTERVAL)
-                found = self._look()
-                if found == self._seen:
+                current = self._look()
+                if current == self._seen:
                     break
             print(f"mcpio: {name} changed: starting the server again", file=sys.stderr)
             return
 
-    def _difference(self, found: Mapping[str, tuple[int, int]]) -> str:
+    def _difference(self, current: Mapping[str, tuple[int, int]]) -> str:
         """Return the name of a file that differs."""
-        changed = sorted(path for path in found.keys() | self._seen.keys() if found.get(path) != self._seen.get(path))
+        changed = sorted(
+            path for path in current.keys() | self._seen.keys() if current.get(path) != self._seen.get(path)
+        )
         return os.path.relpath(changed[0], self._folder or self._skills[0])
 
     def _look(self) -> dict[str, tuple[int, int]]:
         """Return the time of change and the size of each file."""
-        found: dict[str, tuple[int, int]] = {}
+        stamps: dict[str, tuple[int, int]] = {}
         for path in self._paths():
             try:
                 status = os.stat(path)
             except OSError:
                 continue  # gone, or a broken link
-            found[path] = (status.st_mtime_ns, status.st_size)
-            if len(found) == MAX_FILES:
+            stamps[path] = (status.st_mtime_ns, status.st_size)
+            if len(stamps) == MAX_FILES:
                 break
-        return found
+        return stamps
 
     def _paths(self) -> Iterator[str]:
         if self._folder is not None:

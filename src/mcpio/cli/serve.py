@@ -150,8 +150,8 @@ async def _reported(lifespan: Any, server: Server) -> AsyncIterator[Any]:
     except Exception as error:
         if error is of_body:
             raise
-        said = "".join(traceback.format_exception(error)).rstrip()
-        raise Failure(Exit.NOT_LOADED, f"the lifespan of {server.info.name!r} failed:\n{said}") from error
+        text = "".join(traceback.format_exception(error)).rstrip()
+        raise Failure(Exit.NOT_LOADED, f"the lifespan of {server.info.name!r} failed:\n{text}") from error
 
 
 def _server(options: argparse.Namespace) -> Server:
@@ -202,14 +202,14 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_websocket(options: argparse.Namespace) -> None:
-    where = options.websocket
-    if where is None:
+    address = options.websocket
+    if address is None:
         return
     if options.stdio or options.tcp is not None or options.unix is not None:
         raise Failure(Exit.USAGE, "--websocket goes with --http, at the same address, and with nothing else")
-    if where is True and options.http is None:
+    if address is True and options.http is None:
         raise Failure(Exit.USAGE, "--websocket needs an address: write --websocket PORT, or --http PORT --websocket")
-    if where is not True and options.http is not None:
+    if address is not True and options.http is not None:
         raise Failure(Exit.USAGE, "--http and --websocket share one address: write --http PORT --websocket")
 
 
@@ -222,14 +222,14 @@ def _serve(server: Server, options: argparse.Namespace) -> None:
     path, websocket = options.path or "/mcp", options.websocket is not None
     listen = partial(_listen, options.loop, server)
     if options.http is not None:
-        with _http_options(path, websocket, options) as given:
-            listen(partial(loop.serve_http, **given), options.http, ("http", "ws") if websocket else ("http",))
+        with _http_options(path, websocket, options) as http_options:
+            listen(partial(loop.serve_http, **http_options), options.http, ("http", "ws") if websocket else ("http",))
     elif websocket:
         listen(partial(loop.serve_websocket, path=path), options.websocket, ("ws",))
     elif options.tcp is not None:
         listen(loop.serve_tcp, options.tcp)
     elif options.unix is not None:
-        listen(lambda served, *, unix, **given: loop.serve_unix(served, unix, **given), options.unix)
+        listen(lambda served, *, unix, **http_options: loop.serve_unix(served, unix, **http_options), options.unix)
     else:
         if is_terminal(sys.stdin):
             print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
@@ -243,13 +243,13 @@ def _http_options(path: str, websocket: bool, options: argparse.Namespace) -> It
     """Yield the keyword arguments of ``serve_http``. Raises Failure if the file of sessions cannot be opened."""
     from mcpio.http.model import HttpOptions  # only servers over HTTP pay for these
 
-    given = {"options": HttpOptions(path=path, health=options.health), "access_log": options.access_log}
+    http_options = {"options": HttpOptions(path=path, health=options.health), "access_log": options.access_log}
     if websocket:
         from mcpio.websocket.frames import WebSocketOptions
 
-        given["websocket"] = WebSocketOptions()
+        http_options["websocket"] = WebSocketOptions()
     if options.store is None:
-        yield given
+        yield http_options
         return
     import sqlite3
 
@@ -260,22 +260,22 @@ def _http_options(path: str, websocket: bool, options: argparse.Namespace) -> It
     except (sqlite3.Error, ValueError) as error:
         raise Failure(Exit.NOT_LOADED, f"cannot keep sessions in {options.store}: {error}") from error
     with store:
-        yield {**given, "store": store}
+        yield {**http_options, "store": store}
 
 
-def _listen(loop: str, server: Server, serve: Any, where: Address | str, schemes: Sequence[str] = ()) -> None:
+def _listen(loop: str, server: Server, serve: Any, address: Address | str, schemes: Sequence[str] = ()) -> None:
     """Serve until SIGINT or SIGTERM, and print the address once clients can connect.
 
     Raises Failure if the address cannot be listened at.
     """
     at: dict[str, str | int]
-    if isinstance(where, str):
-        at, named = {"unix": where}, where
+    if isinstance(address, str):
+        at, named = {"unix": address}, address
     else:
-        at, named = {"host": where.host, "port": where.port}, f"{where.host} port {where.port}"
+        at, named = {"host": address.host, "port": address.port}, f"{address.host} port {address.port}"
 
     def say(listening: HttpListening | WebSocketListening | SocketListening) -> None:
-        shown = _shown(listening, where, schemes)
+        shown = _shown(listening, address, schemes)
         print(f"mcpio: serving {server.info.name!r} at {shown}", file=sys.stderr, flush=True)
 
     try:
@@ -287,13 +287,13 @@ def _listen(loop: str, server: Server, serve: Any, where: Address | str, schemes
         raise Failure(Exit.USAGE, str(error)) from error
 
 
-def _shown(listening: Any, where: Address | str, schemes: Sequence[str]) -> str:
+def _shown(listening: Any, address: Address | str, schemes: Sequence[str]) -> str:
     """Return the address as a client names it."""
     if schemes:
         rest = listening.url.removeprefix("http").removeprefix("ws")
         return " and ".join(scheme + rest for scheme in schemes)
-    if isinstance(where, str):
-        return f"{UNIX}{where}"
+    if isinstance(address, str):
+        return f"{UNIX}{address}"
     return f"{TCP}{f'[{listening.host}]' if ':' in listening.host else listening.host}:{listening.port}"
 
 

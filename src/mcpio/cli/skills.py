@@ -87,14 +87,14 @@ def _run_in_folder(action: str, folder: str, options: argparse.Namespace) -> int
 
 def _say_faults(faults: Iterable[SkillFault], count: int, options: argparse.Namespace, console: Console) -> int:
     """Print what is wrong, one line each, and return the status."""
-    found = list(faults)
+    all_faults = list(faults)
     if options.json:
-        console.result(json.dumps({"skills": count, "faults": [attrs.asdict(fault) for fault in found]}).decode())
+        console.result(json.dumps({"skills": count, "faults": [attrs.asdict(fault) for fault in all_faults]}).decode())
     else:
-        for fault in found:
+        for fault in all_faults:
             console.result(str(fault) if fault.is_fatal else f"{fault} (note)")
         console.result(f"{count} {'skill' if count == 1 else 'skills'} can be served")
-    return Exit.TOOL_FAILED if any(fault.is_fatal for fault in found) else Exit.DONE
+    return Exit.TOOL_FAILED if any(fault.is_fatal for fault in all_faults) else Exit.DONE
 
 
 async def list_skills(client: Client, options: argparse.Namespace, console: Console) -> int:
@@ -175,11 +175,11 @@ async def _found(client: Client, wanted: str) -> Skill:
     if "://" in wanted:
         return await client.skill(wanted)
     skills = [skill async for skill in client.skills()]
-    found = [skill for skill in skills if skill.name == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        uris = " or ".join(skill.uri for skill in found)
+    matches = [skill for skill in skills if skill.name == wanted]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        uris = " or ".join(skill.uri for skill in matches)
         raise Failure(Exit.NOT_FOUND, f"several skills are called {wanted!r}: write {uris}")
     hint = did_you_mean(wanted, [skill.name for skill in skills])
     raise Failure(Exit.NOT_FOUND, f"no skill {wanted!r}.{hint}")

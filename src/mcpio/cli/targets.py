@@ -144,10 +144,10 @@ class Host:
 
     def file(self, scope: ConfigScope, place: Place) -> str | None:
         """Return the path of the file for a scope, or ``None`` if the host has none."""
-        found = self.files.get(scope)
-        if isinstance(found, Mapping):
-            found = found.get(place.system, found.get(""))
-        return None if found is None else place.path(found)
+        path = self.files.get(scope)
+        if isinstance(path, Mapping):
+            path = path.get(place.system, path.get(""))
+        return None if path is None else place.path(path)
 
 
 HOSTS: Final[tuple[Host, ...]] = (
@@ -275,7 +275,7 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
 
     A file without servers has nothing to add, and is no fault: Gemini's and Zed's hold all their settings.
     """
-    found, faults = [], []
+    known, faults = [], []
     scopes: tuple[ConfigScope, ...] = ("project", "user")
     for host in HOSTS:
         for scope in scopes:
@@ -283,12 +283,12 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
             if path is None or host.syntax == "yaml" or not os.path.isfile(path):
                 continue
             try:
-                found.append(Known(host, path, read_config(path, environ)))
+                known.append(Known(host, path, read_config(path, environ)))
             except NoServers:
                 pass
             except (OSError, ValueError) as error:
                 faults.append(str(error))
-    return found, faults
+    return known, faults
 
 
 # What a host's file says of a server
@@ -299,7 +299,7 @@ def members(host: Host | None, entry: ServerEntry) -> dict[str, Any]:
 
     Raises Failure if the host's file cannot name such a server.
     """
-    found: dict[str, Any] = {}
+    entry_members: dict[str, Any] = {}
     if entry.url is not None:
         url_key = "url" if host is None else host.url_key
         if url_key is None:
@@ -309,19 +309,19 @@ def members(host: Host | None, entry: ServerEntry) -> dict[str, Any]:
                 f"{host.title}'s file takes programs only: add {entry.url} as a connector in its settings",
             )
         if host is not None and host.typed:
-            found["type"] = "http"
-        found[url_key] = entry.url
+            entry_members["type"] = "http"
+        entry_members[url_key] = entry.url
         if entry.headers:
-            found["headers" if host is None else host.headers_key] = dict(entry.headers)
-        return found
+            entry_members["headers" if host is None else host.headers_key] = dict(entry.headers)
+        return entry_members
     if host is not None and host.typed:
-        found["type"] = "stdio"
-    found["command"], found["args"] = entry.command[0], list(entry.command[1:])
+        entry_members["type"] = "stdio"
+    entry_members["command"], entry_members["args"] = entry.command[0], list(entry.command[1:])
     if entry.env:
-        found["env"] = dict(entry.env)
+        entry_members["env"] = dict(entry.env)
     if entry.cwd is not None:
-        found["cwd"] = entry.cwd
-    return found
+        entry_members["cwd"] = entry.cwd
+    return entry_members
 
 
 def snippet(host: Host | None, name: str, entry: ServerEntry) -> str:
@@ -496,17 +496,17 @@ def _in_hosts(text: str, environ: Mapping[str, str], place: Place) -> Target:
     if not name:
         raise Failure(Exit.USAGE, f"{text!r} names no server: write @HOST/NAME or @NAME")
     files, faults = known_servers(place, environ)
-    looked = [each for each in files if host in ("", each.host.name)]
-    found = [each for each in looked if name in each.config]
-    if found:
+    searched = [each for each in files if host in ("", each.host.name)]
+    matches = [each for each in searched if name in each.config]
+    if matches:
         # The same server may be in several files; different ones of one name have to be told apart.
-        entries = {each.host.name: _entry(each.config, name) for each in reversed(found)}
-        first = _entry(found[0].config, name)
+        entries = {each.host.name: _entry(each.config, name) for each in reversed(matches)}
+        first = _entry(matches[0].config, name)
         if any(entry != first for entry in entries.values()):
             choices = " or ".join(f"@{each}/{name}" for each in reversed(entries))
             raise Failure(Exit.USAGE, f"several hosts have a server {name!r}: write {choices}")
         return Target(text, first, name)
-    raise Failure(Exit.NOT_FOUND, _not_in_hosts(host, name, looked, faults))
+    raise Failure(Exit.NOT_FOUND, _not_in_hosts(host, name, searched, faults))
 
 
 def _not_in_hosts(host: str, name: str, looked: list[Known], faults: list[str]) -> str:

@@ -79,8 +79,8 @@ async def show(client: Client, options: argparse.Namespace, console: Console) ->
     else:
         for line in _as_text(client, pages):
             console.result(line)
-    for name, found in pages.items():
-        for page in found:
+    for name, pages_of_list in pages.items():
+        for page in pages_of_list:
             for item in page.malformed:
                 console.note(f"note: one of the {name}, number {item.index}, is malformed: {item.reason}")
     return Exit.DONE
@@ -238,9 +238,9 @@ async def _pages(client: Client, name: str, wanted: str | None = None) -> list[A
     longer than a command collects.
     """
     feature, method, fetch = LISTS[name]
-    found: list[Any] = []
+    pages: list[Any] = []
     if getattr(declared(client), feature) is None:
-        return found
+        return pages
     guard, cursor = PageGuard(method), None
     codec, items, size = codec_of(client), MAX_ITEMS, MAX_BYTES
     while True:
@@ -248,11 +248,11 @@ async def _pages(client: Client, name: str, wanted: str | None = None) -> list[A
             page = await getattr(client, fetch)(cursor)
         except RequestError as error:
             if error.code == ErrorCode.METHOD_NOT_FOUND:
-                return found
+                return pages
             raise
-        found.append(page)
+        pages.append(page)
         if wanted is not None and any(item.name == wanted for item in _items_of(name, [page])):
-            return found
+            return pages
         encoded = codec.encode(page)
         items -= sum(len(value) for value in encoded.values() if isinstance(value, list))
         size -= len(json.dumps(encoded))
@@ -261,7 +261,7 @@ async def _pages(client: Client, name: str, wanted: str | None = None) -> list[A
             raise Failure(Exit.PROTOCOL, f"{method}: the list is too long: mcpio reads at most {most} of it")
         cursor = guard.follow(page.next_cursor)
         if cursor is None:
-            return found
+            return pages
 
 
 def _items_of(name: str, pages: Iterable[Any]) -> list[Any]:
@@ -272,16 +272,16 @@ def _items_of(name: str, pages: Iterable[Any]) -> list[Any]:
 async def find(client: Client, what: str, name: str) -> Any:
     """Return the tool or prompt with that name. Raises Failure if it is missing, or its description is malformed."""
     pages = await _pages(client, f"{what}s", name)
-    known = {item.name: item for item in _items_of(f"{what}s", pages)}
-    if name in known:
-        return known[name]
+    items = {item.name: item for item in _items_of(f"{what}s", pages)}
+    if name in items:
+        return items[name]
     for item in (item for page in pages for item in page.malformed):
         if what == "tool" and isinstance(item.raw, dict) and item.raw.get("name") == name:
             raise Failure(Exit.PROTOCOL, f"the server's description of {name} is malformed: {item.reason}")
-    names = list(known)
+    names = list(items)
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     others = f"the server has {shown or f'no {what}s'}."
-    raise Failure(Exit.NOT_FOUND, f"no {what} {name!r}: {others}{did_you_mean(name, known)}")
+    raise Failure(Exit.NOT_FOUND, f"no {what} {name!r}: {others}{did_you_mean(name, items)}")
 
 
 # --------------------------------------------------------------------------------------------------- the lists as text
@@ -290,12 +290,12 @@ async def find(client: Client, what: str, name: str) -> Any:
 def _as_json(client: Client, pages: Mapping[str, Sequence[Any]]) -> str:
     """Return the lists as the server sent them, malformed items included."""
     peer, codec = client.server, codec_of(client)
-    found: dict[str, Any] = {"server": codec.encode(peer.info), "protocolVersion": codec.revision.name}
+    document: dict[str, Any] = {"server": codec.encode(peer.info), "protocolVersion": codec.revision.name}
     if peer.instructions is not None:
-        found["instructions"] = peer.instructions
+        document["instructions"] = peer.instructions
     for name, each in pages.items():
-        found[name] = [item for page in each for item in codec.encode(page)[name]]
-    return json.dumps(found).decode()
+        document[name] = [item for page in each for item in codec.encode(page)[name]]
+    return json.dumps(document).decode()
 
 
 def _as_text(client: Client, pages: Mapping[str, Sequence[Any]]) -> Iterator[str]:

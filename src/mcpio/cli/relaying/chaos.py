@@ -98,21 +98,21 @@ def parse_chaos(text: str) -> Chaos:
 
 
 def _fault(text: str, kind: str, value: str) -> Fault:
-    said, at, when = value.rpartition("@")
+    amount, at, when = value.rpartition("@")
     if not at:
-        said, when = ("", value) if not FAULTS[kind] else (value, "100%")
+        amount, when = ("", value) if not FAULTS[kind] else (value, "100%")
     nth, rate = _when(text, kind, when)
     low = high = 0.0
     match FAULTS[kind]:
         case "TIME":
-            low, high = _times(text, said)
+            low, high = _times(text, amount)
         case "BYTES" | "CODE" as what:
-            if not said.isascii() or not said.isdigit() or not int(said):
-                raise argparse.ArgumentTypeError(f"{text!r}: {said!r} is not a number: write {_example(kind)}")
-            low = high = int(said)
+            if not amount.isascii() or not amount.isdigit() or not int(amount):
+                raise argparse.ArgumentTypeError(f"{text!r}: {amount!r} is not a number: write {_example(kind)}")
+            low = high = int(amount)
             if what == "CODE" and not 400 <= low <= 599:
-                raise argparse.ArgumentTypeError(f"{text!r}: a status is from 400 to 599, not {said}")
-        case _ if said:
+                raise argparse.ArgumentTypeError(f"{text!r}: a status is from 400 to 599, not {amount}")
+        case _ if amount:
             raise argparse.ArgumentTypeError(f"{text!r}: {kind} takes no value before the @: write {_example(kind)}")
     return Fault(text=text, kind=kind, low=low, high=high, nth=nth, rate=rate)
 
@@ -130,14 +130,14 @@ def _when(text: str, kind: str, when: str) -> tuple[int | None, float]:
     return None, float(rate[1]) / 100
 
 
-def _times(text: str, said: str) -> tuple[float, float]:
-    first, dots, last = said.partition("..")
-    found = [_TIME.fullmatch(each) for each in ([first, last] if dots else [first, first])]
-    times = [float(each[1]) * _UNITS[each[2]] for each in found if each is not None]
+def _times(text: str, amount: str) -> tuple[float, float]:
+    first, dots, last = amount.partition("..")
+    matches = [_TIME.fullmatch(each) for each in ([first, last] if dots else [first, first])]
+    times = [float(each[1]) * _UNITS[each[2]] for each in matches if each is not None]
     if len(times) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: {said!r} is not a time, such as 50ms, 2s or 10ms..200ms")
+        raise argparse.ArgumentTypeError(f"{text!r}: {amount!r} is not a time, such as 50ms, 2s or 10ms..200ms")
     if times[0] > times[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: the range {said!r} begins after its end")
+        raise argparse.ArgumentTypeError(f"{text!r}: the range {amount!r} begins after its end")
     return times[0], times[1]
 
 

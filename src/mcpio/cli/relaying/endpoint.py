@@ -300,8 +300,8 @@ class _Seen:
         # Ids are unique within a session. Without one, each exchange stands for itself.
         self._in_session = "mcp-session-id" in headers
         self._scope = headers.get("mcp-session-id", f" {number}")
-        said = "" if self._method == "POST" else f"{self._method} {target} (request {number})"
-        traffic.head(True, said, {"method": self._method, "target": target, "headers": headers}, number)
+        description = "" if self._method == "POST" else f"{self._method} {target} (request {number})"
+        traffic.head(True, description, {"method": self._method, "target": target, "headers": headers}, number)
         self._request = _Body()
         self._length = int(headers.get("content-length", -1))
         self._has_ended = False
@@ -345,12 +345,12 @@ class _Seen:
         """Take the head of the response."""
         headers, status = _joined(response.headers), response.status_code
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        said = f"HTTP {status} {response.reason.decode('latin-1')}".rstrip()
-        said += " by the relay" if by_relay else f" {kind}".rstrip()
+        status_line = f"HTTP {status} {response.reason.decode('latin-1')}".rstrip()
+        status_line += " by the relay" if by_relay else f" {kind}".rstrip()
         if self._method == "POST" and status in (200, 202):
-            said = ""  # its messages follow
+            status_line = ""  # its messages follow
         head = {"status": status, "headers": headers}
-        self._traffic.head(False, said and f"{said} (request {self.number})", head, self.number)
+        self._traffic.head(False, status_line and f"{status_line} (request {self.number})", head, self.number)
         if headers.get("content-encoding", "").lower() in ("gzip", "deflate"):
             self._inflate = zlib.decompressobj(wbits=47)
         if kind == "text/event-stream":
@@ -411,8 +411,8 @@ def _without_hops(response: Any) -> Any:
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    joined: dict[str, str] = {}
     for name, value in headers:
         key, text = name.decode("latin-1"), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        joined[key] = f"{joined[key]}, {text}" if key in joined else text
+    return joined

@@ -57,16 +57,16 @@ class Traffic:
         now = self._clock()
         if self._ladder is not None:
             with self._guarded("_ladder", "this display"):
-                said, size = self._added(self._ladder, from_client, line, scope, via, now)
-                self._line("-->" if from_client else "<--", self._redactor.message(said), size)
+                text, size = self._added(self._ladder, from_client, line, scope, via, now)
+                self._line("-->" if from_client else "<--", self._redactor.message(text), size)
         if self._recorder is not None:
             with self._guarded("_recorder", "the recording"):
                 self._recorder.message(from_client, line, now, via)
 
-    def head(self, from_client: bool, said: str, head: Mapping[str, Any], via: int) -> None:
-        """Take the head of an HTTP request or response; ``said`` is shown of it, unless it is empty."""
-        if said:
-            self._note("-->" if from_client else "<--", said, "client" if from_client else "server")
+    def head(self, from_client: bool, text: str, head: Mapping[str, Any], via: int) -> None:
+        """Take the head of an HTTP request or response; ``text`` is the line that is shown, if any."""
+        if text:
+            self._note("-->" if from_client else "<--", text, "client" if from_client else "server")
         if self._recorder is not None:
             with self._guarded("_recorder", "the recording"):
                 self._recorder.head(from_client, head, self._clock(), via)
@@ -86,9 +86,9 @@ class Traffic:
     def _note(self, arrow: str, text: str, sender: Sender) -> None:
         if self._ladder is not None:
             with self._guarded("_ladder", "this display"):
-                said = self._redactor.message(text)
-                self._line(arrow, said)
-                self._ladder.note(said, self._clock(), sender=sender)
+                message = self._redactor.message(text)
+                self._line(arrow, message)
+                self._ladder.note(message, self._clock(), sender=sender)
 
     @contextmanager
     def _guarded(self, part: str, name: str) -> Iterator[None]:
@@ -112,22 +112,22 @@ class Traffic:
         size = f"over {line.size_seen - 1} B"
         id = answered_id(line.head)
         if id is None:
-            said = f"a long message: {line.head[:60].decode(errors='replace')}..."
-            ladder.note(said, now, sender=sender)
-            return said, size
+            text = f"a long message: {line.head[:60].decode(errors='replace')}..."
+            ladder.note(text, now, sender=sender)
+            return text, size
         # What stands for an answer ends the wait for it.
         answer = dumps({"jsonrpc": "2.0", "id": id, "result": {"relay": f"{size}, not kept"}})
         entry = ladder.message(sender, answer, now, via=via, scope=scope)
         entry["bytes"] = line.size_seen
         return _described(entry), size
 
-    def _line(self, arrow: str, said: str, size: str = "") -> None:
+    def _line(self, arrow: str, text: str, size: str = "") -> None:
         if self._show is None:
             return
         wall = self._wall()
         clock = f"{time.strftime('%H:%M:%S', time.localtime(wall))}.{int(wall % 1 * 1000):03}"
-        said = printable(said).replace("\n", "\\n")
-        self._show(f"{clock} {arrow} {f'{said:58} {size:>10}' if size else said}")
+        text = printable(text).replace("\n", "\\n")
+        self._show(f"{clock} {arrow} {f'{text:58} {size:>10}' if size else text}")
 
 
 def _described(entry: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ class LineCarrier:
 
     async def _read(self, lines: list[bytes], ids: tuple[Any, ...], *, to_any: bool = False) -> None:
         """Read until each of ``ids`` is answered; without any, to the end."""
-        left, size = list(ids), 0
+        unanswered, size = list(ids), 0
         while not self._ended:
             while (line := self._framer.next_line()) is not None:
                 if not isinstance(line, bytes):
@@ -92,8 +92,8 @@ class LineCarrier:
                 lines.append(line)
                 if to_any:
                     return
-                left = [id for id in left if not _is_answer(line, id)]
-                if ids and not left:
+                unanswered = [id for id in unanswered if not _is_answer(line, id)]
+                if ids and not unanswered:
                     return
             try:
                 data = await self._stream.receive_some(RECEIVE_SIZE)

@@ -63,8 +63,8 @@ def _answer(tried: Tried) -> dict[str, Any]:
     """Return the response to the last message."""
     reply = tried.reply
     for id in tried.sent[-1].ids:
-        if (found := reply.answer(id)) is not None:
-            return dict(found)
+        if (answer := reply.answer(id)) is not None:
+            return dict(answer)
     if reply.ended:
         raise Violated(f"no response came: {reply.ended}")
     responses = [each for each in reply.messages if isinstance(each, dict) and ("result" in each or "error" in each)]
@@ -344,8 +344,8 @@ def has_status(*statuses: int, kinds: tuple[str, ...] = ()) -> Judge:
             raise Violated(reply.ended or "no response came")
         if reply.status in statuses or (reply.status == 200 and _kind(tried) in kinds):
             return
-        told = f" with {_kind(tried)}" if kinds and reply.status == 200 else ""
-        raise Violated(f"the status is {reply.status}{told}")
+        which = f" with {_kind(tried)}" if kinds and reply.status == 200 else ""
+        raise Violated(f"the status is {reply.status}{which}")
 
     return judge
 
@@ -508,10 +508,10 @@ def no_cancellation(tried: Tried) -> None:
 def notifies_of_declared_changes(tried: Tried) -> None:
     """Demand ``listChanged`` of a server that sends such notifications, and in 2026-07-28 a subscription."""
     for message in _calls(tried):
-        found = re.fullmatch(r"notifications/(tools|prompts|resources)/list_changed", str(message["method"]))
-        if found is None:
+        match = re.fullmatch(r"notifications/(tools|prompts|resources)/list_changed", str(message["method"]))
+        if match is None:
             continue
-        if not has_capability(tried.conversation.capabilities, f"{found[1]}.listChanged"):
+        if not has_capability(tried.conversation.capabilities, f"{match[1]}.listChanged"):
             raise Violated(f"it sent {message['method']} and does not declare listChanged")
         if tried.conversation.revision.era is Era.STATELESS:
             raise Violated(f"it sent {message['method']}, and nothing is subscribed to")

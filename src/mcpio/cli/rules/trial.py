@@ -116,20 +116,20 @@ class _Run:
 
     async def run(self) -> None:
         """Open a conversation, and try what all rows can share it for, then those that need their own."""
-        left = [row for row in self._rows if row.send and row.place == "shared"]
+        remaining = [row for row in self._rows if row.send and row.place == "shared"]
         is_first = True
         # A row whose answer ends the connection is not tried again: the next one begins a new connection.
-        while left or is_first:
+        while remaining or is_first:
             async with self._open(is_first=is_first) as talk:
                 if talk is None:
-                    if left and not is_first:
-                        self._trial.untried[self._revision] = len(left)
+                    if remaining and not is_first:
+                        self._trial.untried[self._revision] = len(remaining)
                     return
                 if is_first:
                     self._judge_opening(talk)
                     self._trial.tools = await talk.tools()
-                while left:
-                    tried = await self._try(left.pop(0), talk)
+                while remaining:
+                    tried = await self._try(remaining.pop(0), talk)
                     if tried is not None and talk.kind == "stream" and tried.reply.ended:
                         break
             is_first = False
@@ -237,16 +237,16 @@ class _Talk:
 
     async def tools(self) -> list[dict[str, Any]]:
         """Return the tools of all pages."""
-        found: list[dict[str, Any]] = []
+        tools: list[dict[str, Any]] = []
         cursor = None
         for _ in range(MAX_PAGES if has_capability(self.conversation.capabilities, "tools") else 0):
             tried = await self.say(request("tools/list", None if cursor is None else {"cursor": cursor}))
             result = _result(tried.sent[0].ids[0], tried.reply)
             items, cursor = result.get("tools"), result.get("nextCursor")
-            found += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+            tools += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
             if not isinstance(cursor, str):
                 break
-        return found
+        return tools
 
     async def close(self) -> None:
         """End the HTTP session, if there is one."""
