@@ -29,6 +29,7 @@ contents_pages = ["index", "reference/index", "decisions/README", "conformance"]
 """The pages whose links make the table of contents."""
 exclude_patterns = ["_build", "_ext", "examples"]
 nitpicky = True
+default_role = "literal"
 # The variable in the bases of a generic class is no name that anybody looks up.
 nitpick_ignore = [("py:obj", "mcpio.app.pagination.T")]
 

@@ -157,7 +157,9 @@ def attribute_docs(module: str) -> dict[tuple[str, str], list[str]]:
 def plain_defaults(
     app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Write a default in a signature as one would write it: ``{}`` for a read-only mapping."""
+    """Write defaults in a signature as in code, and no signature for a protocol."""
+    if getattr(value, "_is_protocol", False):
+        return "", returns
     plain = signature and re.sub(r"<(Absent|Revision)[. ]([\w-]+)(: '\w+')?>", r"\2", signature)
     written = defaults_as_written(value)
     plain = plain and re.sub(r"<function [\w.<>]*<lambda>>|<object object>", lambda _: next(written), plain)
