@@ -22,6 +22,7 @@ extensions = [
     "pictures",
     "plain_pages",
     "reference",
+    "search_words",
     "signatures",
     "stacked_tables",
 ]

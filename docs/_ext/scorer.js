@@ -1,7 +1,10 @@
-// The search puts pages and what has a name of its own before the members of classes. Sphinx asks this of each result.
+// The search puts guides, and what has a name of its own, before the members of classes and before the pages that are looked
+// up rather than read. Sphinx asks this of each result.
 var Scorer = {
-  score: ([docname, title, anchor, description, score]) =>
-    /Python (attribute|method|property)/.test(description ?? "") ? score - 100 : score,
+  score: ([docname, title, anchor, description, score]) => {
+    if (/Python (attribute|method|property)/.test(description ?? "")) return score - 100;
+    return !description && /^(changes|conformance|decisions|reference)\b/.test(docname) ? score - 11 : score;
+  },
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
