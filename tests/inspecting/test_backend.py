@@ -391,7 +391,8 @@ def test_failed_connection_is_explained_and_tried_again() -> None:
             yield client
 
     async def run() -> None:
-        inspector = Inspector(open_client, Ladder(trio.current_time), {})
+        ladder = Ladder(trio.current_time)
+        inspector = Inspector(open_client, ladder, {}, explained=lambda error: f"{error}: {error.__cause__}")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(inspector.run)
             async with memory_client(inspector.server) as client:

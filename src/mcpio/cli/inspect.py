@@ -116,6 +116,7 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             views=lambda: stack.enter_context(ViewPages()),
             roots=tuple(answers.root(directory) for directory in options.root),
             sampling=answered.get("sampling"),
+            explained=lambda error: connect.explained(error, options).message,
             recording=lambda: without_secrets(recording.lines()),
         )
         try:

@@ -182,6 +182,7 @@ class Inspector(Viewer):
         roots: tuple[Root, ...] = (),
         sampling: Callable[[RequestScope, Any], Any] | None = None,
         recording: Callable[[], str] | None = None,
+        explained: Callable[[Any], str] = str,
     ) -> None:
         """Describe the target.
 
@@ -197,12 +198,14 @@ class Inspector(Viewer):
             roots: What the server is told to work in.
             sampling: Answers requests for a message of a model. Without it a person does, in the page.
             recording: Returns the recording.
+            explained: Returns the text for an error of the client.
 
         """
         self._open = open_client
         self._tap = LadderTap(ladder, also=also)
         self._words, self._opener, self._drift, self._views, self._roots = words, opener, drift, views, roots
         self._sampling = sampling or self._ask
+        self._explained = explained
         self._era: Literal["auto", "handshake", "stateless"] = "auto"
         self._view_pages: ViewPages | None = None
         self._client: Client | None = None
@@ -239,12 +242,12 @@ class Inspector(Viewer):
                         await self._restart.wait()
                         nursery.cancel_scope.cancel()
             except McpError as error:
-                self._ended = _explained(error)
+                self._ended = self._explained(error)
             except BaseExceptionGroup as group:
                 matched, rest = group.split(McpError)
                 if rest is not None or matched is None:
                     raise
-                self._ended = _explained(matched.exceptions[0])
+                self._ended = self._explained(matched.exceptions[0])
             self._finish()
             await self._restart.wait()
 
@@ -443,7 +446,10 @@ class Inspector(Viewer):
         except RequestError as error:
             return {"error": {"code": error.code, "message": error.message, "data": _shortened(error.data)}}
         except McpError as error:
-            kind, said = "timeout" if isinstance(error, RequestTimeout) else type(error).__name__, _explained(error)
+            kind, said = (
+                "timeout" if isinstance(error, RequestTimeout) else type(error).__name__,
+                self._explained(error),
+            )
             if f"than {client.connection.options.limits.message_bytes} bytes" in said:
                 said = f"{said}; to read longer ones, give mcpio inspect --max-message MIB"
             return {"error": {"kind": kind, "message": said}}
@@ -456,26 +462,19 @@ class Inspector(Viewer):
         if self._view_pages is None:
             self._view_pages = self._views()
         pages = self._view_pages
-        opened = trio.Event()
-        address: list[str] = []
-
-        def browse(url: str) -> None:
-            address.append(url)
-            opened.set()
+        opened = client.driver.runtime.one_shot()
 
         async def show() -> None:
             try:
-                await pages.show(client, name, arguments, browse=browse)
+                await pages.show(client, name, arguments, browse=opened.set)
             except (LookupError, McpError) as error:
-                failed.append(str(error))
-                opened.set()
+                opened.set(error)
 
-        failed: list[str] = []
         client.driver.runtime.spawn(show())
-        await opened.wait()
-        if not address:
-            raise RequestError(ErrorCode.INVALID_PARAMS, failed[0])
-        return {"url": address[0]}
+        found = await opened.wait()
+        if isinstance(found, Exception):
+            raise RequestError(ErrorCode.INVALID_PARAMS, str(found))
+        return {"url": found}
 
     # Calls as text
 
@@ -563,17 +562,6 @@ def _why(client: Client) -> str:
         else "the server does not know server/discover, so it was opened with initialize, and named this one"
     )
     return f"This client speaks {offered}; {how}."
-
-
-def _explained(error: BaseException) -> str:
-    parts: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(parts) < 4:
-        text = str(cause) or type(cause).__name__
-        if text not in parts:
-            parts.append(text)
-        cause = cause.__cause__
-    return ": ".join(parts)
 
 
 def _limit_of(kind: str, limits: Limits) -> int:
