@@ -175,6 +175,12 @@ def test_malformed_record_is_refused(change: Any) -> None:
         load_record("abc", text)
 
 
+def test_member_of_another_type_is_named_with_the_type_it_must_have() -> None:
+    text = json.dumps({**json.loads(dump_record(record())), "number": "3"}).encode()
+    with pytest.raises(InvalidMessage, match="number must be int, not '3'"):
+        load_record("abc", text)
+
+
 def test_unknown_id_of_any_length_is_quoted_in_part() -> None:
     error = not_found("x" * 10**6)
     assert (error.code, error.message, len(error.data["taskId"])) == (-32602, "Task not found", MESSAGE_LENGTH)

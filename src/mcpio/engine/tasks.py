@@ -481,7 +481,7 @@ def load_outcome(payload: bytes) -> TaskOutcome:
         if "error" in record:
             error = record["error"]
             return TaskOutcome(error=RequestError(error["code"], error["message"], error["data"]))
-        return TaskOutcome(_checked(record["result"], Mapping))
+        return TaskOutcome(_checked(record, "result", Mapping))
     except (TypeError, ValueError, KeyError) as fault:
         raise InvalidMessage("payload", f"no outcome of a task: {fault!r:.100}") from fault
 
@@ -548,15 +548,17 @@ def _members(text: bytes, key: str) -> Any:
     if value["format"] != FORMAT or value["id"] != key:
         raise ValueError("another format, or another key")
     for name, kinds in _STORED.items():
-        _checked(value[name], kinds)
+        _checked(value, name, kinds)
     for name, (kinds, default) in _ADDED.items():
-        _checked(value.setdefault(name, default), kinds)
+        value.setdefault(name, default)
+        _checked(value, name, kinds)
     return value
 
 
-def _checked(value: Any, kinds: Any) -> Any:
+def _checked(members: Mapping[str, Any], name: str, kinds: Any) -> Any:
+    value = members[name]
     if not isinstance(value, kinds):
-        raise TypeError(f"found {value!r:.60}")
+        raise TypeError(f"{name} must be {getattr(kinds, '__name__', kinds)}, not {value!r:.60}")
     return value
 
 
@@ -1067,6 +1069,7 @@ class TaskMachine:
         record.touch(self._epoch + now)
 
     def _end(self, id: str, outcome: TaskOutcome, what: TaskInput, now: float) -> bool:
+        """End a task by an outcome, or by an error if there is no room for it; return whether it was running."""
         record = self._records.get(id)
         if record is None or record.is_over:
             return False
@@ -1109,6 +1112,7 @@ class TaskMachine:
         *,
         wants_reply: bool = False,
     ) -> None:
+        """Ask the store to write the current state of a task. States that nobody waits for replace each other."""
         put = _Put(record, record.view(), record.inputs, change, cookie, wants_reply)
         is_plain = change == "status" and payload is None and not wants_reply
         if is_plain and record.waiting in self._effects:
@@ -1125,6 +1129,7 @@ class TaskMachine:
         return StorePut(token, record.id, dump_record(record), payload, record.owner, record.expires, left)
 
     def _put_done(self, put: _Put, value: Any, now: float) -> None:
+        """Take the store's answer to a write: an exception, ``False`` for a task of another machine, or success."""
         record, failed = put.record, isinstance(value, BaseException)
         if failed:
             self._events.append(TaskStoreFailed(record.id, value))
@@ -1144,6 +1149,7 @@ class TaskMachine:
             self._put_stored(put, is_there=is_there)
 
     def _put_stored(self, put: _Put, *, is_there: bool) -> None:
+        """Show a state that is stored now. An outcome leaves memory at this point: from here on the store has it."""
         record = put.record
         if is_there:
             record.shown, record.shown_inputs = put.view, put.inputs
@@ -1205,6 +1211,7 @@ class TaskMachine:
         self._effects[token] = StoreAdopt(token, self._lease)
 
     def _renew_done(self, effect: _Renew, lost: Collection[str] | BaseException, now: float) -> None:
+        """Take the store's answer to a renewal: tasks that others took over are dropped, the rest are leased anew."""
         if isinstance(lost, BaseException):
             self._renew_again(effect.asked, now, lost)
             return
@@ -1223,6 +1230,7 @@ class TaskMachine:
             self._watch_lease(until)
 
     def _adopt_done(self, effect: _Adopt, tasks: Iterable[StoredTask] | BaseException, now: float) -> None:
+        """Take over the tasks whose leases ended, the oldest first. An unreadable record is reported and left out."""
         if isinstance(tasks, BaseException):
             self._renew_again(effect.asked, now, tasks)
             return

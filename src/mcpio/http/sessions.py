@@ -201,14 +201,14 @@ _IDENTITY: Final = ("issuer", "subject", "client_id")
 
 def _whole(value: Any) -> int:
     if value.__class__ is not int or not 0 <= value <= LARGEST:
-        raise ValueError(f"found {value!r:.60}")
+        raise ValueError(f"a number must be an integer from 0 to 2**62, not {value!r:.60}")
     number: int = value
     return number
 
 
 def _of_type(value: Any, *types: type) -> Any:
     if value.__class__ not in types:
-        raise TypeError(f"found {value!r:.60}")
+        raise TypeError(f"a member must be {' or '.join(kind.__name__ for kind in types)}, not {value!r:.60}")
     return value
 
 
