@@ -239,6 +239,7 @@ class Actor:
                 await self._written.wait()
 
     async def _read(self) -> None:
+        """Pump input into the connection until it ends. Never reads while events wait to be handled."""
         with self._pumping():
             connection = self.connection
             while True:
@@ -262,6 +263,7 @@ class Actor:
                     self._turn()
 
     async def _write(self) -> None:
+        """Pump output to the transport until the connection is closed and everything is written."""
         with self._pumping():
             connection, adapter = self.connection, self._adapter
             while not connection.closed or adapter.unsent:

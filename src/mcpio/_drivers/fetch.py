@@ -167,6 +167,7 @@ async def _exchange(
     context: ssl.SSLContext | None,
     reach: Reach,
 ) -> Response:
+    """Send one request on a new connection, and return the response. Raises OSError, and h11's errors."""
     stream = await _connect(loop, location, proxy, context, reach)
     try:
         http = h11.Connection(h11.CLIENT)
@@ -188,6 +189,7 @@ async def _exchange(
 
 
 async def _read(stream: ByteStream, http: h11.Connection, most: int) -> Response:
+    """Read a response. Raises OSError for a body over ``most`` bytes, and a connection that ends early."""
     head: h11.Response | None = None
     body = bytearray()
     while True:
@@ -210,6 +212,7 @@ async def _read(stream: ByteStream, http: h11.Connection, most: int) -> Response
 async def _connect(
     loop: EventLoop, location: Location, proxy: Proxy | None, context: ssl.SSLContext | None, reach: Reach
 ) -> ByteStream:
+    """Connect to a location, through the proxy if there is one, and start TLS for ``https``. Raises OSError."""
     if location.unix is not None:
         raise OSError("a peer cannot name a Unix socket")
     if proxy is None:

@@ -64,6 +64,7 @@ class RequestGuard:
         return now
 
     async def _wait(self, request: Hashable) -> Grant | Denied:
+        """Wait for the verdict on a request. Each waiting task performs fetches that are due, for all of them."""
         flag = self._waiting[request] = self._loop().signal()
         try:
             while True:

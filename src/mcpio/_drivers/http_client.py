@@ -305,6 +305,7 @@ class _PooledConnection:
         await self._read(stream, exchange)
 
     async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
+        """Read the response of an exchange into the machine. Raises ConnectionLost if it breaks off."""
         pool, http, receive = self._pool, self._http, self._pool.receive
         # Some servers send the head of a quiet stream with its first comment.
         limit = pool.timeouts.idle if exchange.head.method == "GET" else pool.timeouts.head

@@ -209,6 +209,7 @@ class HttpConnection:
                     await self._stream.aclose()
 
     async def _serve(self) -> None:
+        """Read requests and write responses until the connection is over."""
         life, parser = self._life, self._parser
         while (state := life.state) not in _OVER:
             if state is State.ANSWER:
@@ -432,6 +433,7 @@ class HttpConnection:
         self._writer = self._tasks.spawn(self._write_rest())
 
     async def _write_rest(self) -> None:
+        """Write what the socket did not take at once, and then what the response has by then."""
         try:
             # Nothing is waited for between an empty pull and the end of _is_writing, so no wake is lost in between.
             # Nothing follows a write that took too long: how much of it was sent is unknown, and a gap is misread.
@@ -469,6 +471,7 @@ class HttpConnection:
         return data
 
     def _encode(self, item: ResponseItem) -> bytes:
+        """Return a part of a response as bytes, and record it in the lifecycle of the connection."""
         if isinstance(item, Body):
             return self._responses.body(item.data)
         if isinstance(item, ResponseHead):

@@ -571,6 +571,7 @@ class _Upstreams:
                     self.spawn(self._replace(session, link))
 
     async def _replace(self, session: ServerSession, link: _Link) -> None:
+        """Open a client of the new server for a session, and close the old one. Without a new one the old one stays."""
         # Requests that come now wait for the outcome.
         async with link.changing:
             old, new = link.client, None

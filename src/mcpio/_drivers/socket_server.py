@@ -263,6 +263,7 @@ class Acceptor:
             await close_all(listeners, self._loop)
 
     async def _accept(self, listener: Any, connections: Runtime, serve: Any, make_room: Any) -> None:
+        """Accept connections until the listener closes. A failure is reported, and does not end it."""
         while True:
             try:
                 accepted = await self._loop.accept(listener)

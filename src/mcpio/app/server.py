@@ -542,6 +542,7 @@ class Server:
         return self.scope_rules
 
     def _keep_tasks(self, options: TaskOptions | None = None) -> None:
+        """Create the receiver of tasks, and attach the sessions that are open already."""
         from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
 
         call = self.handlers["tools/call"]

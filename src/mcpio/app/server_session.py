@@ -267,6 +267,7 @@ class ServerSession(Session):
         return {"log_level": self.log_level, "subscriptions": list(self.subscriptions), **visits}
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore a snapshot's state, after checking all of it. Raises LocalProtocolError if it is malformed."""
         level, uris = state.get("log_level", self.log_level), state.get("subscriptions", [])
         if not isinstance(level, str) or level not in LOGGING_LEVELS:
             raise LocalProtocolError("malformed snapshot: expected a log level @ snapshot.state.log_level")
@@ -286,6 +287,7 @@ class ServerSession(Session):
                 known.finish(id)
 
     def _handler_for(self, event: RequestReceived) -> Handler:
+        """Return the handler of a request within its rounds and middleware. Raises RequestError without one."""
         server = self.server
         # The name as it came is nearly always the protocol's; only dialects have others.
         wire_method = event.raw["method"]
@@ -374,6 +376,7 @@ class ServerSession(Session):
         return result_of(questions, client, state)
 
     def _fail(self, event: RequestReceived, scope: Any, error: BaseException) -> None:
+        """Answer a request whose handler failed. Missing scopes set the HTTP status too; visits become questions."""
         failure = unwrap_group(error)
         if isinstance(failure, InsufficientScope):
             refuse = getattr(self.driver, "refuse", None)

@@ -466,6 +466,7 @@ class AsyncioEventLoop:
         """Wait for a connection."""
         # Not ``sock_accept``: cancelled just when a client comes, it loses that client's socket, which stays open.
         while True:
+            # ``accept_waiting`` does not wait: while clients queue, no other task would run, and no cancellation come.
             await asyncio.sleep(0)
             if listener.fileno() < 0:
                 raise ListenerClosed

@@ -196,6 +196,7 @@ class Answers:
     def _send_progress(
         self, request: IncomingRequest, progress: float, total: float | None, message: str | None
     ) -> None:
+        """Send ``notifications/progress``, if the peer asked for it. Raises LocalProtocolError unless it increases."""
         # Arguments of the wrong type are refused for a peer that did not ask too, not only for the first that asks.
         token = 0 if request.token is None else request.token
         dialogue = request.dialogue

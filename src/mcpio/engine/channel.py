@@ -571,6 +571,7 @@ class Outbox:
                 yield from first.and_behind()
 
     def _leave(self, message: Outgoing) -> None:
+        """Remove a message from the counts of what waits. Its place in the queue is skipped later."""
         message.live = False
         cost = len(message.text) + MESSAGE_COST
         self.size -= cost

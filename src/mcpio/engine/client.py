@@ -142,6 +142,7 @@ def revision_to_probe(error: RequestError, revisions: Iterable[Revision]) -> Rev
 
 
 def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
+    """Return what follows from the outcome of a probe: the stateless era, the handshake, or an error."""
     if isinstance(outcome, DiscoverResult):
         revision = _newest(spoken, outcome.supported_versions, Era.STATELESS)
         if revision is not None:
@@ -559,6 +560,7 @@ class ClientConnection(Connection):
         return attrs.evolve(state, opening=saved)
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
+        """Restore a client's state: first the stateless session, to which requests in the snapshot belong."""
         opening = state.opening
         if state.is_stateless:
             name = state.revision if opening is None else opening.probed
@@ -690,6 +692,7 @@ class ClientConnection(Connection):
             super()._rebuke(code, fault, raw, via, to=to)
 
     def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        """Take a notification: in the stateless era most belong to a subscription, by the id of its request."""
         session = self._handshake
         if not isinstance(session, StatelessClient):
             super()._receive_notification(message, via)
@@ -741,6 +744,7 @@ class ClientConnection(Connection):
         self._judge(result, request, opening, message.raw)
 
     def _receive_initialize_result(self, request: OutgoingRequest, message: jsonrpc.Result, via: Hashable) -> None:
+        """Take the result of ``initialize``: agree on its revision, or refuse it."""
         offered = message.result.get("protocolVersion")
         # One that is not a string has no codec; any codec finds the fault.
         revision = Revision.parse(offered) if isinstance(offered, str) else self._options.latest
@@ -758,6 +762,7 @@ class ClientConnection(Connection):
         self._agree(request, message, revision, result)
 
     def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
+        """Take an error. If it answers ``initialize``, it names a revision to probe for or ends the connection."""
         request = self._initialize_of(message.id)
         if request is None:
             super()._receive_error(message, via)

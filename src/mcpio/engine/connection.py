@@ -809,6 +809,7 @@ class Connection(Answers):
         return connection
 
     def _save(self, now: float) -> SessionState:
+        """Return the state for a snapshot. Times are relative to ``now``, since another process has another clock."""
         from mcpio.engine.snapshot import SessionState  # few connections are ever written out
 
         own, handshake, channel = codec(LATEST_HANDSHAKE), self._handshake, self._channel
@@ -846,6 +847,7 @@ class Connection(Answers):
         )
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
+        """Restore the state of a snapshot into a new connection. ``restore`` converts the exceptions."""
         channel = self._channel
         channel.advance(now)
         channel.reason = CloseReason[state.reason]
@@ -1191,6 +1193,7 @@ class Connection(Answers):
                 self._receive_malformed(message, text, via)
 
     def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
+        """Take a message that is malformed: fail the request that it answers, or tell the peer, or report it."""
         # Where the input ends inside an answer, the loss of the connection is what ended the request.
         is_cut = message.raw is None and self._channel.inbox.is_cut
         request = None if is_cut else self._request_of(message.answers)
@@ -1208,6 +1211,7 @@ class Connection(Answers):
             self._violate(message.code, message.reason, message.raw, via)
 
     def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
+        """Take a message beyond ``Limits.message_bytes``, of which only the head was kept."""
         channel = self._channel
         fault = f"a message is longer than {channel.limits.message_bytes} bytes"
         request = self._request_of(jsonrpc.answered_id(overlong.head))
@@ -1238,6 +1242,7 @@ class Connection(Answers):
     # Incoming requests
 
     def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
+        """Take a request: refuse it, answer it here, or report it. Every check comes before the request is recorded."""
         name, params, incoming = message.method, message.params, self._incoming
         meta, row, dialogue = params.get("_meta"), self._admission.get(name), self._handshake
         has_envelope = meta.__class__ is dict and META_PROTOCOL_VERSION in meta
@@ -1330,6 +1335,7 @@ class Connection(Answers):
     # Responses
 
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
+        """Take a result. An unreadable one fails its request, since no other answer will come."""
         request = self._outgoing.get(message.id) if message.id.__class__ is int else None
         if request is None:
             self._receive_stray(message, via)
@@ -1390,6 +1396,7 @@ class Connection(Answers):
     # Notifications
 
     def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        """Take a notification. A wrong one is reported and never answered, since notifications have no response."""
         method = METHODS.get(message.method)
         if message.method == "notifications/cancelled":
             self._receive_cancelled(message, via)
@@ -1434,6 +1441,7 @@ class Connection(Answers):
         return notification
 
     def _receive_cancelled(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        """Take ``notifications/cancelled`` for a request of the peer that runs, or that was deferred."""
         cancelled: CancelledNotification | None = self._decode_notification(message, METHODS[message.method], via)
         if cancelled is None:
             return
@@ -1455,6 +1463,7 @@ class Connection(Answers):
             self._release(self._batches.settle(request.id, None))
 
     def _receive_progress(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        """Take progress of our request, or of the task that it became. Raises nothing: wrong progress is reported."""
         report: ProgressNotification | None = self._decode_notification(message, METHODS[message.method], via)
         if report is None:
             return
@@ -1479,6 +1488,7 @@ class Connection(Answers):
     # Batches and dialects
 
     def _receive_batch(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        """Take a batch, where the revision or an option allows one. An exchange gets one joined answer."""
         revision, limits = self.revision, self._channel.limits
         if revision is None or not (revision.has_batches or self._takes_batches):
             fault = "a JSON array is no message in this revision"
@@ -1500,6 +1510,7 @@ class Connection(Answers):
         return self._options.accept_batches or (self._decoder is not None and self._decoder.takes_batches)
 
     def _receive_items(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        """Take the items of a batch in order. Stops when an item ends the connection."""
         # Each item counts as a share of the whole.
         text = text[: len(text) // len(batch.items)]
         messages = [step for item in batch.items for step in self._understood(jsonrpc.classify(item))]
@@ -1805,6 +1816,7 @@ class Connection(Answers):
         self._check_outbox()
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
+        """Send the answer to a request, and forget the request. Raises MessageTooLarge."""
         # It may raise, so it comes before any change: the caller can still answer with an error.
         self._fitting(text)
         self._incoming.finish(request, what)

@@ -123,6 +123,7 @@ class ServerConnection(Connection):
         return self._served
 
     def _is_served(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> bool:
+        """Serve a stateless request, or leave one of the handshake era to the base class; return whether it is done."""
         # The era is that of the request, in any phase of the handshake (ERA-10, ERA-14): one that has an envelope, or
         # could have no other meaning, is stateless.
         name, meta = message.method, message.params.get("_meta")
@@ -172,6 +173,7 @@ class ServerConnection(Connection):
         self._begin(record, request, message)
 
     def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
+        """Return the dialogue and the context of a running request; a stateless one is recognised by its envelope."""
         if state.envelope is None:
             return super()._place(state)
         stateless = self._stateless
@@ -218,6 +220,7 @@ class ServerConnection(Connection):
     # The handshake
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
+        """Answer ``initialize``, and settle the revision and the client's capabilities. Refuses a second one."""
         if not self._allows(Input.RECV_INITIALIZE):
             self._refuse(message, self._why_no_handshake(), via)
             return

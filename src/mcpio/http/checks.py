@@ -464,6 +464,7 @@ class Admissions(Generic[E]):
         return decided, request.session_id, request.last_event_id, request.size
 
     def _learn(self, key: Hashable, head: RequestHead, size: int) -> tuple[Admission[E], str | None, str | None, int]:
+        """Decide on a new request head, and remember the decision for alike heads unless the body is too long."""
         answer = self._decide(head)
         decided, request = answer[0], answer[0].request
         length = request.content_length

@@ -622,6 +622,7 @@ class StoreQueue:
             self._changed[key] = None
 
     def _save(self, entry: _Entry, now: float) -> None:
+        """Write the changes of one session, or release its output if there are none. A failure is retried later."""
         session, journal = entry.session, entry.journal
         if session.connection.phase is Phase.CLOSING:
             # It is about to end for good: nothing of it can be resumed.
@@ -876,6 +877,7 @@ class DurableSessions:
         self._found.extend(waiting)
 
     def _restore(self, loaded: LoadedSession) -> None:
+        """Open a session from its record, and its streams, each waiting for its client to return."""
         record, principal = loaded.record, loaded.record.owner
         connection = self._hooks.restore(record.saved, principal, self._streams.now)
         session = self._server.adopt(connection, principal, loaded.key)

@@ -313,6 +313,7 @@ class HttpServer:
         self._admissions: Admissions[Endpoint] = Admissions(self._endpoints, options)
 
     def _all_endpoints(self, protected: ResourceServer | None) -> dict[str, Endpoint]:
+        """Return the endpoints by path. Raises ValueError if two of them have one path."""
         options, longest = self._options, self._limits.message_bytes
         methods: tuple[str, ...] = ("POST",)
         if options.sessions and Era.HANDSHAKE in self._eras:
@@ -656,6 +657,7 @@ class HttpServer:
             self.streams.now = now
 
     def _begin(self, head: RequestHead, *, is_direct: bool = False) -> Exchange:
+        """Open an exchange for a request head, and reject it now if that needs no body."""
         if head.exchange in self._exchanges:
             raise LocalProtocolError(f"the exchange {head.exchange!r} is open already")
         admission, session_id, last_event_id, size = self._admissions.of(head)
@@ -697,6 +699,7 @@ class HttpServer:
             self._serve(exchange, exchange.take_body())
 
     def _take(self, exchange: Exchange, data: bytes) -> None:
+        """Take a piece of a request's body. The piece that exceeds a limit rejects the request, and frees the body."""
         if exchange.response is not _UNDECIDED:
             return
         exchange.add_to_body(data)
@@ -748,6 +751,7 @@ class HttpServer:
         self._forget_exchange(exchange)
 
     def _forget_exchange(self, exchange: Exchange) -> None:
+        """Release everything that an exchange holds, after its response or its loss."""
         del self._exchanges[exchange.id]
         self._ready.pop(exchange.id, None)
         if exchange.settled:

@@ -732,6 +732,7 @@ async def connecting_anew_after_a_loss(run: CheckRun) -> None:
     async with run.join() as conversation, run.loop.tasks() as group:
         for number in range(SEVERAL):
             group.start_soon(run.together, echoed(conversation, f"old {number}"))
+        # The calls start in this turn, so that the loss meets requests that are under way.
         await run.loop.runtime.sleep(0)
         await _lose(run, conversation)
         await _check_over(run, conversation, "the connection was lost")
