@@ -8,7 +8,7 @@ from mcpio import Context, Server
 from mcpio.app.client import Client
 from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Violation, explore, rerun, simulate
 from mcpio.testing.simulation.__main__ import main
-from mcpio.testing.simulation.running import run_plan
+from mcpio.testing.simulation.levels import run_plan
 
 
 @pytest.mark.parametrize("faults", [Faults.none(), Faults.mild(), Faults.harsh()], ids=["none", "mild", "harsh"])

@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--era", choices=("handshake", "stateless", "auto"), help="the era of all clients")
     parser.add_argument("--carrier", choices=("pipe", "http"), help="how all clients connect")
+    parser.add_argument("--level", choices=("machines", "programs"), default="machines", help="what of it runs")
     parser.add_argument("--faults", choices=_FAULTS, default="harsh", help="the harm that is done")
     given = parser.parse_args(arguments)
     report = explore(
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults=_FAULTS[given.faults](),
         era=given.era,
         carrier=given.carrier,
+        level=given.level,
     )
     print(report)
     for failure in report.failures[:_MOST_SHOWN]:

@@ -11,8 +11,9 @@ import attrs
 
 from mcpio._checks import called
 from mcpio.testing.simulation.invariants import Violation
-from mcpio.testing.simulation.plan import Carrier, Era, Faults, drawn
-from mcpio.testing.simulation.running import Outcome, run_plan
+from mcpio.testing.simulation.levels import run_plan
+from mcpio.testing.simulation.plan import Carrier, Era, Faults, Level, drawn
+from mcpio.testing.simulation.running import Outcome
 from mcpio.testing.simulation.shrinking import shrunk
 from mcpio.testing.simulation.workload import ACTS, exercised_server
 
@@ -63,6 +64,7 @@ def explore(
     faults: Faults | None = None,
     era: Era | None = None,
     carrier: Carrier | None = None,
+    level: Level = "machines",
     stop_after: int | None = None,
 ) -> Report:
     """Run worlds one after the other, and count. The arguments are those of ``simulate``.
@@ -76,7 +78,7 @@ def explore(
     failures: list[Outcome] = []
     harm = Faults.harsh() if faults is None else faults
     while count < worlds if worlds is not None else time.process_time() - began < seconds:
-        plan = drawn(seed + count, harm, tuple(acts), era=era, carrier=carrier)
+        plan = drawn(seed + count, harm, tuple(acts), era=era, carrier=carrier, level=level)
         outcome = run_plan(plan, make, acts)
         count, steps, asked = count + 1, steps + outcome.steps, asked + outcome.asked
         injected += outcome.faults
@@ -97,11 +99,12 @@ def simulate(
     faults: Faults | None = None,
     era: Era | None = None,
     carrier: Carrier | None = None,
+    level: Level = "machines",
 ) -> Report:
     """Run a server with clients in worlds of all kinds, and look for one in which something goes wrong.
 
-    Each world has its own servers, clients, network and clock, all virtual: handlers wait by ``ctx.sleep`` and by what
-    this library gives them, not by functions of an event loop.
+    Each world has its own servers, clients, network and clock, all virtual. Without an event loop, which is the default
+    and the fastest, handlers wait by ``ctx.sleep`` and by what this library gives them.
 
     Args:
         server: Makes the server of a process. Each world begins with new ones, and so does a process after a crash.
@@ -112,6 +115,8 @@ def simulate(
         faults: The faults; by default all, as in ``Faults.harsh()``.
         era: The era of all clients; by default both.
         carrier: ``"pipe"`` or ``"http"`` for all clients; by default both.
+        level: ``"machines"`` runs worlds as above, without an event loop. ``"programs"`` runs whole programs on Trio:
+            the drivers too, and handlers and clients may wait by what Trio has, start tasks, and use locks and threads.
 
     Raises:
         Violation: A program asserted what does not hold, or an invariant of the protocol is broken. Its notes have the
@@ -127,6 +132,7 @@ def simulate(
         faults=faults,
         era=era,
         carrier=carrier,
+        level=level,
         stop_after=1,
     )
     for failure in report.failures:

@@ -35,7 +35,19 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.invariants import Invariants
     from mcpio.testing.simulation.plan import Act, Party, Plan
 
-__all__ = ["URIS", "Acts", "MakeServer", "ServerProcess", "Site", "Visit", "Visitor"]
+__all__ = [
+    "PATIENT",
+    "URIS",
+    "Acts",
+    "MakeServer",
+    "ServerProcess",
+    "Site",
+    "Visit",
+    "Visitor",
+    "answer_as",
+    "longest",
+    "noted",
+]
 
 Acts: TypeAlias = "dict[str, Callable[[Visit], Awaitable[None]]]"
 MakeServer: TypeAlias = "Callable[[Site], Server]"
@@ -325,7 +337,7 @@ class Visitor:
         error: BaseException | None = None
         try:
             client = await self.open()
-            timed = self.invariants.begin(act.what, self.process, _most(act))
+            timed = self.invariants.begin(act.what, self.process, longest(act))
             self.calls.append(timed)
             try:
                 await self._acts[act.what](Visit(client, act, token, self, self.invariants))
@@ -357,8 +369,8 @@ class Visitor:
         return {
             "era": self.party.era,
             "options": Options(reopens=reopens, initialize_timeout=10.0, probe_timeout=3.0),
-            "elicitation": partial(_answer, self),
-            "on_log": partial(_note, self.invariants, self),
+            "elicitation": partial(answer_as, self),
+            "on_log": partial(noted, self.invariants, self),
         }
 
     async def _open_pipe(self) -> Client:
@@ -496,13 +508,13 @@ class Visit:
         self.invariants.holds("own answers", said == expected, f"{said!r:.100} in place of {expected!r:.100}")
 
 
-def _answer(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:
+def answer_as(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:
     """Answer a question of the server, as the user of one client."""
     del scope, request
     return ElicitResult("accept", {"name": visitor.name})
 
 
-def _note(invariants: Invariants, visitor: Visitor, message: Any) -> None:
+def noted(invariants: Invariants, visitor: Visitor, message: Any) -> None:
     """Judge a log message of the server."""
     data = message.data
     if isinstance(data, dict) and "act" in data:
@@ -515,7 +527,7 @@ def hash_of(name: str) -> int:
     return 1000 + int.from_bytes(name.encode(), "big") % 1_000_003
 
 
-def _most(act: Act) -> float:
+def longest(act: Act) -> float:
     """Return how long an act may take once its client is open: each of its calls has its timeout."""
     calls, more = _CALLS.get(act.what, (1, 1.0))
     return calls * act.timeout + act.lasts + more

@@ -13,6 +13,7 @@ import attrs
 
 Era: TypeAlias = Literal["handshake", "stateless", "auto"]
 Carrier: TypeAlias = Literal["pipe", "http"]
+Level: TypeAlias = Literal["machines", "programs"]
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +90,8 @@ class Act:
     """Seconds that the program allows for the answer."""
     cancel: float | None = None
     """Seconds after which the program gives up, ``None`` for never."""
+    steps: int | None = None
+    """Steps of Trio's tasks after which the program gives up, in worlds of whole programs; ``None`` for never."""
 
 
 @attrs.frozen
@@ -143,6 +146,8 @@ class Plan:
     """How often a piece is split, from 0 to 1."""
     duplicates: float = 0.0
     """How many of the HTTP requests that may be repeated arrive twice, from 0 to 1."""
+    level: Level = "machines"
+    """Whether only the machines run, or whole programs on Trio."""
 
     def program(self) -> str:
         """Return a program that runs this world."""
@@ -189,6 +194,7 @@ def drawn(
     era: Era | None = None,
     carrier: Carrier | None = None,
     length: int = 10,
+    level: Level = "machines",
 ) -> Plan:
     """Draw a plan. ``acts`` are the names of what programs may do; ``length`` is how many acts a task has, about."""
     chance = Random(f"plan {seed}")  # noqa: S311  not for secrets
@@ -222,7 +228,7 @@ def drawn(
         for kind in _COUNTED
         for _ in range(chance.randint(0, getattr(few, kind)))
     ]
-    return Plan(
+    plan = Plan(
         seed,
         parties,
         tuple(sorted(mishaps, key=lambda mishap: mishap.at)),
@@ -234,6 +240,33 @@ def drawn(
         splits=few.splits,
         duplicates=few.duplicates,
     )
+    return plan if level == "machines" else _for_programs(plan, chance)
+
+
+def _for_programs(plan: Plan, chance: Random) -> Plan:
+    """Return a plan of whole programs: without what only machines have, and with tasks that are cancelled at a step."""
+
+    def act(given: Act) -> Act:
+        if given.cancel is None or chance.random() < 0.3:
+            return given
+        return attrs.evolve(given, cancel=None, steps=chance.choice((chance.randint(1, 12), chance.randint(1, 100))))
+
+    return attrs.evolve(
+        plan,
+        parties=tuple(
+            attrs.evolve(party, lanes=tuple(tuple(map(act, lane)) for lane in party.lanes)) for party in plan.parties
+        ),
+        mishaps=tuple(each for each in plan.mishaps if each.kind not in _OF_MACHINES),
+        processes=1,
+        durable=False,
+        shuffles=False,
+        duplicates=0.0,
+        level="programs",
+    )
+
+
+_OF_MACHINES: Final = ("kills", "pauses", "store_failures")
+"""The faults that worlds of whole programs do not have."""
 
 
 def _act(chance: Random, liked: list[str]) -> Act:

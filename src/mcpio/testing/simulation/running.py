@@ -1,8 +1,9 @@
-"""Runs worlds: one from its plan, or as many as there is time for."""
+"""Runs a world of machines."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +14,12 @@ from mcpio.testing.simulation.invariants import Invariants, Violation
 from mcpio.testing.simulation.network import Network
 from mcpio.testing.simulation.parties import Acts, MakeServer, ServerProcess, Site, Visitor
 from mcpio.testing.simulation.plan import Act, Mishap, Plan
-from mcpio.testing.simulation.workload import ACTS, exercised_server
 from mcpio.testing.simulation.world import World
 
 if TYPE_CHECKING:
     from mcpio.app.listening import Listening
 
-__all__ = ["Outcome", "Running", "rerun", "run_plan"]
+__all__ = ["Outcome", "Running", "judged_listeners", "judged_news"]
 
 SETTLING: Final = 150.0
 """Seconds after which everything that the faults have caused must be over."""
@@ -45,22 +45,10 @@ class Outcome:
     """The invariant that was broken; ``None`` if all held."""
 
 
-def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
-    """Run a world to its end, or until an invariant is broken."""
-    return Running(plan, make, acts).run()
-
-
-def rerun(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
-    """Run a world. Raises Violation if an invariant is broken."""
-    violation = run_plan(plan, make, acts).violation
-    if violation is not None:
-        raise violation
-
-
 class Running:
     """One world while it runs."""
 
-    def __init__(self, plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
+    def __init__(self, plan: Plan, make: MakeServer, acts: Acts) -> None:
         self.plan: Final = plan
         self.world: Final = World(plan.seed, shuffles=plan.shuffles)
         self.invariants: Final = Invariants(self.world)
@@ -210,33 +198,15 @@ class Running:
             self._do(visitor, act)  # it may find that its connection is gone
         self._until(self.world.now + 60.0)
         invariants.is_calm = True
-        heard = self._listeners()
+        heard = judged_listeners(self.visitors, invariants)
         for visitor in self.visitors:
             self._do(visitor, act)
         if "touch" in self._acts:
             for size in range(3):
                 self._do(self.visitors[0], Act("touch", size=size, timeout=20.0))
         self._until(self.world.now + 30.0)
-        for listening, owner in heard:
-            is_told = bool(listening._waiting) or listening.ended is not None  # noqa: SLF001  a look that takes nothing
-            invariants.holds("changes", is_told, f"a listener of {owner} hears nothing of a change")
+        judged_news(heard, invariants)
         self._raise()
-
-    def _listeners(self) -> list[tuple[Listening, str]]:
-        """Return the listeners that are to hear of a change, and judge those that have ended."""
-        found: list[tuple[Listening, str]] = []
-        for visitor in self.visitors:
-            for listening, uri in visitor.listeners.items():
-                if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001  a world looks inside
-                    continue
-                is_over = visitor.party.keeps and listening.ended is not None
-                self.invariants.holds(
-                    "changes", not is_over, f"a listener of {visitor.name} has ended, and is to be kept"
-                )
-                if listening.ended is None and uri in (listening.honoured.resource_subscriptions or ()):
-                    listening._waiting.clear()  # noqa: SLF001  what it heard before says nothing of now
-                    found.append((listening, visitor.name))
-        return found
 
     def _end(self) -> None:
         """Close the clients, then the servers, and look what is left."""
@@ -285,3 +255,25 @@ class Running:
     def _raise(self) -> None:
         if self.invariants.violation is not None:
             raise self.invariants.violation
+
+
+def judged_listeners(visitors: Iterable[Any], invariants: Invariants) -> list[tuple[Listening, str]]:
+    """Return the listeners that are to hear of a change, and judge those that have ended."""
+    found: list[tuple[Listening, str]] = []
+    for visitor in visitors:
+        for listening, uri in visitor.listeners.items():
+            if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001  a world looks inside
+                continue
+            is_over = visitor.party.keeps and listening.ended is not None
+            invariants.holds("changes", not is_over, f"a listener of {visitor.name} has ended, and is to be kept")
+            if listening.ended is None and uri in (listening.honoured.resource_subscriptions or ()):
+                listening._waiting.clear()  # noqa: SLF001  what it heard before says nothing of now
+                found.append((listening, visitor.name))
+    return found
+
+
+def judged_news(heard: Iterable[tuple[Listening, str]], invariants: Invariants) -> None:
+    """Judge whether listeners have heard of a change that there was."""
+    for listening, owner in heard:
+        is_told = bool(listening._waiting) or listening.ended is not None  # noqa: SLF001  a look that takes nothing
+        invariants.holds("changes", is_told, f"a listener of {owner} hears nothing of a change")

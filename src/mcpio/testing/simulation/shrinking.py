@@ -47,7 +47,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             parties = (*plan.parties[:place], attrs.evolve(party, lanes=lanes), *plan.parties[place + 1 :])
             yield attrs.evolve(plan, parties=parties)
     for field in attrs.fields(Plan)[3:]:
-        if getattr(plan, field.name) != field.default:
+        if field.name != "level" and getattr(plan, field.name) != field.default:
             plain: Any = {field.name: field.default}
             yield attrs.evolve(plan, **plain)
     for place, party in enumerate(plan.parties):
