@@ -610,6 +610,41 @@ def test_a_login_of_another_process_is_adopted() -> None:
 
 
 @pytest.mark.req("AUTH-41")
+@pytest.mark.parametrize("is_logged_out", [False, True])
+def test_expired_login_of_another_process_is_renewed_before_a_person_is_asked(is_logged_out: bool) -> None:
+    world = World()
+    first, second = Calls(world), Calls(world)
+    second.is_open = True
+    second.result(0)
+    second.is_open = False
+    assert first.result(1) == OK
+    world.now += 4000
+    second.call(1)
+    second.do(second.effects.popleft())  # it has read the record
+    if is_logged_out:
+        world.store.forget(second.authorizer.key)
+    second.settle()
+    assert second.outcomes[1] == [OK]
+    assert any(isinstance(effect, AskUser) for effect in second.done) is is_logged_out
+    assert world.server.reused == []
+
+
+def test_unreachable_server_of_an_expired_login_leads_to_no_further_login() -> None:
+    world = World()
+    first, second = Calls(world), Calls(world)
+    second.is_open = True
+    second.result(0)
+    second.is_open = False
+    assert first.result(1) == OK
+    world.now += 4000
+    world.answers[AS + "/token"] = EffectFailed("no route")
+    outcome = second.result(1)
+    assert isinstance(outcome, AuthorizationError)
+    assert outcome.temporary
+    assert not any(isinstance(effect, AskUser) for effect in second.done)
+
+
+@pytest.mark.req("AUTH-41")
 def test_a_refresh_token_that_a_dead_process_presented_is_not_presented_again() -> None:
     world = World()
     calls = logged_in(world)

@@ -640,18 +640,22 @@ class Authorizer:
 
     def _renew(self, refused: TokenSet | None, now: float) -> None:
         self._enter(AuthorizationInput.RECV_DUE)
-        signer = self._method.signer if isinstance(self._method, OAuth) else None
-        credentials, was_stored = self._credentials, self._was_stored
-        flow = renew_credentials(self._context(now), self.key, credentials, refused, signer, was_stored=was_stored)
-        self._start(flow, self._renewed, now)
+        flow = self._renewing(self._credentials, refused, now, was_stored=self._was_stored)
+        self._start(flow, lambda credentials, _: self._adopt(credentials, "renewed"), now)
 
-    def _renewed(self, result: tuple[Credentials, EffectFailed | None], now: float) -> None:
-        credentials, problem = result
+    def _renewing(
+        self, known: Credentials, refused: TokenSet | None, now: float, *, was_stored: bool
+    ) -> Flow[Credentials]:
+        signer = self._method.signer if isinstance(self._method, OAuth) else None
+        context = self._context(now)
+        renewed, problem = yield from renew_credentials(
+            context, self.key, known, refused, signer, was_stored=was_stored
+        )
         if problem is not None:
             self._events.append(CredentialsNotSaved(problem))
         else:
             self._was_stored = True
-        self._adopt(credentials, "renewed")
+        return renewed
 
     def _obtain(self, challenge: Challenge | None, now: float) -> None:
         self._challenge = challenge
@@ -659,16 +663,22 @@ class Authorizer:
 
     def _obtaining(self, challenge: Challenge | None, now: float) -> Flow[Credentials | PendingAuthorization]:
         stored, _ = yield from self._stored_credentials()
-        token = stored.token
+        token, known = stored.token, self._credentials.token
         if (
             token is not None
-            and token.is_usable(self._epoch + now)
-            and (self._credentials.token is None or token.access_token != self._credentials.token.access_token)
+            and (known is None or token.access_token != known.access_token)
             and (challenge is None or not missing_scopes(token.scopes, challenge.scopes))
         ):
             # Another process was authorized already.
-            self._was_stored = True
-            return stored
+            if token.is_usable(self._epoch + now):
+                self._was_stored = True
+                return stored
+            if token.refresh_token is not None:
+                try:
+                    return (yield from self._renewing(stored, None, now, was_stored=True))
+                except AuthorizationError as error:
+                    if error.code != "invalid_grant":
+                        raise
         if isinstance(self._method, OAuth):
             return (yield from self._method.begin(self._context(now), self._credentials, challenge))
         if isinstance(self._method, Device) and not self._may_ask:
