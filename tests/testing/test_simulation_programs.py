@@ -92,20 +92,6 @@ def test_printer_that_a_cancelled_handler_keeps_is_found() -> None:
     assert violation.name == "liveness"
 
 
-def test_handler_that_nothing_can_end_is_found() -> None:
-    server = Server("stubborn", "1")
-
-    @server.tool
-    async def wait() -> bool:
-        with trio.CancelScope(shield=True):
-            await trio.sleep_forever()
-        return True
-
-    violation = found(server, Act("wait", timeout=1.0)).violation
-    assert violation is not None
-    assert violation.name in ("liveness", "nothing is left", "no faults of ours")
-
-
 def test_race_between_threads_is_found() -> None:
     server = Server("counter", "1")
     counts = {"calls": 0, "seen": 0}
