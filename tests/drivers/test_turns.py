@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from eachloop import EachLoop, Here
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ResponseReceived, StreamEnded
 from rawsite import RawRequest, ServeSite, Site, Wire, result_of
 from stateless import HELLO, meta
 
@@ -191,6 +194,92 @@ def test_answer_leaves_before_a_later_handler_of_the_same_read_may_block(
     envelope = {"_meta": meta()} if era == "stateless" else {}
     each_loop.run(main)
     peer.close()
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_answer_over_http2_leaves_before_a_later_handler_of_the_same_read_may_block(
+    each_loop: EachLoop, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PROBATION", 2)
+    server, peer = Server("s", "1"), Http2Peer()
+    found: list[int] = []
+
+    @server.tool
+    def work(slow: bool) -> None:
+        found.append(peer.look())
+        monkeypatch.setattr(session, "SLOW", -1000.0 if slow else 1000.0)
+
+    async def main(here: Here) -> None:
+        async def send(*slow: bool) -> list[int]:
+            """Call the tool so many times by one write; return how many answers each run of it found."""
+            found.clear()
+            before = peer.look()
+            for each in slow:
+                peer.post({**fields, "mcp-name": "work"}, "tools/call", name="work", arguments={"slow": each}, **more)
+            await answered(before + len(slow))
+            return [count - before for count in found]
+
+        async def answered(count: int) -> None:
+            peer.flush()
+            while peer.look() < count:
+                await here.checkpoint()
+
+        fields, more = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call"}, {"_meta": meta()}
+        async with here.listening("http", server, unix=tmp_path / "s", http2=True):
+            peer.connect(tmp_path / "s")
+            if era == "handshake":
+                peer.post({}, "initialize", **HELLO)
+                await answered(1)
+                fields, more = {"mcp-session-id": peer.session, "mcp-protocol-version": "2025-11-25"}, {}
+            assert await send(False, False, False, False, False) == [0, 1, 2, 2, 2]
+            assert await send(True, False, False, False, False) == [0, 1, 2, 3, 3]
+            assert await send(False, False) == [0, 0]
+
+    each_loop.run(main)
+    peer.close()
+
+
+class Http2Peer:
+    """A client on h2 that reads when it looks, and writes when it is flushed."""
+
+    def __init__(self) -> None:
+        self.session = ""
+        self._answers = 0
+        self._ids = count()
+        self._http = H2Connection(H2Configuration(client_side=True))
+        self._socket = socket.socket(socket.AF_UNIX)
+
+    def connect(self, path: Path) -> None:
+        """Connect; the first flush begins the connection."""
+        self._socket.connect(str(path))
+        self._socket.setblocking(False)
+        self._http.initiate_connection()
+
+    def post(self, fields: dict[str, str], method: str, **params: Any) -> None:
+        """Queue a request."""
+        pseudo = {":method": "POST", ":scheme": "http", ":path": "/mcp", ":authority": "localhost"}
+        kinds = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        number = self._http.get_next_available_stream_id()
+        self._http.send_headers(number, list({**pseudo, **kinds, **fields}.items()))
+        body = dumps({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params})
+        self._http.send_data(number, body, end_stream=True)
+
+    def flush(self) -> None:
+        """Send what is queued by one write."""
+        self._socket.sendall(self._http.data_to_send())
+
+    def look(self) -> int:
+        """Return how many answers have come."""
+        with suppress(BlockingIOError):
+            for event in self._http.receive_data(self._socket.recv(65536)):
+                if isinstance(event, ResponseReceived):
+                    self.session = dict(event.headers).get(b"mcp-session-id", b"").decode() or self.session
+                self._answers += isinstance(event, StreamEnded)
+        return self._answers
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
 
 
 def _length(numbers: list[int]) -> int:

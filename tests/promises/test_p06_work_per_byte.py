@@ -330,7 +330,15 @@ def test_read_full_of_the_cheapest_frames_of_http2_takes_bounded_work(
         on_deadline=lambda _: None,
         report=lambda *_: None,
     )
-    streams = Http2Streams(host, "owner", head_bytes=65536, timeouts=HttpTimeouts(), principal=None, on_request=None)
+    streams = Http2Streams(
+        host,
+        "owner",
+        head_bytes=65536,
+        timeouts=HttpTimeouts(),
+        principal=None,
+        on_request=None,
+        send_now=lambda: None,
+    )
     first, each, end = FRAMES[name]
     streams.receive(PREFACE + http2_frame(SETTINGS) + first)
     streams.data_to_send()

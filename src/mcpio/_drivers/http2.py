@@ -250,11 +250,12 @@ class Http2Streams:
         timeouts: HttpTimeouts,
         principal: Hashable,
         on_request: Callable[[RequestHead], None] | None,
+        send_now: Callable[[], object],
     ) -> None:
         """Exchanges are pairs of ``owner`` and the number of the stream.
 
         Requests are those of ``principal``; with ``on_request``, of the principal that ``admit`` is called with after
-        it.
+        it. ``send_now`` writes what it can without waiting, before a handler that may block.
         """
         self.requests = 0
         self.end = None
@@ -264,6 +265,7 @@ class Http2Streams:
         self._timeouts = timeouts
         self._principal = principal
         self._on_request = on_request
+        self._send_now = send_now
         self._body_bytes = host.server.options.limits.message_bytes
         self._http = _Http2(head_bytes)
         self._clock = host.clock
@@ -323,7 +325,8 @@ class Http2Streams:
             self._items += (head, *stream.waiting)
             stream.waiting.clear()
             self._hand_over()
-            self._open_window(stream)  # closed during the look-up: what waits is at most the initial window
+            if stream.number in self._streams:
+                self._open_window(stream)  # closed during the look-up: what waits is at most the initial window
 
     def wake(self, exchange: Hashable) -> None:
         """Queue a response that has something to send."""
@@ -508,10 +511,15 @@ class Http2Streams:
         (stream.waiting if stream.life.state is State.LOOKUP else self._items).append(item)
 
     def _hand_over(self) -> None:
-        """Pass the items of one read to the machine together, then send ``100 Continue`` to admitted requests."""
-        if self._items:
-            items, self._items = self._items, []
+        """Pass the items of one read to the machine, then send ``100 Continue`` to admitted requests."""
+        while self._items:
+            # Request by request: a handler that blocks must not hold up the answers to those before it.
+            ends = (place for place, item in enumerate(self._items, 1) if item.__class__ is End)
+            end = next(ends, len(self._items))
+            items, self._items = self._items[:end], self._items[end:]
             self._host.receive(*items)
+            if self._ready and self._host.may_block:
+                self._send_now()
         expecting, self._expecting = self._expecting, []
         for stream in expecting:
             if stream.number not in self._streams or self.is_over:
@@ -825,11 +833,16 @@ class Http2Connection:
             timeouts=timeouts,
             principal=peer.identity,
             on_request=None if find_principal is None else self._start_lookup,
+            send_now=self._send_now,
         )
         self._scope = loop.scope()
         # The writer waits for work, the reader for room.
         self._work, self._room = loop.signal(), loop.signal()
         self._input_ended = loop.event()
+        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        # Output that the stream has not accepted yet. Only the writer may write while there is any.
+        self._unsent = b""
+        self._is_pulling = False
 
     # From the connection handler
 
@@ -923,18 +936,37 @@ class Http2Connection:
         """Write until no more output can follow. A client that reads too slowly is disconnected."""
         with contextlib.suppress(*self._loop.broken):
             while True:
-                data = self._streams.data_to_send()
+                has_written = self._send_now()
                 self._arm()
                 self._room.set()  # the output was taken, whether or not the client has read it
-                if data:
-                    with self._loop.scope(self._timeouts.to_read(len(data))) as scope:
-                        await self._stream.send_all(data)
+                if self._unsent:
+                    with self._loop.scope(self._timeouts.to_read(len(self._unsent))) as scope:
+                        await self._stream.send_all(self._unsent)
                     if scope.cancelled_caught:
                         return
+                    self._unsent = b""
+                elif has_written:
+                    await self._loop.checkpoint()
                 elif self._streams.is_over:
                     return
                 else:
                     await self._work.wait()
+
+    def _send_now(self) -> bool:
+        """Write what is ready, as much as the stream accepts without waiting; return whether there was any.
+
+        Does nothing while the writer is in the middle of a write, or while it is called from within itself: pulling
+        output may end requests, which the machine then hears of.
+        """
+        if self._unsent or self._is_pulling:
+            return False
+        self._is_pulling = True
+        data = self._unsent = self._streams.data_to_send()
+        self._is_pulling = False
+        if data and self._send_nowait is not None:
+            with contextlib.suppress(Exception):  # the writer meets it again
+                self._unsent = data[self._send_nowait(data) :]
+        return bool(data)
 
     async def _linger(self) -> None:
         """Wait for a client at fault to read the reason before the connection closes."""

@@ -47,6 +47,9 @@ class HttpHost:
     never called from within itself.
     """
 
+    may_block: bool
+    """Whether the next handler may block, so that output which is ready should leave before."""
+
     def __init__(
         self,
         server: Server,
@@ -89,6 +92,7 @@ class HttpHost:
         self.clock = clock
         self.report = report
         self.state = state
+        self.may_block = False
         self._on_connection = on_connection
         self._engine: StatelessEngine | None = None
         self._offer = server.offer()
@@ -254,7 +258,7 @@ class HttpHost:
             elif event.__class__ is SessionClosed:
                 self._close(session)
             elif session.key in self._sessions:  # otherwise it could not be begun, and was reported
-                self._sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
+                self.may_block = self._sessions[session.key].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
         except BaseException as error:
             self.report("a session failed", failure_of(error))
             session.connection.abort(error)
@@ -350,7 +354,7 @@ class HttpHost:
     def _handle_stateless(self, calls: Calls, event: Any) -> None:
         driving, driver = self._stateless or self._open_stateless(calls)
         try:
-            driving.handle(event)
+            self.may_block = driving.handle(event)
         except BaseException as error:
             # A fault of this side ends the one call.
             self.report("a call failed", failure_of(error))
