@@ -91,6 +91,8 @@ class Asked:
         self.at: list[float] = []
         self.scopes: list[Scope] = []
         self.rounds: set[Any] = set()
+        self.running: dict[Any, Any] = {}
+        self.began_handler, self.ended_handler = self.running.__setitem__, self.running.__delitem__
         self._results = list(results)
         nothing: Any = None
         self._handlers: Mapping[str, Callable[..., Any]] = {

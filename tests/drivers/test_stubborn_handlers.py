@@ -10,31 +10,45 @@ from typing import Any
 import pytest
 from eachloop import EachLoop, Here
 
-from mcpio import ConnectionLost, Context, RequestError, Server
+from mcpio import ConnectionLost, Context, NoBackChannel, RequestError, Server
 from mcpio._drivers import actor
 from mcpio.app import Client, http_host
+from mcpio.types import CreateMessageRequest, SamplingMessage, TextContent
 
-WORDS = "the handler of tools/call 'stubborn' does not end when it is cancelled, and keeps what serves it from ending"
+NAMES = {
+    "handler": "the handler of tools/call 'stubborn'",
+    "task": "the task of tools/call",
+    "callback": "the handler of sampling/createMessage",
+}
 
 
 @asynccontextmanager
-async def over(kind: str, here: Here, server: Server, era: Any, path: Path) -> AsyncIterator[Client]:
+async def over(kind: str, here: Here, server: Server, path: Path, **options: Any) -> AsyncIterator[Client]:
     """Serve and connect for a block, and end the server at its end."""
     if kind == "memory":
-        async with here.drivers.memory_client(server, era=era) as client:
+        async with here.drivers.memory_client(server, **options) as client:
             yield client
         return
     where: dict[str, Any] = {"path": path / "s"} if kind == "unix" else {"port": 0}
     async with here.listening(kind, server, grace=0.01, **where) as (listening, scope):
         address = path / "s" if kind == "unix" else listening.url
-        async with getattr(here.drivers, f"open_{kind}")(address, era=era) as client:
+        async with getattr(here.drivers, f"open_{kind}")(address, **options) as client:
             yield client
             scope.cancel()
 
 
-@pytest.mark.parametrize("era", ["handshake", "stateless"])
-@pytest.mark.parametrize("kind", ["memory", "unix", "http"])
-def test_handler_that_swallows_its_cancellation_is_named(
+@pytest.mark.parametrize(
+    ("what", "kind", "era"),
+    [
+        *(("handler", kind, era) for kind in ("memory", "unix", "http") for era in ("handshake", "stateless")),
+        ("task", "memory", "handshake"),  # in its session
+        ("task", "unix", "stateless"),  # at the server
+        ("callback", "memory", "handshake"),
+        ("callback", "http", "stateless"),  # in a round
+    ],
+)
+def test_what_swallows_its_cancellation_is_named(
+    what: str,
     kind: str,
     era: str,
     each_loop: EachLoop,
@@ -52,29 +66,42 @@ def test_handler_that_swallows_its_cancellation_is_named(
     async def main(here: Here) -> None:
         has_begun = here.event()
 
-        @server.tool
-        async def stubborn(ctx: Context) -> None:
+        async def swallow() -> None:
             try:
                 has_begun.set()
                 await here.forever()
             except BaseException:
                 async with here.loop.last_moment(None):
-                    while not named():
+                    until = here.now() + 3
+                    while not named() and here.now() < until:
                         # On asyncio, the end of the session and that of the server each cancel the task.
                         with suppress(BaseException):
                             await here.sleep(0.01)
 
-        async with here.tasks() as tasks, over(kind, here, server, era, tmp_path) as client:
+        @server.tool(task_support="optional" if what == "task" else "forbidden")
+        async def stubborn(ctx: Context) -> None:
+            if what == "callback":
+                await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent("?")),), 10))
+            else:
+                await swallow()
+
+        async def sample(scope: Any, request: CreateMessageRequest) -> str:
+            await swallow()
+            return ""
+
+        options = {"era": era, "sampling": sample}
+        async with here.tasks() as tasks, over(kind, here, server, tmp_path, **options) as client:
 
             async def call() -> None:
-                with pytest.raises((ConnectionLost, RequestError)):
-                    await client.call_tool("stubborn")
+                with pytest.raises((ConnectionLost, NoBackChannel, RequestError)):
+                    await client.call_tool("stubborn", task=what == "task")
 
             tasks.spawn(call())
             await has_begun.wait()
+            client.close(0)
 
     each_loop.run(main)
-    assert named() == [WORDS]
+    assert named() == [f"{NAMES[what]} does not end when it is cancelled, and keeps what serves it from ending"]
 
 
 def test_handler_that_ends_soon_after_its_cancellation_is_not_named(

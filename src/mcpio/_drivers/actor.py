@@ -467,6 +467,9 @@ async def hosted_tasks(server: Server, host: TaskHost, state: Any, last_moment: 
         async with last_moment(STORE_TIMEOUT):
             await tasks.flush(host)
         tasks.detach(host)
+        async with last_moment(HANDLER_CANCEL_TIMEOUT):
+            await tasks.wait_for_work(host)
+        tasks.report_work(host)
 
 
 async def store_tasks(server: Server, last_moment: LastMoment, session: Session) -> None:

@@ -13,7 +13,7 @@ import h11
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
-from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN
+from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, name_stubborn_handlers
 from mcpio._drivers.event_loop import ByteStream, Deadlines, EventLoop, reason_of
 from mcpio._drivers.fetch import Proxy, find_proxy, open_tunnel
 from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
@@ -460,8 +460,10 @@ async def carry_over_http(loop: EventLoop, setup: HttpSetup, *, started: Callabl
         deadlines = loop.timekeeper(carriers)
         steps.callback(deadlines.stop)
         actor = HttpActor(setup, loop, deadlines, handlers, carriers)
+        client = setup.client(actor)
+        steps.push_async_callback(name_stubborn_handlers, loop, client.driving)
         steps.callback(actor.over.set)
-        started(setup.client(actor))
+        started(client)
         await actor.run()
 
 

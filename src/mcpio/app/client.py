@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache, ToolHeaders
     from mcpio.app.listening import Listening, ManagedListening, SessionChanges, Source
     from mcpio.app.reconnection import SessionReconnector
+    from mcpio.app.runtime import Spawned
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
@@ -1028,6 +1029,9 @@ class Client(Session):
         text = f"Internal error: the client's handler of {event.raw['method']} failed"
         return RequestError(ErrorCode.INTERNAL_ERROR, text)
 
+    def _task_receiver(self) -> TaskReceiver | None:
+        return self._receiver
+
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
         for answering in self._answering:
@@ -1124,6 +1128,14 @@ class ClientDriving(SessionDriving):
     def new_scope(self, event: RequestReceived) -> Any:
         """Return the scope that the handler of a request receives."""
         return self._session._new_scope(self._session, event)
+
+    def began_handler(self, scope: Any, task: Spawned) -> None:
+        """Record that the callback for a question runs, as a handler of the session."""
+        self._session._running[scope] = scope, task
+
+    def ended_handler(self, scope: Any) -> None:
+        """Record that such a callback has ended."""
+        self._session._forget_handler(scope)
 
     @property
     def rounds(self) -> set[Round]:

@@ -47,6 +47,12 @@ class Handlers(Protocol):
     def new_scope(self, event: RequestReceived) -> Any:
         """Return the scope that the handler of a request receives."""
 
+    def began_handler(self, scope: Any, task: Spawned) -> None:
+        """Record that the callback for a question runs."""
+
+    def ended_handler(self, scope: Any) -> None:
+        """Record that such a callback has ended."""
+
     @property
     def rounds(self) -> set[Round]:
         """The rounds whose callbacks run, which the end of the connection ends."""
@@ -192,7 +198,9 @@ class Round:
             try:
                 result = self._client.driving.handler_for(event)(scope, event.request)
                 if is_awaitable(result):
-                    self._running[key] = scope, runtime.spawn(self._finish(key, result))
+                    task = runtime.spawn(self._finish(key, scope, result))
+                    self._running[key] = scope, task
+                    self._client.driving.began_handler(scope, task)
                 else:
                     self._take(key, result)
             except BaseException as error:
@@ -210,7 +218,7 @@ class Round:
         self.failure = self.failure or error
         self.over.set(None)
 
-    async def _finish(self, key: str, result: Awaitable[Any]) -> None:
+    async def _finish(self, key: str, scope: Any, result: Awaitable[Any]) -> None:
         try:
             self._take(key, await result)
         except BaseException as error:
@@ -221,6 +229,7 @@ class Round:
                 raise
         finally:
             self._running.pop(key)
+            self._client.driving.ended_handler(scope)
 
     def _take(self, key: str, result: Any) -> None:
         method = METHODS[self._events[key].raw["method"]]

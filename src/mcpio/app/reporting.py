@@ -51,6 +51,9 @@ _MOST_SHOWN: Final = 3
 _MOST_KINDS: Final = 1000
 """How many kinds are remembered. All beyond are one kind. None is forgotten: a peer may cause new ones at will."""
 
+STUBBORN: Final = "does not end when it is cancelled, and keeps what serves it from ending"
+"""What the log says of such a handler, or task."""
+
 
 class Operator(Protocol):
     """The receiver of reports, with a clock."""

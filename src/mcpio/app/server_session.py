@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcpio.app.reporting import FaultReports, LogOutlet
     from mcpio.app.rounds import Flow, RequestStates
     from mcpio.app.runtime import Driver, ThreadPool
+    from mcpio.app.tasks.receiver import TaskReceiver
     from mcpio.engine.limits import Ledger
     from mcpio.engine.options import Options
     from mcpio.engine.server import ServerConnection
@@ -161,6 +162,10 @@ class ServerSession(Session):
     def driving(self) -> ServerDriving:
         """The side of the session for its driver and its server; programs have no use for it."""
         return ServerDriving(self)
+
+    def _task_receiver(self) -> TaskReceiver | None:
+        tasks: TaskReceiver | None = self.server.tasks
+        return tasks
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Notify the client that its user has finished at a web address; return False if it knew (ELIC-16).

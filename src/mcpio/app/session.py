@@ -15,6 +15,7 @@ import attrs
 from mcpio.app.contracts import Handler, InputRequired, ProgressCallback
 from mcpio.app.reporting import (
     SLOW_STEP,
+    STUBBORN,
     FaultReports,
     PeerFaults,
     describe_request,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from mcpio.app.asking import UrlElicitations
     from mcpio.app.contracts import PeerSession
     from mcpio.app.runtime import BroadcastEvent
+    from mcpio.app.tasks.receiver import TaskReceiver
     from mcpio.revisions import Revision
     from mcpio.types.features import Tool
 
@@ -271,7 +273,8 @@ class Session(TaskCalls):
         self._started_at = driver.now()
         self._number = next(_NUMBERS)
         self._thread_pool: ThreadPool | None = None
-        self._running: dict[IncomingId, tuple[Any, Spawned]] = {}
+        # By id; the callbacks that answer a server's questions in the stateless era, by their scopes.
+        self._running: dict[Any, tuple[Any, Spawned]] = {}
         self._all_ended: OneShot | None = None
         self._probation = PROBATION
         # Made when they are first needed: most of many thousand idle sessions never need them.
@@ -286,6 +289,10 @@ class Session(TaskCalls):
     @abstractmethod
     def driving(self) -> SessionDriving:
         """The drivers' side of the session; programs have no use for it."""
+
+    @abstractmethod
+    def _task_receiver(self) -> TaskReceiver | None:
+        """Return what runs the peer's tasks, if this side takes any."""
 
     # Requests and notifications
 
@@ -619,10 +626,13 @@ class Session(TaskCalls):
                 raise
             self._fail(event, scope, error)
         finally:
-            del self._running[event.id]
-            if self._all_ended is not None and not self._running:
-                self._all_ended.set(None)
+            self._forget_handler(event.id)
             self.driver.wake()
+
+    def _forget_handler(self, key: Hashable) -> None:
+        del self._running[key]
+        if self._all_ended is not None and not self._running:
+            self._all_ended.set(None)
 
     async def _ask_first(self, event: RequestReceived, scope: Any, questions: InputRequired) -> Any:
         """Return the result for a handler that asks first. Only servers ask."""
@@ -793,17 +803,21 @@ class SessionDriving:
         return bool(self._session._running)
 
     async def wait_for_handlers(self) -> None:
-        """Wait until no handler runs any more. For the one driver that ends the session."""
+        """Wait until no handler and no task runs here any more. For the one driver that ends the session."""
         session = self._session
         if session._running:
             session._all_ended = session.driver.runtime.one_shot()
             await session._all_ended.wait()
+        if (tasks := session._task_receiver()) is not None:
+            await tasks.wait_for_work(session.driver)
 
     def report_handlers(self) -> None:
         """Tell the operator which handlers still run although the session has ended, which cancelled them."""
         session = self._session
         for scope, _ in session._running.values():
-            session._report_request(scope.driving.event, _STUBBORN, None, kind="stubborn")
+            session._report_request(scope.driving.event, f"the handler of {{}} {STUBBORN}", None, kind="stubborn")
+        if (tasks := session._task_receiver()) is not None:
+            tasks.report_work(session.driver)
 
     def send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
         """Report progress on a request of the peer.
@@ -857,8 +871,6 @@ _HANDLED_BY: Final[dict[type, str]] = {
 
 HANDLER_CANCEL_TIMEOUT: Final = 2.0
 """Seconds for the cancelled handlers of an ended session to end, before the log names those that have not."""
-
-_STUBBORN: Final = "the handler of {} does not end when it is cancelled, and keeps what serves it from ending"
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 

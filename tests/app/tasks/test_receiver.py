@@ -523,3 +523,26 @@ def test_tasks_continue_at_the_remaining_host() -> None:
     assert tasks._host is first
     tasks.stop(first)
     assert tasks._host is None
+
+
+def test_tasks_that_go_on_after_their_host_are_waited_for_and_named() -> None:
+    server = Server("s", tasks=TaskOptions())
+
+    @server.tool(task_support="optional")
+    async def dig() -> None:
+        await link.runtime.one_shot().wait()
+
+    wire = Wire(link := Link(server, era="handshake"))
+    tasks: Any = server.tasks
+    first, second = Host(link), Host(link)
+    for host in (first, second):
+        tasks.attach(host)
+        wire.begin()
+    wire.begin()  # the second of that host
+    tasks.stop(second)
+    tasks.report_work(second)
+    assert (first.reports, len(second.reports)) == ([], 2)
+    assert second.reports[0].startswith("the task of tools/call does not end when it is cancelled")
+    link.do(tasks.wait_for_work(second))
+    assert len(tasks._working) == 1
+    link.do(tasks.wait_for_work(second))  # nothing is left to wait for

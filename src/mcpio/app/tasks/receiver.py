@@ -15,6 +15,7 @@ from mcpio.app.contracts import own_state
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import (
     SLOW_STEP,
+    STUBBORN,
     FaultReports,
     describe_request,
     intended_answer,
@@ -22,7 +23,7 @@ from mcpio.app.reporting import (
     unwrap_group,
 )
 from mcpio.app.rounds import Leave, without_leaving
-from mcpio.app.runtime import SLOW, checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
+from mcpio.app.runtime import SLOW, OneShot, checked_callback, failure_of, in_steps, is_awaitable, is_fault, is_stopping
 from mcpio.app.tasks.store import (
     DisconnectedSession,
     MemoryTaskStore,
@@ -385,6 +386,9 @@ class TaskReceiver:
         self._host: TaskHost | None = None
         self._runs: dict[str, TaskRun] = {}
         self._orphans: dict[str, TaskOrphaned] = {}
+        # The methods of all whose work goes on, also after they were stopped.
+        self._working: dict[TaskRun, str] = {}
+        self._work_ended: dict[TaskHost, OneShot] = {}
 
     # Where tasks run
 
@@ -423,6 +427,21 @@ class TaskReceiver:
     async def flush(self, host: TaskHost) -> None:
         """Wait until everything known is stored, or failed to be."""
         await self._keeping.flush(host)
+
+    async def wait_for_work(self, host: TaskHost) -> None:
+        """Wait until the work of the tasks that were stopped at a host has ended. For the one that ends the host."""
+        if any(run.host is host for run in self._working):
+            self._work_ended[host] = host.runtime.one_shot()
+            try:
+                await self._work_ended[host].wait()
+            finally:
+                del self._work_ended[host]
+
+    def report_work(self, host: TaskHost) -> None:
+        """Tell the operator which tasks still run although their host has ended, which cancelled them."""
+        for run, method in self._working.items():
+            if run.host is host:
+                run.report(f"the task of {method} {STUBBORN}", None, kind=("stubborn", method))
 
     def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
         """Fail the tasks whose work was cut off although their host still exists.
@@ -606,6 +625,7 @@ class TaskReceiver:
         if run.is_over:
             return
         self._runs[run.id] = run
+        self._working[run] = method
         run.handle = run.host.runtime.spawn(self._run(run, work, method))
 
     async def _run(self, run: TaskRun, work: Work, method: str) -> None:
@@ -618,6 +638,11 @@ class TaskReceiver:
                 raise
             run.report(f"the task of {method} was cancelled from inside", error)
             outcome = TaskOutcome(error=internal_error())
+        finally:
+            del self._working[run]
+            ended = self._work_ended.get(run.host)
+            if ended is not None and not any(other.host is run.host for other in self._working):
+                ended.set(None)
         self._finish(run, outcome)
 
     async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
