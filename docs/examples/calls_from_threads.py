@@ -20,7 +20,6 @@ from mcpio import (
     Implementation,
     McpError,
     Negotiated,
-    NoBackChannel,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -44,12 +43,12 @@ class Driver:
         self._thread.start()
 
     def do(self, act: Callable[[], object]) -> None:
-        """Call a function in the thread. Raises NoBackChannel if the connection has ended."""
+        """Call a function in the thread, or in this one if the connection has ended."""
         self._todo.put(act)
         try:
             self._wake_sender.send(b"!")
         except OSError:
-            raise NoBackChannel("the connection has ended") from None
+            self._do_all()  # unless the thread has called it already
 
     def ask(self, send: Callable[[Future[Any]], object]) -> Any:
         """Send a request with a future as its cookie; return the result or raise the error."""
@@ -66,8 +65,7 @@ class Driver:
 
     def close(self) -> None:
         """Close the connection, and wait until the thread has ended."""
-        with suppress(NoBackChannel):
-            self.do(lambda: self.conn.close(monotonic()))
+        self.do(lambda: self.conn.close(monotonic()))
         self._thread.join()
 
     def on_event(self, event: Event) -> None:
@@ -99,8 +97,8 @@ class Driver:
             self._sock.settimeout(1)
             with suppress(OSError):
                 self._sock.sendall(self._unsent)
-        self._wake_sender.close()  # From here on ``do`` raises.
-        self._do_all()  # Functions that came too late find the connection closed.
+        self._wake_sender.close()  # From here on ``do`` calls functions itself.
+        self._do_all()
 
     def _turn(self) -> None:
         """Wait for input, room to write, a function or the deadline, whichever comes first."""

@@ -165,6 +165,7 @@ def test_proxy_runs_between_two_processes() -> None:
                 slow = {"text": "hello"}
                 await client.call_tool("echo_slowly", slow, on_progress=lambda *report: seen.append(report[0]))
         assert result.content[0].text == "through it"
-        assert seen == [1, 2, 3]
+        assert seen[-1] == 3
+        assert seen == sorted(set(seen))  # one that waits to be written gives way to the next
 
     trio.run(main)

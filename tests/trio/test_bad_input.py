@@ -90,9 +90,9 @@ def test_unanswered_call_times_out_and_the_session_continues() -> None:
 def test_child_without_a_handshake_raises_connect_failed(source: str, said: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed) as caught:
-            async with open_stdio(child(source), options=Options(initialize_timeout=0.5), era="handshake"):
+            async with open_stdio(child(source), options=Options(initialize_timeout=1.5), era="handshake"):
                 pytest.fail("there was no handshake")
-        assert str(caught.value) == f"the handshake failed: initialize: no answer within 0.5 s{said}"
+        assert str(caught.value) == f"the handshake failed: initialize: no answer within 1.5 s{said}"
 
     trio.run(main)
 
