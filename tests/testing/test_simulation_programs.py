@@ -8,10 +8,10 @@ import pytest
 import trio
 
 from mcpio import Context, Server
-from mcpio.app.client import Client
 from mcpio.testing.simulation import Act, Faults, Mishap, Outcome, Party, Plan, explore
 from mcpio.testing.simulation.__main__ import main
 from mcpio.testing.simulation.levels import run_plan
+from mcpio.testing.simulation.parties import Acts, Visit
 
 
 @pytest.mark.parametrize("faults", [Faults.none(), Faults.harsh()], ids=["none", "harsh"])
@@ -63,16 +63,12 @@ def test_what_worlds_replace_is_put_back() -> None:
 def found(server: Server, *acts: Act, clients: int = 1) -> Outcome:
     """Return the outcome of a world whose clients call the tools of a server that acts are named after."""
 
-    def act(tool: str) -> object:
-        async def perform(visit: object) -> None:
-            client: Client = visit.client  # type: ignore[attr-defined]  # a visit
-            await client.call_tool(tool, timeout=visit.act.timeout)  # type: ignore[attr-defined]
+    async def perform(visit: Visit) -> None:
+        await visit.client.call_tool(visit.act.what, timeout=visit.act.timeout)
 
-        return perform
-
-    acts_by_name: dict[str, object] = {each.what: act(each.what) for each in acts}
+    acts_by_name: Acts = {each.what: perform for each in acts}
     plan = Plan(1, (Party(lanes=tuple((each,) for each in acts)),) * clients, calm_at=5.0, level="programs")
-    return run_plan(plan, lambda site: server, acts_by_name)  # type: ignore[arg-type]
+    return run_plan(plan, lambda site: server, acts_by_name)
 
 
 def test_printer_that_a_cancelled_handler_keeps_is_found() -> None:
