@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import attrs  # noqa: F401  imported once for all children
 import cattrs  # noqa: F401  imported once for all children
@@ -32,7 +32,22 @@ __all__ = ["Breakage", "Copy", "breakages", "own_tests"]
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "mcpio"
 TIMEOUT: Final = 300.0
-"""Seconds that the tests of a promise may take: code that hangs is caught, too."""
+"""Seconds that the tests of a promise may take. A test that hangs fails long before, by its own timeout."""
+
+
+class NoVerdictError(Exception):
+    """No test failed, and not all passed: the broken library cannot be imported, for instance."""
+
+
+class FirstFailure:
+    """A plugin of pytest that writes the name of the first test that fails, not counting what fails around tests."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.when == "call":
+            os.write(self._pipe, report.nodeid.encode()[:1000] + b"\n")
 
 
 class Breakage(NamedTuple):
@@ -77,44 +92,55 @@ class Copy:
         self._folder = folder
         shutil.copytree(SOURCE, folder / "mcpio", ignore=shutil.ignore_patterns("__pycache__"))
 
-    def passes(self, promise: str) -> bool:
-        """Run the tests of a promise in a process of their own; return whether all passed."""
+    def failing_test(self, promise: str) -> str | None:
+        """Run the tests of a promise in a process of their own; return the first that fails.
+
+        Raises NoVerdictError where the run ends in any other way than by a failing test or by its end.
+        """
+        reader, writer = os.pipe()
         child = os.fork()  # of this one, which has imported what the tests need beside the library
         if child == 0:
-            os.setsid()
-            silence = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silence, 1)
-            os.dup2(silence, 2)
-            os.environ |= {"PYTHONPATH": str(self._folder), "MCPIO_LONG_TESTS": "1"}
-            sys.path.insert(0, str(self._folder))
-            options = [
-                "-q",
-                "-x",
-                "-p",
-                "no:cacheprovider",
-                "--tb=no",
-                "--assert=plain",
-                "--hypothesis-profile=steady",
-                f"--rootdir={ROOT}",
-            ]
-            try:
-                os._exit(pytest.main([*options, *own_tests(promise)]))
-            finally:
-                os._exit(70)
-        deadline = time.monotonic() + TIMEOUT
-        while time.monotonic() < deadline:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return status == 0
-            time.sleep(0.02)  # there is nothing to wait for with a limit
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return False
+            self._run_tests(promise, writer)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            status = _wait(child)
+            failed = pipe.readline().strip()
+        if status == os.EX_OK:
+            return None
+        if status == pytest.ExitCode.TESTS_FAILED and failed:
+            return failed
+        raise NoVerdictError("no end in time" if status is None else f"exit code {status}")
 
-    def catches(self, breakage: Breakage) -> bool:
-        """Break the copy; return whether a test of the promise fails."""
-        with self._broken(breakage):
-            return not self.passes(breakage.promise)
+    def _run_tests(self, promise: str, pipe: int) -> NoReturn:
+        os.setsid()
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        os.environ |= {"PYTHONPATH": str(self._folder), "MCPIO_LONG_TESTS": "1"}
+        sys.path.insert(0, str(self._folder))
+        options = [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--tb=no",
+            "--assert=plain",
+            "--hypothesis-profile=steady",
+            f"--rootdir={ROOT}",
+        ]
+        try:
+            os._exit(pytest.main([*options, *own_tests(promise)], [FirstFailure(pipe)]))
+        finally:
+            os._exit(os.EX_SOFTWARE)
+
+    def outcome(self, breakage: Breakage) -> str:
+        """Break the copy; return whether a test of the promise fails, and which."""
+        try:
+            with self._broken(breakage):
+                failed = self.failing_test(breakage.promise)
+        except NoVerdictError as error:
+            return f"NO VERDICT ({error})"
+        return "SURVIVES" if failed is None else f"caught by {failed}"
 
     @contextmanager
     def _broken(self, breakage: Breakage) -> Iterator[None]:
@@ -133,6 +159,19 @@ class Copy:
             compiled.unlink()
 
 
+def _wait(child: int) -> int | None:
+    """Return the exit code of a process, or ``None`` where it had to be killed."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)  # there is nothing to wait for with a limit
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
 def survivors(chosen: Sequence[Breakage]) -> list[Breakage]:
     """Try breakages, print each outcome, and return those that no test caught.
 
@@ -142,12 +181,12 @@ def survivors(chosen: Sequence[Breakage]) -> list[Breakage]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for promise in dict.fromkeys(each.promise for each in chosen):
-            if not copy.passes(promise):
-                raise SystemExit(f"the tests of {promise} fail without any breakage")
+            if failed := copy.failing_test(promise):
+                raise SystemExit(f"{failed} fails without any breakage")
         for breakage in chosen:
-            is_caught = copy.catches(breakage)
-            print(f"{breakage}: {'caught' if is_caught else 'SURVIVES'}", flush=True)
-            if not is_caught:
+            outcome = copy.outcome(breakage)
+            print(f"{breakage}: {outcome}", flush=True)
+            if not outcome.startswith("caught"):
                 found.append(breakage)
     return found
 

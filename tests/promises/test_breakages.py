@@ -34,3 +34,20 @@ def test_some_breakages_are_caught_by_the_tests_of_their_promises() -> None:
     ran = subprocess.run([sys.executable, str(program), *QUICK], capture_output=True, text=True, check=False)
     assert ran.stdout.endswith(f"{len(QUICK)} breakages, {len(QUICK)} caught, 0 survive\n"), ran.stdout + ran.stderr
     assert ran.returncode == 0
+
+
+UNIMPORTABLE = """
+from pathlib import Path
+from breakages import Breakage, Copy
+
+text = "from __future__ import annotations"
+print(Copy(Path({folder!r})).outcome(Breakage("P1", 0, "errors.py", text, text + "\\nimport nothing_of_this_name")))
+"""
+
+
+def test_library_that_cannot_be_imported_counts_as_no_breakage(tmp_path: Path) -> None:
+    program = UNIMPORTABLE.format(folder=str(tmp_path))
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith("NO VERDICT (exit code "), ran.stdout
