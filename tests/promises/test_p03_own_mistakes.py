@@ -187,7 +187,7 @@ class Mistakes(RuleBasedStateMachine):
     @initialize(started=st.integers(0, 4))
     def start(self, started: int) -> None:
         options = Options(
-            custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=3, sent_message_bytes=4000)
+            custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=6, sent_message_bytes=4000)
         )
         client = ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability(True)), options=options)
         capabilities = ServerCapabilities(tools=ToolsCapability(True), logging={})
