@@ -104,13 +104,14 @@ def test_what_swallows_its_cancellation_is_named(
     assert named() == [f"{NAMES[what]} does not end when it is cancelled, and keeps what serves it from ending"]
 
 
+@pytest.mark.parametrize("is_task", [False, True])
 def test_handler_that_ends_soon_after_its_cancellation_is_not_named(
-    each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture
+    is_task: bool, each_virtual_loop: EachLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s", "1")
 
     async def main(here: Here) -> None:
-        @server.tool
+        @server.tool(task_support="optional" if is_task else "forbidden")
         async def slow(ctx: Context) -> None:
             try:
                 await here.forever()
@@ -122,7 +123,7 @@ def test_handler_that_ends_soon_after_its_cancellation_is_not_named(
 
             async def call() -> None:
                 with pytest.raises((ConnectionLost, RequestError)):
-                    await client.call_tool("slow")
+                    await client.call_tool("slow", task=is_task)
 
             tasks.spawn(call())
             await here.settle()

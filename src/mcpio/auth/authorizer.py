@@ -664,21 +664,22 @@ class Authorizer:
     def _obtaining(self, challenge: Challenge | None, now: float) -> Flow[Credentials | PendingAuthorization]:
         stored, _ = yield from self._stored_credentials()
         token, known = stored.token, self._credentials.token
+        is_usable = token is not None and token.is_usable(self._epoch + now)
         if (
             token is not None
+            and (is_usable or token.refresh_token is not None)
             and (known is None or token.access_token != known.access_token)
             and (challenge is None or not missing_scopes(token.scopes, challenge.scopes))
         ):
             # Another process was authorized already.
-            if token.is_usable(self._epoch + now):
+            if is_usable:
                 self._was_stored = True
                 return stored
-            if token.refresh_token is not None:
-                try:
-                    return (yield from self._renewing(stored, None, now, was_stored=True))
-                except AuthorizationError as error:
-                    if error.code != "invalid_grant":
-                        raise
+            try:
+                return (yield from self._renewing(stored, None, now, was_stored=True))
+            except AuthorizationError as error:
+                if error.code != "invalid_grant":
+                    raise
         if isinstance(self._method, OAuth):
             return (yield from self._method.begin(self._context(now), self._credentials, challenge))
         if isinstance(self._method, Device) and not self._may_ask:
