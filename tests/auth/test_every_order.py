@@ -18,6 +18,7 @@ import authworld
 import pytest
 from authcalls import Calls
 from authworld import World
+from searching import search
 
 from mcpio.auth import (
     AuthorizationState,
@@ -262,29 +263,6 @@ ROOTS: dict[str, tuple[Move, ...]] = {
 }
 
 
-def search(root: tuple[Move, ...], depth: int) -> int:
-    """Try every order of moves up to ``depth`` after those of ``root``; return how many states there were."""
-    seen = {play(root).key()}
-    level = [root]
-    for _ in range(depth):
-        following: list[tuple[Move, ...]] = []
-        for way in level:
-            for move in play(way).moves():
-                further = (*way, move)
-                try:
-                    here = play(further)
-                    here.check()
-                except BaseException as error:
-                    error.add_note("\n".join(name for name, _ in further))
-                    raise
-                key = here.key()
-                if key not in seen:
-                    seen.add(key)
-                    following.append(further)
-        level = following
-    return len(seen)
-
-
 def play(way: tuple[Move, ...]) -> Processes:
     here = Processes()
     for _, move in way:
@@ -295,14 +273,14 @@ def play(way: tuple[Move, ...]) -> Processes:
 @pytest.mark.req("AUTH-41")
 @pytest.mark.parametrize("root", ROOTS)
 def test_no_order_of_events_loses_a_login_a_lock_or_a_call(root: str) -> None:
-    assert search(ROOTS[root], depth=4) > 100
+    assert search(play, ROOTS[root], depth=4) > 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("root", ROOTS)
 def test_no_longer_order_loses_a_login_a_lock_or_a_call(root: str) -> None:
-    assert search(ROOTS[root], depth=7) > 1000
+    assert search(play, ROOTS[root], depth=7) > 1000
 
 
 @pytest.mark.parametrize(
@@ -323,4 +301,4 @@ def test_search_finds_planted_fault(
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError, match=message):
-        search(ROOTS[root], depth=5)
+        search(play, ROOTS[root], depth=5)
