@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import re
 import shlex
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -14,7 +17,10 @@ from mcpio.cli import lock, main
 from mcpio.cli.arguments import read_words
 from mcpio.cli.exit_status import Exit
 from mcpio.cli.inspect import Recording, _drift, _opener, _words, without_secrets
+from mcpio.cli.output import recorder
+from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.observe import Recorder, Redactor, Tap, add_tap
+from mcpio.testing import pair
 from mcpio.trio import memory_client
 
 
@@ -82,18 +88,78 @@ def test_drift_has_both_sides() -> None:
     trio.run(main)
 
 
-def test_recording_is_of_the_newest_connection_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio.cli.inspect.RECORDED", 5)
+def headers(lines: list[str]) -> int:
+    return sum('"recording":1' in line for line in lines)
+
+
+def test_recording_in_memory_keeps_the_newest_connection_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = Recording()
-    recording.begin()
-    recording.write("one\n")
-    assert recording.lines() == ["one\n"]
-    recording.write("two\n")
-    with pytest.raises(ValueError, match="the recording is longer than 0 MiB: use --record FILE"):
-        recording.lines()
-    recording.begin()
-    assert (recording.lines(), recording.is_second) == ([], True)
     assert without_secrets(recording.lines()) == ""
+    link = pair()
+    for _ in range(2):
+        recording.add_to(link.client, 0.0)
+    assert headers(recording.lines()) == 2
+    header = recording.lines()[0]
+    monkeypatch.setattr("mcpio.cli.inspect.RECORDED", 2 * len(header))
+    recording.write("later\n")
+    assert recording.lines() == [header, "later\n"]
+    for line in (header, "more\n"):
+        recording.write(line)
+        with pytest.raises(ValueError, match="the recording is longer than 0 MiB: use --record FILE"):
+            recording.lines()
+    recording.add_to(link.client, 0.0)
+    assert recording.lines() == [header]
+
+
+def test_recording_goes_on_with_the_next_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server("s")
+
+    @server.tool
+    def log_in(password: str) -> str:
+        """Log in."""
+        return "done"
+
+    path = tmp_path / "rec"
+
+    async def main_() -> str:
+        with recorder(str(path)) as file:
+            recording = Recording(file)
+            tap = LadderTap(Ladder(trio.current_time), also=recording.add_to)
+            eras: tuple[Literal["handshake", "stateless"], ...] = ("handshake", "stateless")
+            for era in eras:
+                async with memory_client(server, tap=tap, era=era) as client:
+                    await client.call_tool("log_in", {"password": "hunter2"})
+            return without_secrets(recording.lines())
+
+    assert trio.run(main_) == path.read_text(encoding="utf-8")
+    assert headers(path.read_text(encoding="utf-8").splitlines()) == 2
+    assert "hunter" not in path.read_text(encoding="utf-8")
+    assert main(["replay", str(path)]) == Exit.DONE
+    shown = capsys.readouterr().out
+    assert shown.count("--- a new connection") == 1
+    assert (shown.count('"method":"tools/call"'), shown.count('"method":"initialize"')) == (2, 1)
+    assert main(["trace", str(path)]) == Exit.DONE
+    sent = re.search(r"Done: (\d+) messages", shown)
+    assert sent is not None
+    assert capsys.readouterr().out == f"{path}.html: {sent[1]} messages\n"
+
+
+def test_failed_write_ends_the_recording_and_not_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    written: list[str] = []
+
+    def write(line: str) -> None:
+        written.append(line)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def connect() -> None:
+        tap = LadderTap(Ladder(trio.current_time), also=Recording(Recorder(write)).add_to)
+        for _ in range(2):
+            async with memory_client(Server("s"), tap=tap) as client:
+                assert client.server.info.name == "s"
+
+    trio.run(connect)
+    assert len(written) == 1
+    assert [record.getMessage() for record in caplog.records] == ["the recording ends here: No space left on device"]
 
 
 def test_saved_recording_equals_one_that_was_made_without_secrets() -> None:

@@ -16,8 +16,10 @@ from mcpio.cli.replay import show
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
+from mcpio.framing.lines import Overlong
 from mcpio.observe.recording import Recorder
-from mcpio.observe.tap import add_tap
+from mcpio.observe.relayed import RelayRecorder
+from mcpio.observe.tap import Redactor, add_tap
 from mcpio.testing import pair
 from mcpio.types import PingRequest
 
@@ -52,10 +54,28 @@ def test_recording_shown_like_the_demo() -> None:
         'operating <-- {"jsonrpc":"2.0","id":2,"result":{}}',
         "closed --> (end of output)",
     ]
-    assert client[-1] == "Done: 6 messages in 2.0 s; recorded by the client."
+    assert client[-1] == "Done: 5 messages in 2.0 s; recorded by the client."
     assert server[4] == '<-- {"jsonrpc":"2.0","id":2,"result":{}} operating'
     assert "--> [] operating" in server
     assert server[-1].endswith("recorded by the server.")
+
+
+@pytest.mark.parametrize("columns", [200, 60])
+def test_notes_of_a_relay_are_shown_and_not_counted(columns: int) -> None:
+    lines: list[str] = []
+    recorder = RelayRecorder(lines.append, "server", 0.0, redactor=Redactor())
+    recorder.message(True, b'{"jsonrpc":"2.0","id":1,"method":"ping"}', 0.0)
+    recorder.note("the connection is cut", 1.0)
+    recorder.message(False, Overlong(101, b"{"), 2.0)
+    out: list[str] = []
+    assert show(lines, View(out.append, columns, colour=False)) == Exit.DONE
+    assert [" ".join(line.split()) for line in out] == [
+        '--> {"jsonrpc":"2.0","id":1,"method":"ping"}',
+        "--- the connection is cut",
+        "<-- (over 101 bytes)",
+        "",
+        "Done: 2 messages in 2.0 s; recorded by a relay.",
+    ]
 
 
 def test_different_outcome_fails() -> None:
@@ -74,7 +94,7 @@ def test_command_shows_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = tmp_path / "recording"
     path.write_text("".join(recordings()[Role.CLIENT]), encoding="utf-8")
     assert main(["replay", str(path)]) == Exit.DONE
-    assert "6 messages" in capsys.readouterr().out
+    assert "5 messages" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["trace", str(recording)]) == Exit.PROTOCOL
 
 
-def test_recording_of_a_relay_becomes_a_ladder() -> None:
+def test_recording_of_a_relay_becomes_a_ladder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     recorder = RelayRecorder(lines.append, "http://127.0.0.1:1/mcp", 0.0, redactor=Redactor())
     sessions: list[dict[str, str]] = [{}, {"mcp-session-id": "1"}, {}]
@@ -99,7 +99,11 @@ def test_recording_of_a_relay_becomes_a_ladder() -> None:
     described = traced(lines, title="relayed")
     assert described["facts"] == "recorded by a relay"
     entries = described["entries"]
-    assert [entry["kind"] for entry in entries] == ["request"] * 3 + ["result"] * 2 + ["note"] * 4
+    assert [entry["kind"] for entry in entries] == ["request"] * 3 + ["result"] * 2 + ["note", "note", "long", "note"]
     assert [(entry["of"], entry["took"]) for entry in entries[3:5]] == [(1, 5.0), (2, 5.0)]
     texts = ["GET /mcp", "HTTP 405", "a message of over 101 bytes", "the end"]
     assert [entry["head"] for entry in entries[5:]] == texts
+    path = tmp_path / "rec"
+    path.write_text("".join(lines), encoding="utf-8")
+    assert main(["trace", str(path)]) == Exit.DONE
+    assert capsys.readouterr().out == f"{path}.html: 6 messages\n"  # without the three notes

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from wires import INFO, call, client, feed, new_server, request, server
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
 from mcpio.engine.dialect import BatchItem
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import (
     ConnectionLost,
@@ -22,7 +24,7 @@ from mcpio.errors import (
 )
 from mcpio.events import CloseReason, ConnectionClosed, OutgoingId, RequestFailed, RequestReceived
 from mcpio.observe.recording import Recorder, Replay, replay
-from mcpio.observe.tap import Redactor, add_tap
+from mcpio.observe.tap import Redactor, Tap, add_tap
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, REVISIONS
 from mcpio.types import (
@@ -275,6 +277,38 @@ def test_malformed_header_is_refused(line: str, fault: str) -> None:
 def test_malformed_line_is_named(entry: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"malformed recording: {fault}"):
         replay([recording()[0], entry])
+
+
+def test_recording_of_several_connections_is_replayed() -> None:
+    first, second = recording(), recording()
+
+    class Counted(Tap):
+        opened_at: ClassVar[list[float]] = []
+
+        def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
+            self.opened_at.append(now)
+
+    played = Replay([*first, "\n", *second], tap=Counted())
+    before = played.connection
+    assert [step.differs for step in played if step.differs] == []
+    assert len(Counted.opened_at) == 2
+    assert played.connection is not before
+    assert replay([*first, *second]) == [*replay(first), *replay(second)]
+    with pytest.raises(LocalProtocolError, match=f"line {len(first) + 1}: the recording has version 2"):
+        replay([*first, '{"recording": 2}'])
+
+
+def test_recorder_begins_anew_with_each_connection() -> None:
+    lines: list[str] = []
+    recorder = Recorder(lines.append, redactor=Redactor())
+    for _ in range(2):
+        connection = client()
+        add_tap(connection, recorder, now=0.0)
+        connection.receive_data(b'{"half', 1.0)
+        connection.receive_data(None, 1.0)
+        list(connection.events())
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+    assert [step.differs for step in Replay(lines) if step.differs] == []
 
 
 def test_client_recording_that_skips_the_handshake_is_refused() -> None:

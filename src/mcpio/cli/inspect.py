@@ -21,12 +21,13 @@ from mcpio.cli import answers, connect, lock, targets
 from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, recorder
 from mcpio.cli.targets import SOCKET_SCHEMES, WEBSOCKET, parse_socket_url
-from mcpio.framing.json import dumps, loads
+from mcpio.engine.connection import Connection
+from mcpio.framing.json import dumps
 from mcpio.inspecting.backend import Inspector
 from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.inspecting.pages import serve_page
 from mcpio.observe.recording import Recorder, Replay
-from mcpio.observe.tap import Redactor, add_tap
+from mcpio.observe.tap import Redactor, Tap, add_tap
 from mcpio.trio import run_until_signalled
 from mcpio.view_pages import ViewPages
 
@@ -82,9 +83,8 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
     console = Console(quiet=options.quiet)
     answered = answers.without_terminal(options)
     ladder = Ladder(trio.current_time)
-    recording = Recording()
     with ExitStack() as stack:
-        file = stack.enter_context(recorder(options.record))
+        recording = Recording(stack.enter_context(recorder(options.record)))
         stack.enter_context(_reports_in(ladder))
 
         def open_client(of_client: ClientOptions, tap: LadderTap) -> AbstractAsyncContextManager[Client]:
@@ -99,17 +99,11 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             if options.verbose:
                 console.server_said(line)
 
-        def also(connection: Any, now: float) -> None:
-            recording.begin()
-            add_tap(connection, Recorder(recording.write), now)  # in memory only: secrets are removed when it is saved
-            if file is not None and not recording.is_second:
-                add_tap(connection, file, now)
-
         inspector = Inspector(
             open_client,
             ladder,
             {"target": options.target},
-            also=also,
+            also=recording.add_to,
             words=partial(_words, options, given),
             opener=_opener(options),
             drift=None if locked is None else partial(_drift, locked),
@@ -138,26 +132,39 @@ def announce(address: str, options: argparse.Namespace, console: Console) -> Non
 
 
 class Recording:
-    """The recording of the newest connection, in memory, if it is not too long."""
+    """The recording of the connections, in memory: of the newest only, if all of them are too long."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Tap | None = None) -> None:
+        """``file`` records the same without secrets."""
+        self._file = file
         self._lines: list[str] = []
-        self._size = self._begun = 0
+        self._size = self._newest = 0
 
-    @property
-    def is_second(self) -> bool:
-        return self._begun > 1
+    def add_to(self, connection: Connection, now: float) -> None:
+        """Record a connection."""
+        self._newest = len(self._lines)
+        if not self._lines:
+            self._size = 0
+        add_tap(connection, Recorder(self.write), now)  # in memory only: secrets are removed when it is saved
+        if self._file is not None:
+            try:
+                add_tap(connection, self._file, now, report=self._report)
+            except OSError as error:
+                self._report("", error)
 
-    def begin(self) -> None:
-        self._lines, self._size = [], 0
-        self._begun += 1
+    @staticmethod
+    def _report(_: str, error: BaseException | None) -> None:
+        reason = getattr(error, "strerror", None) or error
+        logging.getLogger("mcpio").warning("the recording ends here: %s", reason)
 
     def write(self, line: str) -> None:
+        self._lines.append(line)
         self._size += len(line)
+        if self._size > RECORDED and self._newest:
+            del self._lines[: self._newest]
+            self._newest, self._size = 0, sum(map(len, self._lines))
         if self._size > RECORDED:
             self._lines.clear()
-        else:
-            self._lines.append(line)
 
     def lines(self) -> list[str]:
         """Return the lines. Raises ValueError if they were too long to keep."""
@@ -173,9 +180,7 @@ def without_secrets(lines: Sequence[str]) -> str:
     """
     found: list[str] = []
     if lines:
-        replay = Replay(lines)
-        add_tap(replay.connection, Recorder(found.append, redactor=Redactor()), loads(lines[0])["at"])
-        for call in replay:
+        for call in Replay(lines, tap=Recorder(found.append, redactor=Redactor())):
             if call.differs is not None:
                 raise ValueError(f"line {call.line}: {call.verb}: {call.differs}: use --record FILE")
     return "".join(found)

@@ -10,11 +10,13 @@ from math import inf
 
 from mcpio.cli.demo.view import View
 from mcpio.cli.exit_status import Exit, Failure
+from mcpio.engine.connection import Connection
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError
 from mcpio.observe.recording import Replay
 from mcpio.observe.relayed import is_relayed, read_relayed
-from mcpio.observe.tap import Tap, add_tap
+from mcpio.observe.tap import Tap
 
 __all__ = ["add_arguments", "lines_of", "run", "show"]
 
@@ -50,9 +52,8 @@ def show(lines: Iterable[str], view: View) -> int:
     lines = chain([first], lines)
     if is_relayed(first):
         return _show_relayed(lines, view)
-    replay = Replay(lines)
-    messages = _Messages(replay.role, view)
-    add_tap(replay.connection, messages)
+    messages = _Messages(view)
+    replay = Replay(lines, tap=messages)
     began, ended, differs = inf, -inf, []
     for call in replay:
         began, ended = min(began, call.at), max(ended, call.at)
@@ -75,7 +76,10 @@ def _show_relayed(lines: Iterable[str], view: View) -> int:
         at = passage.at
         if passage.http is not None:
             continue
-        text = passage.text if passage.text is not None else f"({passage.note or f'over {passage.overlong} bytes'})"
+        if passage.note is not None:
+            view.note(passage.note)
+            continue
+        text = passage.text if passage.text is not None else f"(over {passage.overlong} bytes)"
         if passage.from_client:
             view.sent(text, "")
             view.reported("in", "")
@@ -89,37 +93,43 @@ def _show_relayed(lines: Iterable[str], view: View) -> int:
 class _Messages(Tap):
     """Shows each message with the phase after it; the other side's phase is not in a recording."""
 
-    def __init__(self, role: Role, view: View) -> None:
-        self._is_client = role is Role.CLIENT
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._waiting: list[tuple[bool, str]] = []
+        self._is_client: bool | None = None
+        self._waiting: list[tuple[bool, str, bool]] = []
+
+    def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
+        """Tell further connections from the first."""
+        if self._is_client is not None:
+            self._view.note("a new connection")
+        self._is_client = connection.role is Role.CLIENT
 
     def message_received(self, text: bytes, via: Hashable, now: float) -> None:
         """Keep the message until the engine has processed it."""
-        self._waiting.append((False, text.decode(errors="backslashreplace")))
+        self._waiting.append((False, text.decode(errors="backslashreplace"), True))
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
         """Keep the message until the call has ended."""
-        self._waiting.append((True, text.decode()))
+        self._waiting.append((True, text.decode(), True))
 
     def received(self, data: bytes | None, now: float) -> None:
         """Keep the end of input."""
         if data is None:
-            self._waiting.append((False, "(end of input)"))
+            self._waiting.append((False, "(end of input)", False))
 
     def sent(self, data: bytes | None, now: float) -> None:
         """Keep the end of output."""
         if data is None:
-            self._waiting.append((True, "(end of output)"))
+            self._waiting.append((True, "(end of output)", False))
 
     def flush(self, phase: str) -> None:
         """Show the messages kept."""
-        for is_own, text in self._waiting:
-            client, server = (phase, "") if self._is_client else ("", phase)
+        client, server = (phase, "") if self._is_client else ("", phase)
+        for is_own, text, is_message in self._waiting:
             if is_own == self._is_client:
-                self._view.sent(text, client)
+                self._view.sent(text, client, is_message=is_message)
                 self._view.reported("in", server)
             else:
-                self._view.received(text, client)
+                self._view.received(text, client, is_message=is_message)
                 self._view.reported("out", server)
         self._waiting.clear()

@@ -11,6 +11,7 @@ from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console
 from mcpio.cli.replay import lines_of
 from mcpio.errors import LocalProtocolError
+from mcpio.inspecting.ladder import NOTES
 from mcpio.inspecting.pages import page_of
 from mcpio.inspecting.tracing import traced
 
@@ -32,5 +33,6 @@ def run(options: argparse.Namespace) -> int:
     except (LocalProtocolError, UnicodeDecodeError) as error:
         raise Failure(Exit.PROTOCOL, f"{options.file}: {error}") from error
     lock.write(output, page_of(described))
-    Console().result(f"{output}: {len(described['entries'])} messages")
+    messages = sum(entry["kind"] not in NOTES for entry in described["entries"])
+    Console().result(f"{output}: {messages} messages")
     return Exit.DONE

@@ -9,11 +9,12 @@ from typing import Any, Final, Literal, TypeAlias
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.stateless_engine import StatelessEngine
+from mcpio.engine.table import Role
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.framing.jsonrpc import answered_id
 from mcpio.observe.tap import Redactor, Tap
 
-__all__ = ["Ladder", "LadderTap", "Sender"]
+__all__ = ["NOTES", "Ladder", "LadderTap", "Sender"]
 
 Sender: TypeAlias = Literal["client", "server"]
 """The side that sent a message."""
@@ -21,6 +22,8 @@ Sender: TypeAlias = Literal["client", "server"]
 Key: TypeAlias = "tuple[str, int | str | float]"
 """The side that asked, with the scope of its ids, and an id or a token."""
 
+NOTES: Final = ("note", "stderr")
+"""The kinds of entries that are not messages."""
 MAX_ENTRIES: Final = 20_000
 MAX_BYTES: Final = 32 << 20
 """Bytes of text that a ladder keeps."""
@@ -41,8 +44,9 @@ class Ladder:
     ``n``       its number: 1, 2, 3 and so on, without gaps
     ``at``      seconds on the ladder's clock, from its begin
     ``from``    ``client`` or ``server``
-    ``kind``    ``request``, ``result``, ``error``, ``notification``, ``batch``, ``malformed``; or, of what is not a
-                message, ``stderr`` (a line that the server wrote) and ``note`` (what the program says, such as an end)
+    ``kind``    ``request``, ``result``, ``error``, ``notification``, ``batch``, ``malformed``, ``long`` (too long to
+                read); or, of what is not a message, those of ``NOTES``: ``stderr`` (a line that the server wrote) and
+                ``note`` (what the program says, such as an end)
     ``bytes``   how long the message is
     ``head``    the begin of its params, result or error, or the line of a note
     ``method``  of a message; an answer has that of its request
@@ -147,7 +151,7 @@ class Ladder:
         return entry
 
     def note(self, text: str, at: float | None = None, *, sender: Sender = "server", kind: str = "note") -> None:
-        """Add a line that is not a message: an end, a failure, or with the kind ``stderr`` what the server printed."""
+        """Add a line that is not a message that was read: an end, a failure, or what another ``kind`` says."""
         text = text.encode(errors="replace").decode()
         self._put(self._new(sender, kind, self.now(at), len(text.encode()), text), text)
 
@@ -348,26 +352,23 @@ class LadderTap(Tap):
     def __init__(
         self,
         ladder: Ladder,
-        side: Sender = "client",
         *,
         also: Callable[[Any, float], object] = lambda *_: None,
         redactor: Redactor | None = None,
     ) -> None:
-        """``side`` is the side that is observed. ``also`` is called with each connection, to add further taps.
-
-        ``redactor`` removes secrets.
-        """
+        """``also`` is called with each connection, to add further taps. ``redactor`` removes secrets."""
         self._also = also
         self._redactor = redactor
         self._ladder = ladder
-        self._side: Sender = side
-        self._other: Sender = "server" if side == "client" else "client"
+        self._side: Sender = "client"
+        self._other: Sender = "server"
         self.connection = None
         self._timeouts: dict[str, deque[Timeout]] = {}
 
     def opened(self, connection: Connection | StatelessEngine, now: float) -> None:
         """Begin with a connection."""
         self.connection = connection
+        self._side, self._other = ("client", "server") if connection.role is Role.CLIENT else ("server", "client")
         self._timeouts.clear()
         self._ladder.forget_open()
         self._also(connection, now)

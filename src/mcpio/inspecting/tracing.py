@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+from mcpio.engine.connection import Connection
 from mcpio.inspecting.ladder import Ladder, LadderTap, Sender
 from mcpio.observe.recording import Replay
 from mcpio.observe.relayed import is_relayed, read_relayed
-from mcpio.observe.tap import Redactor, add_tap
+from mcpio.observe.tap import Redactor
 
 __all__ = ["traced"]
 
@@ -41,12 +43,17 @@ def traced(lines: Iterable[str], *, title: str) -> dict[str, Any]:
 
 def _add_calls(ladder: Ladder, lines: Iterable[str]) -> str:
     """Replay a recording into a ladder, and return who recorded it."""
-    replay = Replay(lines)
-    add_tap(replay.connection, LadderTap(ladder, replay.role.value, redactor=Redactor()))
+    replay = Replay(lines, tap=LadderTap(ladder, also=partial(_note_next, ladder), redactor=Redactor()))
     for call in replay:
         if call.differs is not None:
             ladder.note(f"line {call.line}: {call.verb}: {call.differs}", call.at, sender=replay.role.value)
     return f"the {replay.role.value}"
+
+
+def _note_next(ladder: Ladder, connection: Connection, now: float) -> None:
+    """Add a line before each connection but the first."""
+    if ladder.last:
+        ladder.note("a new connection", now, sender=connection.role.value)
 
 
 def _add_passages(ladder: Ladder, lines: Iterable[str]) -> str:
@@ -65,6 +72,8 @@ def _add_passages(ladder: Ladder, lines: Iterable[str]) -> str:
         elif each.http is not None:
             if each.http.get("status") not in (200, 202):
                 ladder.note(f"HTTP {each.http.get('status')}", each.at, sender=sender)
+        elif each.note is not None:
+            ladder.note(each.note, each.at, sender=sender)
         else:
-            ladder.note(each.note or f"a message of over {each.overlong} bytes", each.at, sender=sender)
+            ladder.note(f"a message of over {each.overlong} bytes", each.at, sender=sender, kind="long")
     return "a relay"

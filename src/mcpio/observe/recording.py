@@ -21,7 +21,7 @@ from mcpio.errors import LocalProtocolError, McpError, RequestError, UnexpectedR
 from mcpio.events import Event
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.framing.lines import LineFramer, Overlong
-from mcpio.observe.tap import Tap
+from mcpio.observe.tap import Tap, add_tap
 from mcpio.observe.verbs import EVENT, VERBS, Verb, read_revision, write_all, write_bytes, write_cookie
 from mcpio.revisions import Revision
 
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 # A recording has one JSON value on each line. The first line is the header: the version of the layout, the role, the
 # options, and the connection's snapshot where the recording begins. Each further line is one call on the connection:
 # the name of the verb, the time ``at``, its arguments, and the output that it returned. Of an event only the name is
-# written: ``mcpio.observe.recording`` makes the events again.
+# written: ``mcpio.observe.recording`` makes the events again. A further header begins the next connection, such as the
+# one that a client opened after the first one broke.
 
 VERSION: Final = 1
 """The version of the layout that this library writes, and the newest that it reads."""
 
 
 class Recorder(Tap):
-    """A tap that writes a recording.
+    """A tap that writes a recording of one connection, or of several, one after the other.
 
-    ``write`` takes each line, with its newline; a file's ``write`` will do. If it raises, the recording ends and the
-    connection goes on. ``redactor`` removes secrets first: input is then written in whole lines, not in the pieces in
-    which it came. A recording cannot begin where a snapshot is refused.
+    ``write`` takes each line, with its newline; a file's ``write`` will do. If it raises, the recording ends, also of
+    later connections, and the connection goes on. ``redactor`` removes secrets first: input is then written in whole
+    lines, not in the pieces in which it came. A recording cannot begin where a snapshot is refused.
 
     Cookies that are neither strings nor integers are left out, and so are the principal and options that are functions.
     A ``via`` of another type is written as its ``repr``.
@@ -54,6 +55,7 @@ class Recorder(Tap):
     def __init__(self, write: Callable[[str], object], *, redactor: Redactor | None = None) -> None:
         self._write = called("write", write, "(line)")
         self._redactor = redactor
+        self._has_failed = False
         self._lines = LineFramer()
         self._began = 0.0
         self._awaits_end = False
@@ -69,6 +71,7 @@ class Recorder(Tap):
             snapshot = self._redactor.message(snapshot)
             limits = connection.options.limits
             self._lines = LineFramer(limits.message_bytes, resync=limits.resync)
+        self._awaits_end = self._has_read = False
         self._began = now
         header = {"recording": VERSION, "role": connection.role.value, "at": now}
         self._put({**header, "options": _said_options(connection.options), "snapshot": snapshot})
@@ -128,7 +131,13 @@ class Recorder(Tap):
         self._put({"at": now if isfinite(now) else self._began, "do": verb, **arguments})
 
     def _put(self, value: dict[str, Any]) -> None:
-        self._write(dumps(value).decode() + "\n")
+        if self._has_failed:
+            return
+        try:
+            self._write(dumps(value).decode() + "\n")
+        except BaseException:
+            self._has_failed = True
+            raise
 
 
 def _said_options(options: Options) -> dict[str, Any]:
@@ -180,45 +189,64 @@ class ReplayedCall:
 
 
 class Replay:
-    """Replays a recording on a fresh connection, call by call. Iterate over it, once."""
+    """Replays a recording on fresh connections, call by call. Iterate over it, once."""
 
     connection: Connection
-    """The engine, as the last call left it."""
+    """The engine, as the last call left it. A recording of several connections has one for each."""
     role: Role
     """The recorded side."""
 
-    def __init__(self, lines: Iterable[str], *, options: Options | None = None, principal: Hashable = None) -> None:
+    def __init__(
+        self,
+        lines: Iterable[str],
+        *,
+        options: Options | None = None,
+        principal: Hashable = None,
+        tap: Tap | None = None,
+    ) -> None:
         """Read the header. ``options`` and ``principal`` supply what a recording leaves out.
 
-        Raises ``LocalProtocolError`` for a malformed header or a newer version; so do later calls, with the line, for
-        a malformed line.
+        ``tap`` is added to each connection. Raises ``LocalProtocolError`` for a malformed header or a newer version; so
+        do later calls, with the line, for a malformed line.
         """
         self._lines = enumerate(lines, 1)
-        header = _header(next(self._lines, (1, ""))[1])
-        self.role = Role(header["role"])
-        cls: type[Connection] = ClientConnection if self.role is Role.CLIENT else ServerConnection
-        chosen = options or _read_options(header["options"])
-        self.connection = cls.restore(header["snapshot"], header["at"], options=chosen, principal=principal)
+        self._options, self._principal, self._tap = options, principal, tap
+        self._open(next(self._lines, (1, ""))[1])
 
     def __iter__(self) -> Iterator[ReplayedCall]:
         """Replay the calls one by one."""
         for number, line in self._lines:
-            if line.strip():
-                yield self._step(number, line)
+            if not line.strip():
+                continue
+            entry = _read_line(number, line)
+            if "recording" not in entry:
+                yield self._step(number, entry)
+                continue
+            try:
+                self._open(line)
+            except LocalProtocolError as error:
+                raise LocalProtocolError(f"line {number}: {error}") from error
 
     def events(self) -> list[Event]:
         """Replay the remaining calls, and return the events."""
         return [step.event for step in self if step.event is not None]
 
-    def _step(self, number: int, line: str) -> ReplayedCall:
+    def _open(self, line: str) -> None:
+        header = _header(line)
+        self.role = Role(header["role"])
+        cls: type[Connection] = ClientConnection if self.role is Role.CLIENT else ServerConnection
+        options = self._options or _read_options(header["options"])
+        at = header["at"]
+        self.connection = cls.restore(header["snapshot"], at, options=options, principal=self._principal)
+        if self._tap is not None:
+            add_tap(self.connection, self._tap, at)
+
+    def _step(self, number: int, entry: dict[str, Any]) -> ReplayedCall:
         connection = self.connection
         try:
-            entry = loads(line)
             verb, at = entry.pop("do"), float(entry.pop("at"))
             row = VERBS[verb]
-        except JsonError as error:
-            raise LocalProtocolError(f"malformed recording: line {number}: {error.reason}") from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise LocalProtocolError(f"malformed recording: line {number}: no call") from error
         try:
             event, sent, differs = _outcome(row, entry, row.play(connection, entry, at))
@@ -247,6 +275,16 @@ def _outcome(
         return result, (), None if wanted == got else f"{got or 'no event'}, where there was {wanted or 'none'}"
     sent = () if result is None else (result,) if isinstance(result, bytes) else tuple(result)
     return None, sent, None if wanted == got else "what is to be written"
+
+
+def _read_line(number: int, line: str) -> dict[str, Any]:
+    try:
+        entry = loads(line)
+    except JsonError as error:
+        raise LocalProtocolError(f"malformed recording: line {number}: {error.reason}") from error
+    if not isinstance(entry, dict):
+        raise LocalProtocolError(f"malformed recording: line {number}: no call")
+    return entry
 
 
 # The header

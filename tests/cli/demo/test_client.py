@@ -22,10 +22,10 @@ class Notes(View):
         super().__init__(lambda text: None, 80, colour=False)
         self.told: list[tuple[str, str]] = []
 
-    def sent(self, text: str, phase: str) -> None:
+    def sent(self, text: str, phase: str, *, is_message: bool = True) -> None:
         self.told.append((_name(f"> {text}"), phase))
 
-    def received(self, text: str, phase: str) -> None:
+    def received(self, text: str, phase: str, *, is_message: bool = True) -> None:
         self.told.append((_name(f"< {text}"), phase))
 
 

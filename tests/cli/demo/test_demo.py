@@ -33,7 +33,7 @@ def test_whole_conversation_shown() -> None:
         "(end of input)",
     ):  # fmt: skip
         assert word in run.stdout.replace("\n                 ", "")
-    assert re.search(r"^Done: 31 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
+    assert re.search(r"^Done: 29 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
 
 
 def test_closed_output_exits_quietly() -> None:

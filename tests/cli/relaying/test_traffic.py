@@ -156,7 +156,7 @@ def test_recording_has_every_message_without_secrets(tmp_path: Any, capsys: pyte
     assert main(["replay", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "hunter22" not in shown
-    assert "(end of output)" in shown
+    assert "--- end of output" in shown
     assert "recorded by a relay" in shown
 
 

@@ -62,7 +62,7 @@ class Speaker:
         await self._write()
         while data := await self._stream.receive_some():
             self._feed(data)
-        self._view.received("(end of output)", self._phase)
+        self._view.received("(end of output)", self._phase, is_message=False)
 
     async def _outcome(self, id: OutgoingId | None) -> Any:
         """Return the outcome of a request, or of the opening, or raise its error."""
@@ -103,7 +103,7 @@ class Speaker:
         while chunks := self._connection.data_to_send():
             for chunk in chunks:
                 if chunk is None:
-                    self._view.sent("(end of input)", self._phase)
+                    self._view.sent("(end of input)", self._phase, is_message=False)
                     await self._stream.send_eof()
                 else:
                     self._view.sent(chunk.decode().rstrip("\n"), self._phase)

@@ -30,6 +30,7 @@ MOST_CHARACTERS: Final = 210
 """A message is cut after MOST_LINES lines, but never below this many characters."""
 
 BOLD, DIM, CYAN, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
+ARROWS: Final = {"in": ("-->", CYAN), "out": ("<--", GREEN), "note": ("---", DIM)}
 
 
 @attrs.frozen
@@ -37,10 +38,12 @@ class Row:
     """A message, as the client saw it."""
 
     direction: str
-    """``"in"`` or ``"out"``, as seen by the server."""
+    """``"in"`` or ``"out"``, as seen by the server; ``"note"`` for a line of neither side."""
     text: str
     client: str
     """The client's phase."""
+    is_message: bool = True
+    """False for what is shown between messages, and not counted."""
 
 
 class View:
@@ -53,7 +56,7 @@ class View:
         self._steps = 0
         self._rows = 0
         self._waiting: deque[Row | str] = deque()
-        self._reports: Mapping[str, deque[str]] = {"in": deque(), "out": deque()}
+        self._reports: Mapping[str, deque[str]] = {direction: deque() for direction in ARROWS}
 
     @classmethod
     def for_output(cls) -> View:
@@ -82,13 +85,18 @@ class View:
         self._steps += 1
         self._put(f"{self._steps}. {text}")
 
-    def sent(self, text: str, phase: str) -> None:
-        """Add a message from the client, with the client's phase after it."""
-        self._put(Row("in", text, phase))
+    def sent(self, text: str, phase: str, *, is_message: bool = True) -> None:
+        """Add a message from the client, or its end of output, with the client's phase after it."""
+        self._put(Row("in", text, phase, is_message))
 
-    def received(self, text: str, phase: str) -> None:
-        """Add a message from the server, with the client's phase after it."""
-        self._put(Row("out", text, phase))
+    def received(self, text: str, phase: str, *, is_message: bool = True) -> None:
+        """Add a message from the server, or its end of output, with the client's phase after it."""
+        self._put(Row("out", text, phase, is_message))
+
+    def note(self, text: str) -> None:
+        """Add a line of neither side."""
+        self._put(Row("note", text, "", is_message=False))
+        self.reported("note", "")
 
     def reported(self, direction: str, phase: str) -> None:
         """Add the server's phase after the next message of a direction."""
@@ -121,7 +129,7 @@ class View:
             self._waiting.popleft()
 
     def _show(self, row: Row, server: str) -> None:
-        arrow, colour = ("-->", CYAN) if row.direction == "in" else ("<--", GREEN)
+        arrow, colour = ARROWS[row.direction]
         narrow = self._columns < NARROW
         room = max(self._columns - 4 - (0 if narrow else 2 * PHASE_COLUMNS), LEAST_ROOM)
         for number, line in enumerate(_cut(printable(row.text), room)):
@@ -132,9 +140,10 @@ class View:
                 self._write(f"{'':{PHASE_COLUMNS}}{shown}".rstrip())
             else:
                 self._write(f"{row.client:{PHASE_COLUMNS}}{shown}{server:>{PHASE_COLUMNS}}")
-        if narrow:
-            self._write(self._styled(f"    client {row.client}, server {server}", DIM))
-        self._rows += 1
+        phases = [f"{side} {phase}" for side, phase in (("client", row.client), ("server", server)) if phase]
+        if narrow and phases:
+            self._write(self._styled(f"    {', '.join(phases)}", DIM))
+        self._rows += row.is_message
 
     def _lines(self, text: str, style: str = "") -> None:
         for line in textwrap.wrap(text, max(self._columns, LEAST_ROOM)):

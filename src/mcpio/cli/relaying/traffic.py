@@ -113,7 +113,7 @@ class Traffic:
         id = answered_id(line.head)
         if id is None:
             text = f"a long message: {line.head[:60].decode(errors='replace')}..."
-            ladder.note(text, now, sender=sender)
+            ladder.note(text, now, sender=sender, kind="long")
             return text, size
         # What stands for an answer ends the wait for it.
         answer = dumps({"jsonrpc": "2.0", "id": id, "result": {"relay": f"{size}, not kept"}})

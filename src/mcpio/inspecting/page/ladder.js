@@ -12,7 +12,7 @@ const FILTERS = {
   all: () => true,
   calls: (entry) => ["request", "result", "error"].includes(entry.kind),
   notifications: (entry) => entry.kind === "notification",
-  faults: (entry) => entry.failed || entry.kind === "malformed" || entry.kind === "note",
+  faults: (entry) => entry.failed || ["malformed", "long", "note"].includes(entry.kind),
   logs: (entry) => entry.method === "notifications/message",
   stderr: (entry) => entry.kind === "stderr",
 };
@@ -193,7 +193,8 @@ export class Ladder {
     else list.removeAttribute("aria-activedescendant");
     if (this.follows) list.scrollTop = end;
     const left = this.gone + this.entries.length - shown.length;
-    this.count.textContent = `${shown.length.toLocaleString("en")} messages${left ? `, ${left.toLocaleString("en")} not shown` : ""}`;
+    const lines = shown.length === 1 ? "1 line" : `${shown.length.toLocaleString("en")} lines`; // some are not messages
+    this.count.textContent = `${lines}${left ? `, ${left.toLocaleString("en")} not shown` : ""}`;
   }
 
   #row(entry) {
