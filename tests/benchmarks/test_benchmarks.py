@@ -30,6 +30,10 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "socket_server.py --rounds 1 --seconds 0.01",
         "shares.py --rounds 1 --seconds 0.01",
         "large_messages.py --calls 5 --size 1000",
+        pytest.param(
+            "inspector_page.py --rounds 1 --seconds 0.01 --loads 1",
+            marks=pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="there is no Chromium"),
+        ),
     ],
 )
 def test_a_benchmark_gives_its_figures_and_a_verdict(command: str) -> None:
