@@ -79,7 +79,7 @@ class Site:
         while self._rest:
             self._rest = self._rest[_sent(link, self._rest) :]
             await self.here.sleep(0)
-        await self.until(lambda: self.server.audience._total == 1)
+        await self.until(lambda: len(self.server.audience._stateless) == 1)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         while not holds():
@@ -161,7 +161,7 @@ def test_unread_changes_are_held_once(kind: str, reads: bool, each_loop: EachLoo
                     # Some may have been on their way to the client when the resource changed again.
                     assert (len(told), max(told.values()) < 4) == (len(URIS), True)
             await at.until(lambda: server.ledger.total <= before)
-        assert (server.ledger.total, server.audience._total, server.sessions) == (0, 0, ())
+        assert (server.ledger.total, server.audience._stateless, server.sessions) == (0, {}, ())
 
     each_loop.run(main)
 
@@ -181,7 +181,7 @@ def test_listener_with_more_unread_changes_than_may_wait_is_disconnected(kind: s
                     for uri in URIS:
                         server.notify_resource_updated(f"{uri}/{number}", within="notes://all")
                     assert (await other.call_tool("echo", {"text": "hi"})).text == "hi"
-                await at.until(lambda: server.audience._total == 0)
+                await at.until(lambda: not server.audience._stateless)
                 # Over HTTP it is the stream that ends.
                 said = await at.read(link, lambda said: said.endswith(b"\r\n0\r\n\r\n"))
                 assert b"notifications/subscriptions/acknowledged" in said

@@ -593,7 +593,8 @@ class ServeHttpOptions(HttpServingOptions, total=False):
     WebSocket, have none."""
     drain: float
     """For a server behind a balancer: seconds that the open connections serve on, at most, before the graceful end.
-    Each ends with the answer to its next request, which says so. 0 by default."""
+    Each ends with the answer to its next request, which says so. Stateless clients that listen get their answer at the
+    beginning, and listen again elsewhere. 0 by default."""
 
 
 async def serve_http(
@@ -810,10 +811,15 @@ class HttpConnectionHandler:
             idle.abort()
 
     def retire(self) -> None:
-        """Make each connection end with its next answer."""
+        """Make each connection end with its next answer, which says so.
+
+        The answer to a listen request has begun without saying so. It ends here rather than with the connection: a
+        client or a balancer takes that for free when the answer is complete, and its next request must not be lost.
+        """
         self._is_retiring = True
         for connection in self._connections:
             connection.retire()
+        self.host.finish_listening()
 
     def close(self, grace: float) -> None:
         """Reject new requests, and answer running ones within ``grace`` seconds."""

@@ -160,18 +160,18 @@ async def serve_listeners(
                     )
                 finally:
                     async with loop.last_moment(None):
-                        await _end(handler, drain, grace, loop)
+                        await _end(handler, acceptor, drain, grace, loop)
     finally:
         await close_all(listeners, loop)
 
 
-async def _end(handler: ConnectionHandler, drain: float, grace: float, loop: EventLoop) -> None:
+async def _end(handler: ConnectionHandler, acceptor: Acceptor, drain: float, grace: float, loop: EventLoop) -> None:
     if drain:
         # A client that keeps a connection may be sending on it now: closed over that, the request would be lost, so
         # the connection ends with an answer that says so.
         handler.retire()
         with loop.scope(drain):
-            await handler.wait_empty()
+            await acceptor.wait_empty()
     handler.close(grace)
     with loop.scope(grace + LAST_WRITES / 2):
         await handler.wait_empty()

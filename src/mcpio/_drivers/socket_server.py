@@ -316,6 +316,10 @@ class Acceptor:
         finally:
             self._room.release()
 
+    async def wait_empty(self) -> None:
+        """Wait until no connection is left, with those whose TLS handshake or first bytes are still to come."""
+        await self._room.wait_free()
+
     async def _serve(self, accepted: Any, serve: Any) -> None:
         address = address_of_peer(self._loop.socket_of(accepted))
         host = address[0] if isinstance(address, tuple) else None
@@ -389,7 +393,7 @@ class _Room:
     """A number of places that tasks take, wait for, and release."""
 
     def __init__(self, places: int, loop: EventLoop) -> None:
-        self._free = places
+        self._free = self._places = places
         self._loop = loop
         self._released = loop.event()
 
@@ -403,6 +407,11 @@ class _Room:
     async def take(self) -> None:
         """Wait for a place and take it."""
         while not self.try_take():
+            await self._released.wait()
+
+    async def wait_free(self) -> None:
+        """Wait until all places are free."""
+        while self._free < self._places:
             await self._released.wait()
 
     def release(self) -> None:

@@ -150,6 +150,13 @@ class Listener(Protocol):
         """Send a notification to the client, without waiting; return whether that was possible."""
 
 
+class StatelessListener(Listener, Protocol):
+    """The ``subscriptions/listen`` of a stateless client."""
+
+    def finish(self) -> None:
+        """Answer the request soon. The client may listen again, in another process too."""
+
+
 SLICE: Final = 100
 """Listeners to notify in one turn of the event loop: about a millisecond of work."""
 
@@ -157,32 +164,38 @@ SLICE: Final = 100
 class Audience:
     """The listeners of one process, by topic, with the notifications that they have not received yet."""
 
-    __slots__ = ("_by_topic", "_listens", "_pending", "_total")
+    __slots__ = ("_by_topic", "_listens", "_pending", "_stateless")
 
     def __init__(self) -> None:
         self._by_topic: dict[Hashable, dict[Listener, None]] = {}
         self._pending: dict[Hashable, dict[Listener, None]] = {}
         self._listens: Counter[Hashable] = Counter()
-        self._total = 0
+        self._stateless: dict[StatelessListener, None] = {}
 
-    def enter(self, account: Hashable, limits: Limits) -> None:
-        """Count a ``subscriptions/listen`` of a client. Raises RequestError beyond the limits."""
+    def enter(self, listener: StatelessListener, account: Hashable, limits: Limits) -> None:
+        """Count a ``subscriptions/listen`` of a client, until it leaves. Raises RequestError beyond the limits."""
         for reason, count, limit in (
             ("this client listens too often at once", self._listens.get(account, 0), limits.listeners),
-            ("too many clients listen", self._total, limits.total_listeners),
+            ("too many clients listen", len(self._stateless), limits.total_listeners),
         ):
             if count >= limit:
                 data = {"reason": reason, "limit": limit}
                 raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
         self._listens[account] += 1
-        self._total += 1
+        self._stateless[listener] = None
 
-    def leave(self, account: Hashable) -> None:
+    def leave(self, listener: StatelessListener, account: Hashable) -> None:
         """Count one less."""
         self._listens[account] -= 1
-        self._total -= 1
+        del self._stateless[listener]
         if not self._listens[account]:
             del self._listens[account]
+
+    def finish(self, driver: Driver) -> None:
+        """Answer the ``subscriptions/listen`` requests that a driver carries."""
+        for listener in self._stateless:
+            if listener.driver is driver:
+                listener.finish()
 
     def add(self, listener: Listener, topics: Iterable[Hashable]) -> None:
         """Subscribe a listener to some topics."""

@@ -195,6 +195,12 @@ class HttpHost:
         self.machine.handle_timeout(self.clock())
         self._drain()
 
+    def finish_listening(self) -> None:
+        """Answer the listen requests of stateless clients, which run for as long as they are let; serve all others."""
+        if self._stateless is not None:
+            _, driver = self._stateless
+            self.server.audience.finish(driver)
+
     def close(self, grace: float | None = 5.0) -> None:
         """Refuse new requests, answer running ones for at most ``grace`` seconds, and end all streams."""
         self.machine.close(self.clock(), grace)

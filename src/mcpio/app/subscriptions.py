@@ -114,7 +114,7 @@ class Subscription:
         self._signal: OneShot | None = None
         self._is_begun = False
         self._is_over = False
-        server.audience.enter(self._account, limits)
+        server.audience.enter(self, self._account, limits)
         self._held.subscriptions += self._size
 
     def begin(self) -> None:
@@ -143,13 +143,13 @@ class Subscription:
         self._changed[id] = None
         self._wake()
 
-    def expire(self) -> None:
-        """Record that the client's token has expired: it may come back with a new one."""
+    def finish(self) -> None:
+        """Have ``run`` return: the client's token has expired, or the server is about to end. It may listen again."""
         self._is_over = True
         self._wake()
 
     async def run(self) -> SubscriptionsListenResult:
-        """Tell the client of changes until the subscription is cancelled, ends with its connection, or expires.
+        """Tell the client of changes until the subscription is cancelled, ends with its connection, or is finished.
 
         One in which nothing is honoured ends at once.
         """
@@ -159,7 +159,7 @@ class Subscription:
             if expires_at is not None:
                 # Some tokens are accepted a little longer: such a client must not come back without a pause.
                 remaining = min(max(expires_at - runtime.wall_clock(), SHORTEST), LONGEST)
-                timer = runtime.call_later(remaining, self.expire)
+                timer = runtime.call_later(remaining, self.finish)
             if not self._is_begun:
                 await self._begin_with_tasks()
             # Nothing could follow: the client would only keep a request open.
@@ -178,7 +178,7 @@ class Subscription:
     def end(self) -> None:
         """Give back the place among the listeners. Call it once; ``run`` does."""
         audience = self._server.audience
-        audience.leave(self._account)
+        audience.leave(self, self._account)
         audience.remove(self, _topics_of(self._honoured))
         if self._honoured.task_ids:
             self._tasks.unwatch(self._honoured.task_ids, self.note_task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -185,6 +186,73 @@ def test_a_draining_server_serves_an_open_connection_once_more(each_loop: EachLo
             while more := bytes(await stream.receive_some()):
                 heard += more
             assert b"connection: close" in heard.lower()
+            await stream.aclose()
+
+    each_loop.run(main)
+
+
+def test_a_draining_server_answers_listen_requests_and_serves_their_connections_once_more(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        server = Shop(here).server
+        server.resource("r://1", name="one")(lambda: "one")
+        async with here.listening("http", server, port=0, drain=60) as (listening, scope):
+            stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+            await stream.send_all(listen_request())
+            await _hear_until(stream, b"acknowledged")
+            scope.cancel()
+            assert b'"resultType":"complete"' in await _hear_until(stream, b"0\r\n\r\n")
+            while not await _refuses(here, listening.port):
+                await here.checkpoint()
+            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            heard = b""
+            while more := bytes(await stream.receive_some()):
+                heard += more
+            assert heard.startswith(b"HTTP/1.1 404")
+            assert b"connection: close" in heard.lower()
+            await stream.aclose()
+
+    each_loop.run(main)
+
+
+def listen_request() -> bytes:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"notifications": {"resourceSubscriptions": ["r://1"]}, "_meta": meta}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}).encode()
+    fields = (
+        "accept: application/json, text/event-stream",
+        "content-type: application/json",
+        "mcp-protocol-version: 2026-07-28",
+        "mcp-method: subscriptions/listen",
+        f"content-length: {len(body)}",
+    )
+    return HEAD + "\r\n".join(fields).encode() + b"\r\n\r\n" + body
+
+
+async def _hear_until(stream: Any, end: bytes) -> bytes:
+    heard = b""
+    while end not in heard:
+        more = bytes(await stream.receive_some())
+        assert more, heard
+        heard += more
+    return heard
+
+
+def test_a_draining_server_serves_a_connection_that_has_sent_nothing_yet(each_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        # Until the first bytes have come, the version of HTTP is not known.
+        async with here.listening("http", Shop(here).server, port=0, drain=60, http2=True) as (listening, scope):
+            stream = await here.loop.open_stream("127.0.0.1", listening.port, None)
+            scope.cancel()
+            while not await _refuses(here, listening.port):
+                await here.checkpoint()
+            for _ in range(20):
+                await here.checkpoint()
+            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert (await _hear_until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
             await stream.aclose()
 
     each_loop.run(main)
