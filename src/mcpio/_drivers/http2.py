@@ -869,8 +869,8 @@ class Http2Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has served a request, and none is open."""
-        return self._streams.is_idle
+        """Whether it has served a request, and none is open or has arrived."""
+        return self._streams.is_idle and not self._loop.is_readable(self._stream)
 
     def wake(self, exchange: Hashable) -> None:
         """Wake the writer for a response that has something to send."""

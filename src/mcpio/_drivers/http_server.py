@@ -143,8 +143,8 @@ class HttpConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has served a request, and no other has begun."""
-        return self._life.state is State.IDLE and not self._has_more
+        """Whether it has served a request, and no other has begun or arrived."""
+        return self._life.state is State.IDLE and not self._has_more and not self._has_arrived
 
     def wake(self, exchange: Hashable) -> None:
         """Write the host's output of a response. The host calls this in its drain."""

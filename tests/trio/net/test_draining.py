@@ -1,4 +1,4 @@
-"""What reaches a server at the moment at which it closes."""
+"""What reaches a server at the moment at which it, or the connection, closes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mcpio.trio import serve_http
 REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
-def serve_until(act: Callable[[int], None], drain: float) -> None:
+def serve_until(act: Callable[[int], None], **given: Any) -> None:
     """Serve, call ``act`` with the port, and end the server."""
 
     async def main() -> None:
@@ -30,7 +30,7 @@ def serve_until(act: Callable[[int], None], drain: float) -> None:
                 serve: Any = serve_http
                 options = HttpOptions(health="/health")
                 listening = await nursery.start(
-                    lambda **started: serve(Server("s"), 0, options=options, drain=drain, **started)
+                    lambda **started: serve(Server("s"), 0, options=options, **given, **started)
                 )
                 await trio.to_thread.run_sync(act, listening.port)
                 nursery.cancel_scope.cancel()
@@ -103,3 +103,28 @@ def test_request_that_arrives_on_an_idle_connection_as_it_closes_is_refused_in_w
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"connection: close" in answer.lower()
     assert b"the server is closing" in answer
+
+
+def test_request_that_arrives_as_room_is_made_for_another_client_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_room = HttpConnectionHandler.make_room
+    first, second = socket.socket(), socket.socket()
+
+    def ask_and_make_room(self: HttpConnectionHandler) -> None:
+        first.sendall(REQUEST)
+        make_room(self)
+
+    def use(port: int) -> None:
+        first.settimeout(20)
+        second.settimeout(20)
+        first.connect(("127.0.0.1", port))
+        first.sendall(REQUEST)
+        assert first.recv(65536).startswith(b"HTTP/1.1 200")
+        second.connect(("127.0.0.1", port))
+        second.sendall(REQUEST)
+        assert first.recv(65536).startswith(b"HTTP/1.1 200")
+        first.close()
+        assert second.recv(65536).startswith(b"HTTP/1.1 200")
+
+    monkeypatch.setattr(HttpConnectionHandler, "make_room", ask_and_make_room)
+    with first, second:
+        serve_until(use, max_connections=1)
