@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import inspector_picture
 import jsonschema
 import pytest
 from playwright.sync_api import sync_playwright
 
 PROGRAM = Path(__file__).with_name("inspected_server.py")
+MCPIO = [sys.executable, "-m", "mcpio"]
 AXE = Path(os.environ.get("MCPIO_PEERS_DIR", ""), "node_modules", "axe-core", "axe.min.js")
 SIZES = [(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")]
 
@@ -34,7 +36,7 @@ def browser() -> Iterator[Any]:
 @contextmanager
 def inspected(name: str = "server", *options: str) -> Iterator[str]:
     """Inspect a server of the program; give the address of the page."""
-    command = [sys.executable, "-m", "mcpio", "inspect", "-q", *options, f"{PROGRAM}:{name}"]
+    command = [*MCPIO, "inspect", "-q", *options, f"{PROGRAM}:{name}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -283,12 +285,42 @@ def test_forms_give_back_what_schemas_admit(browser: Any, address: str) -> None:
             jsonschema.validate(found, each["schema"])
 
 
+def test_picture_of_the_docs_is_made_and_small(browser: Any) -> None:
+    picture = inspector_picture.draw(browser)
+    assert picture.startswith(b"\x89PNG")
+    # Chromium decodes it: every chunk has its checksum.
+    decoded = f"createImageBitmap(new Blob([new Uint8Array({[*picture]})])).then((image) => image.width)"
+    page = browser.new_page()
+    assert page.evaluate(decoded) == inspector_picture.SIZE["width"]
+    page.close()
+    assert max(len(picture), inspector_picture.FILE.stat().st_size) < 80_000
+
+
+def test_recording_goes_on_after_a_restart(browser: Any, tmp_path: Path) -> None:
+    recorded, saved = tmp_path / "recorded.jsonl", tmp_path / "saved.jsonl"
+    with inspected("server", "--record", str(recorded)) as address, opened(browser, address) as page:
+        choose(page, "bake")
+        for era, revision in ((None, "2026-07-28"), ("handshake", "2025-11-25")):
+            if era is not None:
+                page.get_by_label("Era of the next connection").select_option(era)
+            page.locator("#top .status", has_text=revision).wait_for()
+            choose(page, "bake")
+            call(page)
+            page.get_by_role("heading", name="Result").wait_for()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save the recording").click()
+        download.value.save_as(saved)
+    for file in (recorded, saved):
+        shown = subprocess.run([*MCPIO, "replay", str(file)], capture_output=True, text=True, check=True).stdout
+        assert shown.count("a new connection") == 1
+        assert ("server/discover" in shown, '"method":"initialize"' in shown) == (True, True)
+
+
 def test_trace_opens_from_disk(browser: Any, address: str, tmp_path: Path) -> None:
     recording, traced = tmp_path / "rec.jsonl", tmp_path / "page.html"
-    program = [sys.executable, "-m", "mcpio"]
-    called = [*program, "call", "-q", "--record", str(recording), f"{PROGRAM}:hostile", "say"]
+    called = [*MCPIO, "call", "-q", "--record", str(recording), f"{PROGRAM}:hostile", "say"]
     subprocess.run(called, check=True, capture_output=True)
-    subprocess.run([*program, "trace", str(recording), "-o", str(traced)], check=True, capture_output=True)
+    subprocess.run([*MCPIO, "trace", str(recording), "-o", str(traced)], check=True, capture_output=True)
     with opened(browser, traced.as_uri(), 390, "dark") as page:
         page.locator(".row", has_text="tools/call").first.click()
         page.get_by_label("The chosen message").wait_for()

@@ -152,7 +152,7 @@ function toolForm(app, tool, start) {
     ...copies(params, number), el("button", { type: "button", onclick: () => app.lens("tools/call", params) }, "In both eras")] });
   return el("div", {},
     el("h2", { tabindex: "-1" }, short(`${tool.title ?? tool.name}`)),
-    el("p", { class: "quiet" }, short(`${tool.name}`), hints.length ? `: ${hints.join(", ")}` : ""),
+    (tool.title || hints.length > 0) && el("p", { class: "quiet" }, [tool.title && short(`${tool.name}`), hints.join(", ")].filter(Boolean).join(": ")),
     tool.description && el("p", { class: "description" }, short(`${tool.description}`, 20_000)),
     takesTask && el("label", {}, asTask, "as a task"),
     node, hasView && el("div", {}, el("button", { type: "button", onclick: view }, "Show the view"), place),
