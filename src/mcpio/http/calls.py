@@ -85,6 +85,9 @@ class Call:
             exchange.send(encode_event(text, type="message"))
             exchange.finish()
             self._calls.release(self)
+        if exchange.answer is None:
+            # On a connection of many requests it may wait long to be pulled.
+            self._calls.settle(exchange)
 
     def put(self, text: bytes, kind: int, key: Hashable) -> None:
         """Send a notification as an event; one that the client does not take is dropped."""

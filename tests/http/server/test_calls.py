@@ -70,6 +70,34 @@ def test_client_that_does_not_read_gets_everything_later_in_order() -> None:
     assert (site.machine._ledger.total, engine_of(site).is_serving, site.machine.next_deadline()) == (0, False, None)
 
 
+@pytest.mark.parametrize("answers", ["auto", "json", "sse"])
+@pytest.mark.parametrize("begins", [False, True])
+def test_answer_that_waits_to_be_pulled_is_counted(answers: Any, begins: bool) -> None:
+    site = Site(HttpOptions(answers=answers), engine=TWO_ERAS)
+    response, id = logging_call(site)
+    site.stall(response)
+    if begins and answers != "json":
+        log(site, id)
+    engine_of(site).send_result(id, CallToolResult((TextContent("x" * 100_000),)))
+    assert 100_000 < site.machine._ledger.total < 130_000
+    site.unstall(response)
+    assert response.is_over
+    assert site.machine._ledger.total == 0
+
+
+def test_waiting_answers_beyond_the_total_give_way_to_503() -> None:
+    site = Site(limits=Limits(total_bytes=300_000), engine=TWO_ERAS)
+    calls = [logging_call(site) for _ in range(5)]
+    for response, id in calls:
+        site.stall(response)
+        engine_of(site).send_result(id, CallToolResult((TextContent("x" * 100_000),)))
+        assert site.machine._ledger.total <= 300_000
+    for response, _ in calls:
+        site.unstall(response)
+    assert sorted(response.status for response, _ in calls) == [200, 200, 503, 503, 503]
+    assert site.machine._ledger.total == 0
+
+
 def test_client_that_leaves_too_much_unread_is_cut_off() -> None:
     limits = Limits(queued_bytes=20_000)
     site = Site(limits=limits, engine=Options(revisions=REVISIONS, limits=limits))
