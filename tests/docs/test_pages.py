@@ -147,9 +147,11 @@ def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
     assert number
 
 
-def test_maximum_memory_is_the_sum_of_the_default_limits() -> None:
+@pytest.mark.parametrize("each_connection", [256, 640])
+def test_maximum_memory_is_the_sum_of_the_default_limits(each_connection: int) -> None:
     limits, said = Limits(), section("limits.md", "Memory of the whole server")
-    connections = MAX_CONNECTIONS * 128 * 1024
+    assert f" {each_connection} KiB |" in said
+    connections = MAX_CONNECTIONS * each_connection * 1024
     parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections)]
     assert [f"{part:,} MiB" in said for part in (*parts, sum(parts))] == [True] * 4
 
