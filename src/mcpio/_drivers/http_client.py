@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypedDict
 
@@ -26,12 +26,12 @@ from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.client import (
     HttpClient,
-    HttpClientEvent,
     HttpClientOptions,
     ListeningEnded,
     Location,
     MessageRefused,
     SessionLost,
+    TransportEvent,
 )
 from mcpio.http.model import Body, End, ParamHeader, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 
@@ -60,13 +60,12 @@ class HttpClientTimeouts:
 class ClientExchange:
     """One exchange: its request, and the scope that cancels it."""
 
-    __slots__ = ("body", "head", "id", "may_read", "scope")
+    __slots__ = ("body", "head", "id", "scope")
 
-    def __init__(self, head: RequestHead, loop: EventLoop) -> None:
+    def __init__(self, head: RequestHead, body: bytes, loop: EventLoop) -> None:
         self.id = head.exchange
         self.head = head
-        self.body = b""
-        self.may_read = loop.signal()
+        self.body = body
         self.scope = loop.scope()
 
 
@@ -78,8 +77,9 @@ class HttpPool:
         location: Location,
         *,
         loop: EventLoop,
-        start: Callable[[Callable[[], Awaitable[None]]], None],
-        receive: Callable[[ResponseItem], None],
+        start: Callable[[Coroutine[Any, Any, None]], object],
+        fail: Callable[[BaseException], None],
+        receive: Callable[[Sequence[ResponseItem]], None],
         on_input: Callable[[], None],
         wants_read: Callable[[object], bool],
         ssl_context: ssl.SSLContext | None,
@@ -92,7 +92,8 @@ class HttpPool:
             location: The server.
             loop: The running event loop.
             start: Starts the task of a connection.
-            receive: Takes an item of a response.
+            fail: Takes an exception that ends such a task.
+            receive: Takes items of a response.
             on_input: Called when everything that one read brought was received. When a response has ended, its
                 connection is already free for the caller's next request.
             wants_read: Says whether to read on in an exchange; ``resume`` has it asked again.
@@ -107,9 +108,11 @@ class HttpPool:
         self.on_input = on_input
         self.loop = loop
         self._unopenable: tuple[type[Exception], ...] = (*loop.broken, h11.ProtocolError, UnicodeError)
-        self._wants_read = wants_read
-        self._paused: set[ClientExchange] = set()
+        self.wants_read = wants_read
+        self.paused: set[Any] = set()
+        self._authority = location.authority.encode()
         self._start = start
+        self.fail = fail
         self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
             ssl_context = ssl.create_default_context()
@@ -117,23 +120,15 @@ class HttpPool:
         self._exchanges: dict[object, ClientExchange] = {}
         self._unused: list[_PooledConnection] = []
 
-    def add(self, head: RequestHead) -> None:
-        """Start an exchange. ``run`` sends it when it is complete."""
-        self._exchanges[head.exchange] = ClientExchange(head, self.loop)
-
-    def add_body(self, body: Body) -> None:
-        """Set the body of an exchange."""
-        self._exchanges[body.exchange].body = body.data
-
-    def run(self, id: object) -> None:
-        """Send a complete exchange, on an unused connection or a new one."""
-        exchange = self._exchanges[id]
+    def send(self, head: RequestHead, body: bytes) -> None:
+        """Send a request, on an unused connection or a new one."""
+        exchange = self._exchanges[head.exchange] = ClientExchange(head, body, self.loop)
         if self._unused:
             self._unused.pop().take(exchange)
         else:
             connection = _PooledConnection(self)
             connection.take(exchange)
-            self._start(connection.run)
+            self._start(connection.run())
 
     def cancel(self, id: object) -> None:
         """Break off an exchange."""
@@ -143,19 +138,20 @@ class HttpPool:
 
     def resume(self) -> None:
         """Ask again whether to read on in exchanges that had to wait."""
-        for exchange in self._paused:
-            exchange.may_read.set()
+        for may_read in self.paused:
+            may_read.set()
 
     # For the connections
 
     async def wait_for_room(self, exchange: ClientExchange) -> None:
         """Wait until more of a response may be read."""
-        while not self._wants_read(exchange.id):
-            self._paused.add(exchange)
-            try:
-                await exchange.may_read.wait()
-            finally:
-                self._paused.discard(exchange)
+        may_read = self.loop.signal()
+        self.paused.add(may_read)
+        try:
+            while not self.wants_read(exchange.id):
+                await may_read.wait()
+        finally:
+            self.paused.discard(may_read)
 
     def finish(self, exchange: ClientExchange, connection: _PooledConnection) -> None:
         """Drop an exchange that has ended, and let others use its connection."""
@@ -194,16 +190,15 @@ class HttpPool:
     def encode(self, http: h11.Connection, exchange: ClientExchange) -> bytes:
         """Return a request as bytes. h11 rejects a header value that would be read as several fields (HTTP-35)."""
         head = exchange.head
-        headers = [(b"host", self.location.authority.encode()), *head.headers]
+        headers = [(b"host", self._authority), *head.headers]
         target = head.target
         if self._proxy is not None and self._ssl_context is None:
             target = self.location.at(target).url
             headers += self._proxy.headers
-        parts = [http.send(h11.Request(method=head.method, target=target, headers=headers))]
+        text = http.send(h11.Request(method=head.method, target=target, headers=headers)) or b""
         if exchange.body:
-            parts.append(http.send(h11.Data(data=exchange.body)))
-        parts.append(http.send(h11.EndOfMessage()))
-        return b"".join(part or b"" for part in parts)
+            text += http.send(h11.Data(data=exchange.body)) or b""
+        return text + (http.send(h11.EndOfMessage()) or b"")
 
 
 class _PooledConnection:
@@ -217,8 +212,9 @@ class _PooledConnection:
         self._http = h11.Connection(h11.CLIENT)
         self._next: ClientExchange | None = None
         self._has_next = pool.loop.signal()
-        # Of the exchange under way: whether all of the request was sent, and whether anything came back.
-        self._is_sent = self._has_response = False
+        # Of the exchange under way: whether anything came back, and what the machine has not received of it.
+        self._has_response = False
+        self._items: list[ResponseItem] = []
 
     def take(self, exchange: ClientExchange) -> None:
         """Assign the next exchange."""
@@ -230,37 +226,43 @@ class _PooledConnection:
         try:
             while (exchange := self._next) is not None:
                 self._next = None
-                last = None
+                is_over = False
                 with exchange.scope:
-                    last = await self._carry(exchange)
-                if last is None:
+                    await self._carry(exchange)
+                    is_over = True
+                if not is_over:
                     await self._close()
                 # Free the connection first, so that requests caused by the end of this response can use it.
                 self._pool.finish(exchange, self)
-                if last is not None:
-                    self._pool.receive(last)
+                items, self._items = self._items, []
+                if is_over:
+                    self._pool.receive(items)
                     self._pool.on_input()
                 with self._loop.scope(KEEP):
                     while self._next is None:
                         await self._has_next.wait()
             self._pool.remove(self)
+        except self._loop.runtime.cancellation:
+            raise
+        except BaseException as error:
+            self._pool.fail(error)
         finally:
             async with self._loop.last_moment(None):
                 await self._close()
 
-    async def _carry(self, exchange: ClientExchange) -> ResponseItem:
-        """Process one exchange. Returns its last item, which the machine has not received yet."""
+    async def _carry(self, exchange: ClientExchange) -> None:
+        """Process one exchange. Leaves the last items, which the machine has not received yet, in ``_items``."""
         error: McpError
         try:
             if self._stream is not None and self._loop.is_readable(self._stream):
                 await self._close()
-            if self._stream is None or not await self._try_reused(self._stream, exchange):
+            await self._exchange(exchange)
+            http = self._http
+            # Bytes after the response cannot belong to the next one.
+            if http.our_state is h11.DONE and http.their_state is h11.DONE and not http.trailing_data[0]:
+                http.start_next_cycle()
+            else:
                 await self._close()
-                self._stream = await self._pool.open()
-                self._http = h11.Connection(h11.CLIENT)
-                await self._exchange(self._stream, exchange)
-            await self._release()
-            return End(exchange.id)
         except McpError as fault:
             error = fault
         except h11.LocalProtocolError as fault:
@@ -273,77 +275,85 @@ class _PooledConnection:
             report("an HTTP exchange failed", fault)
             error = ConnectionLost(f"the exchange with {self._pool.location.place} failed: {reason_of(fault)}")
             error.__cause__ = fault
+        else:
+            self._items.append(End(exchange.id))
+            return
         await self._close()
-        return Reset(exchange.id, error)
+        self._items.append(Reset(exchange.id, error))
 
-    async def _try_reused(self, stream: ByteStream, exchange: ClientExchange) -> bool:
-        """Try a connection that was used before; return whether it worked, or a new one is worth a try.
+    async def _exchange(self, exchange: ClientExchange) -> None:
+        """Send a request and read the response, on a new connection if that in use had been closed.
 
-        The server may have closed it at the same moment. A request that was not sent completely, or that may be
-        repeated, is sent again if nothing came back.
+        The server may have closed a connection that was used before at the same moment. A request that was not sent
+        completely, or that may be repeated, is sent again if nothing came back.
         """
-        try:
-            await self._exchange(stream, exchange)
-        except self._cut_off:
-            if self._has_response or (self._is_sent and not exchange.head.may_repeat):
-                raise
-            return False
-        return True
-
-    async def _exchange(self, stream: ByteStream, exchange: ClientExchange) -> None:
-        self._is_sent = self._has_response = False
-        try:
-            await stream.send_all(self._pool.encode(self._http, exchange))
-        except self._loop.broken:
-            # A server that rejects a request before its end closes the connection, and may have sent the reason.
-            with contextlib.suppress(*self._cut_off):
+        while True:
+            is_reused = self._stream is not None
+            if self._stream is None:
+                self._stream = await self._pool.open()
+                self._http = h11.Connection(h11.CLIENT)
+            stream = self._stream
+            is_sent = self._has_response = False
+            try:
+                try:
+                    await stream.send_all(self._pool.encode(self._http, exchange))
+                    is_sent = True
+                except self._loop.broken:
+                    # A server that rejects a request before its end closes the connection, and may have sent why.
+                    with contextlib.suppress(*self._cut_off):
+                        await self._read(stream, exchange)
+                        await self._close()
+                        return
+                    raise
                 await self._read(stream, exchange)
+            except self._cut_off:
+                if not is_reused or self._has_response or (is_sent and not exchange.head.may_repeat):
+                    raise
                 await self._close()
+            else:
                 return
-            raise
-        self._is_sent = True
-        await self._read(stream, exchange)
 
     async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
-        """Read the response of an exchange into the machine. Raises ConnectionLost if it breaks off."""
-        pool, http, receive = self._pool, self._http, self._pool.receive
+        """Read a response. What the last read brought is left in ``_items``. Raises ConnectionLost if it breaks off."""
+        pool, http = self._pool, self._http
         # Some servers send the head of a quiet stream with its first comment.
         limit = pool.timeouts.idle if exchange.head.method == "GET" else pool.timeouts.head
+        has_begun = False
         while True:
-            event = _next_event(http)
-            if event is h11.NEED_DATA:
-                if self._has_response:
-                    pool.on_input()
+            if not pool.wants_read(exchange.id):
                 await pool.wait_for_room(exchange)
-                data = await self._receive_some(stream, limit)
-                self._has_response |= bool(data)
-                http.receive_data(data)
-            elif isinstance(event, h11.Response):
-                limit = pool.timeouts.idle
-                receive(ResponseHead(exchange.id, event.status_code, tuple(event.headers)))
-            elif isinstance(event, h11.Data):
-                receive(Body(exchange.id, bytes(event.data)))
-            elif isinstance(event, h11.EndOfMessage):
-                return
-            elif not isinstance(event, h11.InformationalResponse):
-                raise ConnectionLost("the server closed the connection")
+            data = await (stream.receive_some(RECEIVE_SIZE) if limit is None else self._receive_within(stream, limit))
+            self._has_response |= bool(data)
+            http.receive_data(bytes(data))
+            while True:
+                try:
+                    event = http.next_event()
+                except h11.RemoteProtocolError as error:
+                    if not data:
+                        where = " in the middle of its response" if has_begun else ""
+                        raise ConnectionLost(f"the server closed the connection{where}") from error
+                    raise RemoteProtocolError(f"the server's response is malformed HTTP: {error}") from error
+                if event is h11.NEED_DATA:
+                    break
+                if isinstance(event, h11.Data):
+                    self._items.append(Body(exchange.id, bytes(event.data)))
+                elif isinstance(event, h11.EndOfMessage):
+                    return
+                elif isinstance(event, h11.Response):
+                    has_begun, limit = True, pool.timeouts.idle
+                    self._items.append(ResponseHead(exchange.id, event.status_code, tuple(event.headers)))
+                elif not isinstance(event, h11.InformationalResponse):
+                    raise ConnectionLost("the server closed the connection")
+            if self._items:
+                items, self._items = self._items, []
+                pool.receive(items)
+            pool.on_input()
 
-    async def _receive_some(self, stream: ByteStream, limit: float | None) -> bytes:
+    async def _receive_within(self, stream: ByteStream, limit: float) -> bytes:
         """Return the next bytes, ``b""`` at the end. Raises ConnectionLost after ``limit`` seconds."""
-        if limit is None:
-            return bytes(await stream.receive_some(RECEIVE_SIZE))
         with self._loop.scope(limit):
             return bytes(await stream.receive_some(RECEIVE_SIZE))
         raise ConnectionLost(f"the server sent nothing for {limit:g} s")
-
-    async def _release(self) -> None:
-        """Keep the connection for the next exchange if both sides agree."""
-        is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        # Bytes after the response cannot belong to the next one.
-        if is_over and not self._http.trailing_data[0]:
-            self._http.start_next_cycle()
-        else:
-            await self._close()
 
     async def _close(self) -> None:
         if self._stream is not None:
@@ -351,21 +361,10 @@ class _PooledConnection:
             await self._loop.abort(stream)
 
 
-def _next_event(http: h11.Connection) -> object:
-    """Return the next event. Raises ConnectionLost at an early end, RemoteProtocolError for malformed HTTP."""
-    had_begun = http.their_state is h11.SEND_BODY
-    try:
-        return http.next_event()
-    except h11.RemoteProtocolError as error:
-        _, has_ended = http.trailing_data
-        if has_ended:
-            where = " in the middle of its response" if had_begun else ""
-            raise ConnectionLost(f"the server closed the connection{where}") from error
-        raise RemoteProtocolError(f"the server's response is malformed HTTP: {error}") from error
-
-
 # ----------------------------------------------------------------------------------------------------------- http actor
 # The HTTP client that the drivers of all event loops share: its options, and the actor that runs it.
+
+_TRANSPORT_EVENTS: Final = (SessionLost, MessageRefused, ListeningEnded)
 
 LAST_WORDS: Final = 0.5
 """Seconds for telling the server that a cancelled block ends the session."""
@@ -498,7 +497,8 @@ class HttpActor:
         self._pool = HttpPool(
             setup.location,
             loop=loop,
-            start=self._start,
+            start=carriers.spawn,
+            fail=self._fail,
             receive=self._receive,
             on_input=self._turn,
             wants_read=self._wants_read,
@@ -510,7 +510,7 @@ class HttpActor:
         self._deadlines = deadlines
         self._work = loop.signal()
         self._left = EVENTS_PER_TURN
-        self._has_more = False
+        self._has_more = self._is_over = False
         self._failure: BaseException | None = None
         self._scope = loop.scope()
         self.over = loop.event()
@@ -579,7 +579,7 @@ class HttpActor:
     async def _take_turns(self) -> None:
         self._turn()
         # A mark that comes during a turn is kept by the signal, and costs one more turn that may find nothing.
-        while not self._machine.closed:
+        while not self._is_over:
             await self._work.wait()
             self._turn()
 
@@ -616,8 +616,8 @@ class HttpActor:
         self._failure = self._failure or error
         self._scope.cancel()
 
-    def _receive(self, item: ResponseItem) -> None:
-        self._machine.receive(item, self._loop.now())
+    def _receive(self, items: Sequence[ResponseItem]) -> None:
+        self._machine.receive_all(items, self._loop.now())
 
     def _wants_read(self, exchange: object) -> bool:
         # What was read is acted on before more is: one read may hold thousands of events.
@@ -635,20 +635,21 @@ class HttpActor:
         began, self._left = self._loop.now(), EVENTS_PER_TURN
         self._handle_events(began)
         while self._left:
-            for item in self._machine.requests_to_send(began):
-                self._send(item)
+            self._send(self._machine.requests_to_send(began))
             if self._login is not None:
                 self._authorize(self._login)
             # To find that nothing is left to send may end the connection, which is an event.
-            if not self._handle_events(began):
+            if not (self._machine.has_events and self._handle_events(began)):
                 break
         self._has_more = not self._left
         if self._has_more:
             self.wake()
-        self._pool.resume()
+        if self._pool.paused:
+            self._pool.resume()
         self._driving.settle()
         self._deadlines.arm(self, self._machine.next_deadline())
-        if self._machine.closed:
+        self._is_over = self._machine.closed
+        if self._is_over:
             self.wake()  # run may wait while the task of a connection takes the last turn
 
     def _authorize(self, login: LoginDriver) -> None:
@@ -658,15 +659,17 @@ class HttpActor:
             # Private results are those of one user, and tools may be those of some scopes (CACHE-05).
             self._driving.miss_changes()
 
-    def _send(self, item: RequestItem) -> None:
-        if isinstance(item, RequestHead):
-            self._pool.add(item)
-        elif isinstance(item, Body):
-            self._pool.add_body(item)
-        elif isinstance(item, End):
-            self._pool.run(item.exchange)
-        else:
-            self._pool.cancel(item.exchange)
+    def _send(self, items: list[RequestItem]) -> None:
+        head, body = None, b""
+        for item in items:
+            if isinstance(item, RequestHead):
+                head, body = item, b""
+            elif isinstance(item, Body):
+                body = item.data
+            elif isinstance(item, Reset):
+                self._pool.cancel(item.exchange)
+            elif head is not None:
+                self._pool.send(head, body)
 
     def _finish_events(self) -> None:
         """Take turns until the last event was handled, because no task is left to take them."""
@@ -683,19 +686,20 @@ class HttpActor:
             if not self._left & 7 and self._loop.now() - began > WORK_PER_TURN:
                 self._left = 0
             try:
-                self._handle(event)
+                if isinstance(event, _TRANSPORT_EVENTS):
+                    self._handle(event)
+                else:
+                    self._driving.handle(event)
             except Exception as error:
                 report("a session failed", error)
                 self._machine.connection.abort(error)
         return has_acted
 
-    def _handle(self, event: HttpClientEvent) -> None:
+    def _handle(self, event: TransportEvent) -> None:
         if isinstance(event, SessionLost):
             report("the server does not know the session any more", None)
             self._reconnector.begin(event.again_in)
         elif isinstance(event, MessageRefused):
             report("the server did not take a message", event.error)
-        elif isinstance(event, ListeningEnded):
-            report("messages outside of requests are no longer received", event.error)
         else:
-            self._driving.handle(event)
+            report("messages outside of requests are no longer received", event.error)

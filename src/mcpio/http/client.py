@@ -6,8 +6,8 @@ import enum
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from urllib.parse import unquote, urljoin, urlsplit
 
 import attrs
@@ -312,25 +312,28 @@ REDIRECTS: Final = (301, 302, 303, 307, 308)
 class Purpose(enum.Enum):
     """The purpose of an exchange; the values stand in error messages."""
 
-    ASK = "a request"
-    """A POST of a request that expects an answer."""
-    TELL = "a notification or a response"
-    """A POST that is only acknowledged."""
-    RESUME = "the rest of an answer"
-    """A GET for the rest of a broken stream."""
-    LISTEN = "what belongs to no request"
-    """A GET for messages that belong to no request."""
-    LEGACY = "everything"
-    """A GET for all output of a server of 2024-11-05."""
-    END = "the end of the session"
-    """A DELETE of the session."""
+    method: str
+    """The HTTP method."""
 
-    @property
-    def method(self) -> str:
-        """The HTTP method."""
-        if self in (Purpose.ASK, Purpose.TELL):
-            return "POST"
-        return "DELETE" if self is Purpose.END else "GET"
+    def __new__(cls, value: str, method: str) -> Self:
+        """Make a purpose of its value and its method."""
+        purpose = object.__new__(cls)
+        purpose._value_ = value
+        purpose.method = method
+        return purpose
+
+    ASK = "a request", "POST"
+    """A POST of a request that expects an answer."""
+    TELL = "a notification or a response", "POST"
+    """A POST that is only acknowledged."""
+    RESUME = "the rest of an answer", "GET"
+    """A GET for the rest of a broken stream."""
+    LISTEN = "what belongs to no request", "GET"
+    """A GET for messages that belong to no request."""
+    LEGACY = "everything", "GET"
+    """A GET for all output of a server of 2024-11-05."""
+    END = "the end of the session", "DELETE"
+    """A DELETE of the session."""
 
 
 class ClientExchange:
@@ -343,6 +346,7 @@ class ClientExchange:
         "denied",
         "head",
         "is_handshake",
+        "media_type",
         "mirrored",
         "number",
         "owed",
@@ -380,6 +384,8 @@ class ClientExchange:
     """Seconds to wait before resuming it, as the server said."""
     was_open: bool
     """Whether its stream was open at some time."""
+    media_type: str
+    """The media type of the response."""
 
     def __init__(
         self,
@@ -411,6 +417,7 @@ class ClientExchange:
         self.session_id = session_id
         self.began = now
         self.head: ResponseHead | None = None
+        self.media_type = ""
         self.parser: SseParser | None = None
         self.body: bytearray = bytearray()
 
@@ -556,13 +563,15 @@ class ClientExchanges:
     """By the number of an exchange, and ``LEAVING``."""
     target: str
     """The target of new exchanges; while it is empty, none may begin."""
+    open: dict[Any, ClientExchange]
+    """The open ones by their numbers. Any hashable value may be looked up."""
 
     def __init__(self, target: str, headers: Mapping[str, str], authorizer: Authorizer | None = None) -> None:
         """``headers`` are sent with every request, and those of the ``authorizer``."""
         self.now = float("-inf")
         self.timers = Timers()
         self.target = target
-        self._open: dict[int, ClientExchange] = {}
+        self.open = {}
         self._later: dict[int, ClientExchange] = {}
         self._items: list[RequestItem] = []
         self._next = 1
@@ -577,20 +586,20 @@ class ClientExchanges:
 
     def __len__(self) -> int:
         """Return how many are open."""
-        return len(self._open)
+        return len(self.open)
 
     @property
     def subscriptions(self) -> int:
         """How many of the open ones are subscriptions, which stay open as long as something listens."""
-        return sum(exchange.is_subscription for exchange in self._open.values())
+        return sum(exchange.is_subscription for exchange in self.open.values())
 
-    def __contains__(self, exchange: ClientExchange | None) -> bool:
+    def __contains__(self, exchange: ClientExchange) -> bool:
         """Return whether an exchange is open."""
-        return exchange is not None and exchange.number in self._open
+        return exchange.number in self.open
 
     def get(self, number: object) -> ClientExchange | None:
         """Return the exchange with that number, if it is open."""
-        return self._open.get(number) if isinstance(number, int) else None
+        return self.open.get(number) if isinstance(number, int) else None
 
     def new(
         self,
@@ -623,7 +632,7 @@ class ClientExchanges:
         Returns whether it was queued. Otherwise it rests, without a timer, until the authorizer names it. An exchange
         without a waiting caller is in the ``background``. ``url`` is that of its target.
         """
-        self._open[exchange.number] = exchange
+        self.open[exchange.number] = exchange
         self._resting.discard(exchange.number)
         exchange.begin(session_id, self.now)  # even if it rests now: a refused response must not be read again
         headers = [*self._headers, *exchange.headers()]
@@ -652,7 +661,7 @@ class ClientExchanges:
 
     def rest(self, exchange: ClientExchange) -> None:
         """Keep an exchange that waits for the authorizer. It counts as open, and its timeouts stop."""
-        self._open[exchange.number] = exchange
+        self.open[exchange.number] = exchange
         self._resting.add(exchange.number)
         self.timers.clear(exchange.number)
 
@@ -667,19 +676,19 @@ class ClientExchanges:
 
     def cut(self, exchange: ClientExchange) -> None:
         """Break off an exchange, or do not begin it."""
-        if exchange.number in self._open and exchange.number not in self._resting:
+        if exchange.number in self.open and exchange.number not in self._resting:
             self._items.append(Reset(exchange.number))  # the driver knows nothing of those that rest, or begin later
         self.forget(exchange)
 
     def cut_all(self, *, but: ClientExchange | None = None) -> None:
         """Break off all exchanges but one."""
-        for exchange in [*self._open.values(), *self._later.values()]:
+        for exchange in [*self.open.values(), *self._later.values()]:
             if exchange is not but:
                 self.cut(exchange)
 
     def forget(self, exchange: ClientExchange) -> None:
         """Drop an exchange that has ended."""
-        self._open.pop(exchange.number, None)
+        self.open.pop(exchange.number, None)
         self._later.pop(exchange.number, None)
         self._resting.discard(exchange.number)
         self.timers.clear(exchange.number)
@@ -690,18 +699,18 @@ class ClientExchanges:
         """Break off an exchange in ``delay`` seconds if it has not ended; drop one that has not begun, or rests."""
         if exchange.number in self._later or exchange.number in self._resting:
             self.forget(exchange)
-        elif exchange.number in self._open:
+        elif exchange.number in self.open:
             self.timers.set(exchange.number, self.now + delay)
 
     @property
     def collected_bytes(self) -> int:
         """Memory of all unfinished messages, in bytes."""
-        return sum(exchange.collected_bytes for exchange in self._open.values())
+        return sum(exchange.collected_bytes for exchange in self.open.values())
 
     @property
     def longest(self) -> ClientExchange:
         """The exchange with the longest unfinished message, the first of several. Some exchange is open."""
-        return max(self._open.values(), key=lambda exchange: exchange.collected_bytes)
+        return max(self.open.values(), key=lambda exchange: exchange.collected_bytes)
 
     def pop_items(self) -> list[RequestItem]:
         """Remove and return the items to send."""
@@ -711,7 +720,7 @@ class ClientExchanges:
     @property
     def is_idle(self) -> bool:
         """Whether no exchange is open, and no item waits."""
-        return not self._open and not self._items
+        return not self.open and not self._items
 
 
 def headers_named(head: ResponseHead, name: bytes) -> list[str]:
@@ -844,6 +853,7 @@ class HttpClient:
         if authorizer is not None and has_own:
             raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
         self._limits = connection.options.limits
+        self._held = connection.held
         self._exchanges = ClientExchanges(location.target, self._options.headers, authorizer)
         self._events: deque[TransportEvent] = deque()
         # Requests, and notifications and answers, which may not be sent yet.
@@ -894,14 +904,15 @@ class HttpClient:
             exchanges.now = now
         else:
             exchanges.set_time(now)
-        self._see_what_is_owed()
+        if self._owing:
+            self._see_what_is_owed()
         self._send_what_may_go()
         # While logins fail, the authorizer fails the requests that were just made, and others may take their places.
         while self.authorizer is not None and self._make_authorized(self.authorizer):
             self._send_what_may_go()
         # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
         self.connection.set_unwritten(self._tells.size)
-        self.connection.held.own = self._asks.size
+        self._held.own = self._asks.size
         if self.connection.phase is Phase.CLOSED:
             self._leave()
         return self._exchanges.pop_items()
@@ -914,28 +925,33 @@ class HttpClient:
         ``Reset`` says that the exchange broke, or that there was no connection for it. If its cause is an ``McpError``,
         the requests of the exchange fail with it. Items of no open exchange are ignored.
         """
+        self.receive_all((item,), now)
+
+    def receive_all(self, items: Sequence[ResponseItem], now: float) -> None:
+        """Process items of responses, as ``receive`` would one after the other."""
         exchanges = self._exchanges
         if now.__class__ is float and exchanges.now <= now < _NEVER:
             exchanges.now = now
         else:
             exchanges.set_time(now)
-        if item.__class__ not in _ITEMS:
-            raise TypeError(f"receive() must get a ResponseHead, Body, End or Reset, not {item!r:.100}")
-        call = self._exchanges.get(item.exchange)
-        if call is None:
-            return
-        if isinstance(item, ResponseHead):
-            self._take_head(call, item)
-        elif isinstance(item, Body):
-            self._take_body(call, item.data)
-        elif not isinstance(item, End) or not self._is_made_again(call):
-            self._exchanges.forget(call)
-            if isinstance(item, End) and call.head is not None:
-                self._complete(call, call.head)
-            else:
-                self._break(call, item.cause if isinstance(item, Reset) else None)
-            if self._stage is Stage.LEFT and not len(self._exchanges):
-                self._exchanges.timers.clear(LEAVING)  # that was the end of the session
+        for item in items:
+            if item.__class__ not in _ITEMS:
+                raise TypeError(f"receive() must get a ResponseHead, Body, End or Reset, not {item!r:.100}")
+            call = exchanges.open.get(item.exchange)
+            if call is None:
+                continue
+            if isinstance(item, ResponseHead):
+                self._take_head(call, item)
+            elif isinstance(item, Body):
+                self._take_body(call, item.data)
+            elif self.authorizer is None or not isinstance(item, End) or not self._is_made_again(call, self.authorizer):
+                exchanges.forget(call)
+                if isinstance(item, End) and call.head is not None:
+                    self._complete(call, call.head)
+                else:
+                    self._break(call, item.cause if isinstance(item, Reset) else None)
+                if self._stage is Stage.LEFT and not exchanges.open:
+                    exchanges.timers.clear(LEAVING)  # that was the end of the session
 
     def wants_read(self, exchange: object) -> bool:
         """Return whether to read the response of an exchange now. False means "not now": ask again after each turn.
@@ -943,12 +959,13 @@ class HttpClient:
         Streams are not read while too many answers wait for the server to take them. While unfinished messages take
         half of ``Limits.peer_bytes``, only the longest of them is read to its end.
         """
-        call = self._exchanges.get(exchange)
-        if call is None or call.purpose in (Purpose.TELL, Purpose.END) or self.connection.phase is Phase.CLOSED:
+        call = self._exchanges.open.get(exchange)
+        if call is None or call.head is None or call.purpose in (Purpose.TELL, Purpose.END):
             return True
-        # Output does not depend on streams, so they need not be read while answers wait to be sent.
-        is_full = self._tells.size > self._limits.high_water or not self.connection.wants_read
-        if call.parser is not None and is_full:
+        if call.parser is not None and (
+            # Output does not depend on streams, so they need not be read while answers wait to be sent.
+            self._tells.size > self._limits.high_water or not self.connection.wants_read
+        ):
             return False
         collected = call.collected_bytes
         if collected <= BACKLOG or self._exchanges.collected_bytes <= self._limits.peer_bytes // 2:
@@ -988,7 +1005,12 @@ class HttpClient:
     @property
     def closed(self) -> bool:
         """Whether the connection has ended and the server was notified."""
-        return self.connection.closed and self._stage is Stage.LEFT and self._exchanges.is_idle
+        return self._stage is Stage.LEFT and self.connection.closed and self._exchanges.is_idle
+
+    @property
+    def has_events(self) -> bool:
+        """Whether ``next_event`` has events to give without being fed."""
+        return bool(self._events) or self.connection.has_events
 
     @property
     def has_session(self) -> bool:
@@ -1002,36 +1024,37 @@ class HttpClient:
         """
         if self._is_legacy:
             raise LocalProtocolError("by the transport of 2024-11-05 a session ends with its stream")
-        if self._tells or self._asks or self._is_telling:
+        if self._tells.size or self._asks.size or self._is_telling:
             raise LocalProtocolError("write the output before taking a snapshot")
         return self._session_id
 
     # Requests
 
     def _send_what_may_go(self) -> None:
-        while (message := self.connection.next_message()) is not None:
+        connection = self.connection
+        while connection.wants_write and (message := connection.next_message()) is not None:
             if message.asked:
                 self._asks.append(message)
             elif not self._is_cancellation(message):
                 self._tells.append(message)
         if not self._exchanges.target:
             return  # an older server has not told where to POST to
-        if self._tells and not self._is_telling:
+        if self._tells.size and not self._is_telling:
             self._post(self._tells.popleft())
-        settled = not self._tells and not self._is_telling
-        if self._stage in _UNOPENED and settled and self.connection.phase is Phase.OPERATING:
+        is_settled = self._stage in _UNOPENED and not self._tells.size and not self._is_telling
+        if is_settled and connection.phase is Phase.OPERATING:
             # ``notifications/initialized`` has arrived.
             self._stage = Stage.OPEN
             self._was_open = True
             self._opened_at = self._exchanges.now
             if self._options.listen and not self._is_legacy and not self._is_stateless:
                 self._listen(first=True)
-        while self._asks and self._may_ask:
+        while self._asks.size and self._may_ask:
             self._post(self._asks.popleft())
 
     @property
     def _is_telling(self) -> bool:
-        return self._telling in self._exchanges
+        return self._telling is not None and self._telling in self._exchanges
 
     @property
     def _may_ask(self) -> bool:
@@ -1040,9 +1063,9 @@ class HttpClient:
             return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.asked))
         if self._stage in _UNOPENED:
             return self._stage is Stage.NEW
-        if self._first_listening in self._exchanges:
+        if self._first_listening is not None and self._first_listening in self._exchanges:
             return False
-        running, most = len(self._exchanges), self._options.max_requests
+        running, most = len(self._exchanges.open), self._options.max_requests
         # Subscriptions do not count: as many as ``max_requests`` of them would keep every other request waiting.
         return running < most or (self._is_stateless and running - self._exchanges.subscriptions < most)
 
@@ -1063,7 +1086,9 @@ class HttpClient:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
         elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
-            copied = mirrored(message.text, self._param_headers) if self._mirrors else None
+            # In an open session nothing is mirrored, so its messages need not be read again.
+            mirrors = self._mirrors and (self._stage in _UNOPENED or self._is_stateless)
+            copied = mirrored(message.text, self._param_headers) if mirrors else None
             call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked, mirrored=copied)
             call.is_handshake = self._stage in _UNOPENED
             if call.is_handshake:
@@ -1123,10 +1148,10 @@ class HttpClient:
                 self.connection.release(self._exchanges.now)
         return has_acted
 
-    def _is_made_again(self, call: ClientExchange) -> bool:
+    def _is_made_again(self, call: ClientExchange, authorizer: Authorizer) -> bool:
         """Return whether a request that was refused is made again, at once or with the next token."""
-        head, authorizer = call.head, self.authorizer
-        if head is None or authorizer is None or head.status not in (401, 403) or call.purpose is Purpose.END:
+        head = call.head
+        if head is None or head.status not in (401, 403) or call.purpose is Purpose.END:
             return False
         challenges = headers_named(head, b"www-authenticate")
         if head.status == 403 and not challenges:
@@ -1145,12 +1170,15 @@ class HttpClient:
 
     def _take_head(self, call: ClientExchange, head: ResponseHead) -> None:
         call.head = head
+        fields = dict(reversed(head.headers))  # the first of each name
+        content_type = fields.get(b"content-type", b"")
+        call.media_type = content_type.partition(b";")[0].strip().lower().decode("latin-1")
         if self.authorizer is not None and head.status not in (401, 403):
             self.authorizer.succeeded(call.number, nonce=header(head, b"dpop-nonce"))
         if call is self._first_listening:
             self._first_listening = None
             self._exchanges.timers.clear(call.number)
-        encoding = header(head, b"content-encoding") or "identity"
+        encoding = fields.get(b"content-encoding", b"identity").decode("latin-1") or "identity"
         opens = call.is_handshake and call.purpose is Purpose.ASK and not self._is_legacy and not call.is_probe
         if opens and head.status == 200 and not self._take_session_id(call, head):
             return
@@ -1160,7 +1188,7 @@ class HttpClient:
             self._exchanges.timers.set(call.number, self._exchanges.now + TRAILING_TIMEOUT)
         elif head.status == 200 and encoding.strip().lower() != "identity":
             self._refuse(call, head, f"a response in the encoding {encoding!r:.60}, which was not requested")
-        elif head.status == 200 and media_type(head) == "text/event-stream" and call.purpose is not Purpose.TELL:
+        elif head.status == 200 and call.media_type == "text/event-stream" and call.purpose is not Purpose.TELL:
             call.parser = SseParser(self._limits.message_bytes)
             call.was_open = True
 
@@ -1235,8 +1263,8 @@ class HttpClient:
             self._reject(call, head)
         elif call.parser is not None:
             self._owing.append(call)
-        elif call.purpose is Purpose.ASK and call.body and media_type(head) == "application/json":
-            self.connection.receive_message(call.text_received, self._exchanges.now)
+        elif call.purpose is Purpose.ASK and call.body and call.media_type == "application/json":
+            self.connection.receive_message(bytes(call.body), self._exchanges.now)
             self._owing.append(call)
         elif call.purpose is not Purpose.TELL and not (call.purpose is Purpose.ASK and self._is_legacy):
             # A server of 2024-11-05 only acknowledges a request here, and answers on the listening stream (FALL-01).
@@ -1421,7 +1449,7 @@ class HttpClient:
             if not self._exchanges.target:
                 self._tells.clear()  # they have no address
             self._exchanges.timers.set(LEAVING, self._exchanges.now + LEAVE_TIMEOUT)
-        if self._stage is Stage.LEFT or self._tells or self._is_telling:
+        if self._stage is Stage.LEFT or self._tells.size or self._is_telling:
             return
         self._stage = Stage.LEFT
         self._exchanges.cut_all()
@@ -1459,6 +1487,3 @@ class _Queue:
     def clear(self) -> None:
         self._messages.clear()
         self.size = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._messages)

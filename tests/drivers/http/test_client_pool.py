@@ -277,8 +277,9 @@ class Pooled:
         self.pool = HttpPool(
             Location.parse(url),
             loop=site.loop,
-            start=site.start_soon,
-            receive=self.items.append,
+            start=lambda task: site.start_soon(lambda: task),
+            fail=lambda _: None,
+            receive=self.items.extend,
             on_input=lambda: self.woken.set() if self.items else None,
             wants_read=lambda _: True,
             ssl_context=None,
@@ -286,8 +287,7 @@ class Pooled:
         )
 
     def send(self, exchange: int, *headers: tuple[bytes, bytes], method: str = "GET") -> None:
-        self.pool.add(RequestHead(exchange, method, "/", headers))
-        self.pool.run(exchange)
+        self.pool.send(RequestHead(exchange, method, "/", headers), b"")
 
 
 @pytest.mark.parametrize("field", [(b"x", b"a\r\nb: c"), (b"a b", b"c"), (b"x\r\ny", b"z")])

@@ -176,6 +176,17 @@ def test_saved_session_continues_in_another_client() -> None:
         talk.machine.save()
 
 
+def test_events_wait_until_they_are_taken() -> None:
+    talk = WebTalk()
+    talk.open()
+    found = [talk.machine.has_events]
+    talk.connection.abort()
+    while talk.machine.has_events:
+        found.append(talk.machine.next_event() is not None)
+    assert found == [False, True]
+    assert talk.machine.next_event() is None
+
+
 # Side by side, and one after the other
 
 
