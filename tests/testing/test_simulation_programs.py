@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
@@ -12,6 +15,7 @@ from mcpio.testing.simulation import Act, Faults, Mishap, Outcome, Party, Plan, 
 from mcpio.testing.simulation.__main__ import main
 from mcpio.testing.simulation.levels import run_plan
 from mcpio.testing.simulation.parties import Acts, Visit
+from mcpio.testing.simulation.trio_world import TrioWorld
 
 
 @pytest.mark.parametrize("faults", [Faults.none(), Faults.harsh()], ids=["none", "harsh"])
@@ -88,7 +92,67 @@ def test_printer_that_a_cancelled_handler_keeps_is_found() -> None:
     assert violation.name == "liveness"
 
 
-def test_race_between_threads_is_found() -> None:
+def test_handler_that_nothing_can_end_is_found() -> None:
+    server = Server("stubborn", "1")
+    ended: list[bool] = []
+
+    @server.tool
+    async def wait() -> bool:
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.sleep_forever()
+        finally:
+            ended.append(True)
+        return True
+
+    violation = found(server, Act("wait", timeout=1.0)).violation
+    assert violation is not None
+    assert violation.name in ("liveness", "nothing is left", "no faults of ours")
+    assert ended
+
+
+async def stay_busy_behind_shields() -> None:
+    while True:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.1)
+
+
+async def catch_cancellation() -> None:
+    while True:
+        with suppress(trio.Cancelled):
+            await trio.sleep(0.1)
+
+
+async def await_while_closed() -> None:
+    try:
+        await catch_cancellation()
+    finally:
+        await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("work", [stay_busy_behind_shields, catch_cancellation, await_while_closed])
+def test_world_that_ends_leaves_no_coroutine(work: Callable[[], Awaitable[None]]) -> None:
+    ended: list[bool] = []
+
+    async def child() -> None:
+        try:
+            await work()
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+            nursery.start_soon(trio.sleep_forever)
+
+    world = TrioWorld(1)
+    world.has_ended = lambda: world.steps > 9
+    world.run(main)
+    assert ended == [True]
+    gc.collect()  # what is left would be reported here, which pytest turns into a failure
+
+
+def test_counts_that_tasks_lose_between_awaits_can_be_asserted() -> None:
     server = Server("counter", "1")
     counts = {"calls": 0, "seen": 0}
 

@@ -6,10 +6,8 @@ It knows nothing of the protocol.
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import random
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +15,6 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from typing import Any, Final, Never, TypeVar
-from warnings import catch_warnings, simplefilter
 
 import trio
 from trio.abc import HalfCloseableStream, Instrument, Listener
@@ -32,16 +29,12 @@ T = TypeVar("T")
 
 MOST_STEPS: Final = 500_000
 """Steps of tasks after which a world is taken for one that does not end."""
-MOST_LAST_STEPS: Final = 20_000
-"""Steps in which a world that is cancelled must end; it is stopped after them."""
+MOST_LAST_STEPS: Final = 5_000
+"""Steps in which a world that is cancelled must end; after as many more, its tasks are closed."""
 ROOM: Final = 16_384
 """Bytes that a stream holds on their way; a writer of more waits."""
 _IDLE: Final = 10
 """How often Trio may look for input before a run in which nothing happens is stuck."""
-
-
-class _Stopped(Exception):
-    """Ends a run of Trio from outside of its tasks."""
 
 
 class TrioWorld(Instrument):
@@ -66,7 +59,7 @@ class TrioWorld(Instrument):
         self.is_stuck = False
         """Whether all tasks waited for each other."""
         self._scope: Final = trio.CancelScope()
-        self._stops_at: int | None = None
+        self._late_from = inf
         self._cancelled_at: dict[int, list[trio.CancelScope]] = {}
         self._tasks: dict[trio.lowlevel.Task, None] = {}
         self._idle = 0
@@ -81,37 +74,12 @@ class TrioWorld(Instrument):
         try:
             with self._replaced():
                 trio.run(scoped, clock=self.clock, instruments=[self])
-        except _Stopped:
-            pass
-        except trio.TrioInternalError as error:
-            if not isinstance(error.__cause__, _Stopped):
-                raise
         except BaseException as error:
             self.on_crash(self, error)
-        finally:
-            self._bury()
 
     def cancel_after(self, steps: int, scope: trio.CancelScope) -> None:
         """Cancel a scope when so many steps more were taken."""
         self._cancelled_at.setdefault(self.steps + steps, []).append(scope)
-
-    def _bury(self) -> None:
-        """Drop what a run that was stopped left. Python reports each ``finally`` block of it that needs the run."""
-        if not self._tasks:
-            return
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        try:
-            with catch_warnings():
-                simplefilter("ignore")
-                for task in reversed(self._tasks):
-                    for nursery in task.child_nurseries:
-                        nursery._children.clear()  # noqa: SLF001  none of them runs any more
-                    with suppress(BaseException):
-                        task.coro.close()
-                self._tasks.clear()
-                gc.collect()
-        finally:
-            sys.unraisablehook = hook
 
     # The instrument of Trio
 
@@ -125,36 +93,56 @@ class TrioWorld(Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """Count a step, and do what is due after it."""
-        del task
         self._idle = 0
         self.steps += 1
         self.now = self.clock.current_time()
         for scope in self._cancelled_at.pop(self.steps, ()):
             scope.cancel()
         self.after_step(self)
-        if self._stops_at is not None:
-            if self.steps > self._stops_at:
-                self._stop()
-        elif self.has_ended() or self.steps > MOST_STEPS:
+        if self.steps > self._late_from:
+            self._end(task)
+        elif self._late_from == inf and (self.has_ended() or self.steps > MOST_STEPS):
             self._scope.cancel()
-            self._stops_at = self.steps + MOST_LAST_STEPS
+            self._late_from = self.steps + MOST_LAST_STEPS
 
     def before_io_wait(self, timeout: float) -> None:
-        """Stop a run in which nothing can happen any more."""
+        """Cancel a run in which nothing can happen any more."""
         del timeout
         self._idle += 1
         if self._idle > _IDLE:
             self.is_stuck = True
-            self._stop()
+            self._late_from = min(self._late_from, self.steps)
+            for task in self._tasks:
+                self._end(task)
+            if self._idle > 2 * _IDLE:
+                self._fail("nothing can end it")
 
-    def _stop(self) -> None:
-        """Have the run end at once. An instrument cannot raise, but a clock can, outside of all tasks."""
+    def _end(self, task: trio.lowlevel.Task) -> None:
+        """End a task even where a shield keeps it alive, or where it catches what cancels it.
 
-        def stop(*_: object) -> Never:
-            raise _Stopped
+        A run that stopped without its tasks would leave their coroutines to Python, which reports each that is not
+        over, in whichever later run it collects them.
+        """
+        self._scope.cancel()
+        status: Any = task._cancel_status  # noqa: SLF001  Trio has no public name for the scopes of another task
+        while status is not None:
+            status._scope.shield = False  # noqa: SLF001  as above
+            status = status._parent  # noqa: SLF001  as above
+        steps = self.steps - self._late_from
+        if steps > 2 * MOST_LAST_STEPS:
+            self._fail(f"{task.name} catches GeneratorExit")
+        elif steps > MOST_LAST_STEPS:
+            with suppress(RuntimeError):  # a block that awaits while it is closed goes on until it is closed again
+                task.context.run(task.coro.close)
+
+    def _fail(self, why: str) -> None:
+        """Have the run fail. An instrument cannot raise, but a clock can."""
+
+        def fail(*_: object) -> Never:
+            raise RuntimeError(why)
 
         clock: Any = self.clock
-        clock.current_time = clock.deadline_to_sleep_time = stop
+        clock.current_time = clock.deadline_to_sleep_time = fail
 
     # What the system gives
 
