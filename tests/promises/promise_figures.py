@@ -76,10 +76,15 @@ def _last_line(text: str) -> str:
 def broken(promise: str) -> dict[str, Any]:
     """Break the code in each way that is listed for a promise; return how many there are, and which no test caught."""
     program = Path(__file__).with_name("breakages.py")
-    ran = subprocess.run([sys.executable, str(program), promise], stdout=subprocess.PIPE, text=True, check=False)
-    outcomes = re.findall(r"^P\d+:(\d+) .*?: (caught|SURVIVES|NO VERDICT)", ran.stdout, re.MULTILINE)
+    lines = []
+    with subprocess.Popen([sys.executable, str(program), promise], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    outcomes = re.findall(r"^P\d+:(\d+) .*?: (caught|SURVIVES|NO VERDICT)", "".join(lines), re.MULTILINE)
     if not outcomes:
-        raise SystemExit(ran.stdout or f"the breakages of {promise} were not tried")
+        raise SystemExit(f"the breakages of {promise} were not tried")
     return {
         "breakages": len(outcomes),
         "survive": [int(number) for number, outcome in outcomes if outcome != "caught"],

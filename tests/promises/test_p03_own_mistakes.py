@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -177,6 +178,110 @@ ids = st.integers(-1, 6)
 texts = st.sampled_from([None, "because", "", "\ud800"])
 
 
+def _state(connection: Connection) -> Any:
+    """Return the snapshot of a connection, or its public state where no snapshot can be taken."""
+    seen = connection.phase, connection.pending, connection.wants_write, connection.next_deadline()
+    return seen if connection.phase is Phase.CLOSED or connection.wants_write else (*seen, connection.snapshot(0.0))
+
+
+@pytest.fixture(params=[REV_2025_11_25, REV_2026_07_28], ids=["handshake", "stateless"])
+def link(request: pytest.FixtureRequest) -> Pair:
+    """Two engines with a request each way, where the revision has that, or with a subscription."""
+    options = Options(limits=Limits(outgoing_requests=3, sent_message_bytes=4000))
+    client = ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability(True)), options=options)
+    capabilities = ServerCapabilities(tools=ToolsCapability(True), logging={})
+    server = ServerConnection(Implementation("s", "1"), capabilities, options=options)
+    link = pair(client, server)
+    if request.param is REV_2026_07_28:
+        client.adopt(REV_2026_07_28, DiscoverResult(("2026-07-28",), capabilities))
+    else:
+        link.handshake()
+        server.send_request(ListRootsRequest(), now=link.now)
+    client.send_request(CallToolRequest("t"), now=link.now, progress=True)
+    link.run()
+    server.send_progress(IncomingId(server.pending.incoming[-1]), 2)
+    link.run()
+    return link
+
+
+def _asked(link: Pair) -> OutgoingId:
+    return OutgoingId(link.client.pending.outgoing[-1])
+
+
+def _heard(link: Pair) -> IncomingId:
+    return IncomingId(link.server.pending.incoming[-1])
+
+
+SINGLE: dict[str, Callable[[Pair], object]] = {
+    "arguments without a JSON form": lambda link: link.client.send_request(
+        CallToolRequest("t", {"a": math.nan}), now=link.now
+    ),
+    "arguments that are too long": lambda link: link.client.send_request(
+        CallToolRequest("t", {"a": LONG}), now=link.now
+    ),
+    "timeout": lambda link: link.client.send_request(CallToolRequest("t"), now=link.now, timeout=-1),
+    "request that never was related to": lambda link: link.client.send_request(
+        CallToolRequest("t"), now=link.now, related_to=IncomingId(6)
+    ),
+    "result that is too long": lambda link: link.server.send_result(_heard(link), CallToolResult((TextContent(LONG),))),
+    "result without a JSON form": lambda link: link.server.send_result(
+        _heard(link), CallToolResult((), structured_content={"a": math.nan})
+    ),
+    "error without a JSON form": lambda link: link.server.send_error(_heard(link), RequestError(1, "no", object())),
+    "error of another type": lambda link: link.server.send_error(_heard(link), RequestError(1, None)),  # type: ignore[arg-type]  # a mistake on purpose
+    "progress that decreases": lambda link: link.server.send_progress(_heard(link), 1),
+    "reason without a JSON form": lambda link: link.client.cancel_request(_asked(link), "\ud800"),
+    "grace": lambda link: link.client.close(link.now, grace=-1),
+}
+"""Calls with one mistake each, of engines that have running requests."""
+
+
+@pytest.mark.parametrize("call", SINGLE.values(), ids=SINGLE)
+def test_single_mistake_changes_nothing(link: Pair, call: Callable[[Pair], object]) -> None:
+    before = _state(link.client), _state(link.server)
+    with pytest.raises(LocalProtocolError):
+        call(link)
+    assert (_state(link.client), _state(link.server)) == before
+
+
+def test_request_over_the_limit_changes_nothing(link: Pair) -> None:
+    for _ in range(2):
+        link.client.send_request(CallToolRequest("t"), now=link.now)
+    link.run()
+    before = _state(link.client)
+    with pytest.raises(LocalProtocolError, match="3"):
+        link.client.send_request(CallToolRequest("t"), now=link.now)
+    assert _state(link.client) == before
+
+
+def test_cancelled_opening_changes_nothing() -> None:
+    client = ClientConnection(Implementation("c", "1"))
+    client.send_initialize(now=0.0)
+    client.data_to_send()
+    before = _state(client)
+    with pytest.raises(LocalProtocolError, match="initialize cannot be cancelled"):
+        client.cancel_request(OutgoingId(client.pending.outgoing[0]))
+    assert _state(client) == before
+
+
+def test_acknowledgement_without_a_way_to_the_client_changes_nothing() -> None:
+    capabilities = ServerCapabilities(tools=ToolsCapability(True))
+    client = ClientConnection(Implementation("c", "1"))
+    reaches = [True]
+    server = ServerConnection(Implementation("s", "1"), capabilities, can_reach=lambda via: reaches[0])
+    link = pair(client, server)
+    client.adopt(REV_2026_07_28, DiscoverResult(("2026-07-28",), capabilities))
+    wanted = SubscriptionFilter(tools_list_changed=True)
+    client.send_request(SubscriptionsListenRequest(wanted), now=link.now)
+    link.run()
+    before = _state(server)
+    reaches[0] = False
+    with pytest.raises(NoBackChannel):
+        server.acknowledge(_heard(link), wanted)
+    assert _state(server) == before
+    assert not server.is_acknowledged(_heard(link))
+
+
 class Mistakes(RuleBasedStateMachine):
     """Two connected engines whose callers make every kind of call."""
 
@@ -330,12 +435,6 @@ class Mistakes(RuleBasedStateMachine):
                 if "Violated" in type(event).__name__
             ]
             assert violations == []
-
-
-def _state(connection: Connection) -> Any:
-    """Return the snapshot of a connection, or its public state where no snapshot can be taken."""
-    seen = connection.phase, connection.pending, connection.wants_write, connection.next_deadline()
-    return seen if connection.phase is Phase.CLOSED or connection.wants_write else (*seen, connection.snapshot(0.0))
 
 
 TestMistakes = Mistakes.TestCase

@@ -8,6 +8,7 @@ import sys
 from typing import Any, TypeVar
 
 import attrs
+import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import LocalProtocolError, RequestError
-from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.events import Event, IncomingId, OutgoingId, ProgressReceived, ProtocolViolated
 from mcpio.testing import Pair, pair
 from mcpio.types import (
     CallToolRequest,
@@ -47,6 +48,29 @@ steps = st.lists(
     max_size=25,
 )
 moves = st.sets(st.tuples(st.integers(0, 25), st.booleans()))
+
+
+STALE_PROGRESS = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":2}}\n'
+
+
+def test_progress_goes_on_after_both_sides_moved() -> None:
+    link = pair(*_engines())
+    link.handshake()
+    link.client.send_request(CallToolRequest("t"), now=link.now, cookie="asked", progress=True)
+    link.run()
+    (id,) = map(IncomingId, link.server.pending.incoming)
+    for progress in (1, 2):
+        _move(link, is_client=True)
+        _move(link, is_client=False)
+        link.server.send_progress(id, progress)
+        link.run()
+        with pytest.raises(LocalProtocolError, match="progress must increase"):
+            link.server.send_progress(id, progress)
+    reports = [event for event in link.client_events if isinstance(event, ProgressReceived)]
+    assert [(event.progress, event.cookie) for event in reports] == [(1, "asked"), (2, "asked")]
+    _move(link, is_client=True)
+    link.client.receive_data(STALE_PROGRESS % reports[0].id, link.now)
+    assert [type(event) for event in link.client.events()] == [ProtocolViolated]
 
 
 @settings(max_examples=examples(60))
