@@ -9,8 +9,8 @@ from mcpio.engine.limits import Limits
 
 ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
-CONNECTION = 128 * 1024
-"""What a connection reads and writes at the moment."""
+CONNECTION = 256 * 1024
+"""What the buffers of a connection take at most, on Trio without TLS."""
 
 
 def test_maximum_memory_with_the_defaults_is_documented() -> None:
@@ -19,7 +19,7 @@ def test_maximum_memory_with_the_defaults_is_documented() -> None:
     total, peer, buffers = (size // MIB for size in parts)
     said = " ".join((ROOT / "docs/limits.md").read_text().split())
     assert (
-        f"at most {sum(parts) // MIB:,} MiB for its clients: {total:,} MiB of "
+        f"at most {sum(parts) // MIB:,} MiB for its clients on Trio: {total:,} MiB of "
         f"`total_bytes`, {peer} MiB of `peer_bytes`, and {buffers} MiB for {MAX_CONNECTIONS} connections"
     ) in said
 
