@@ -88,8 +88,8 @@ def is_scope(value: str) -> bool:
     return _SCOPE.fullmatch(value) is not None
 
 
-def check_options(options: Iterable[str], known: Iterable[str]) -> None:
+def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
     """Raise TypeError for an unknown option."""
-    unknown = sorted(set(options) - set(known))
+    unknown = sorted(set(options) - set(allowed))
     if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
+        raise TypeError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(allowed))}")

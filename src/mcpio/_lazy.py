@@ -26,7 +26,7 @@ def lazy_names(
     the two together.
     """
     homes = {name: module for module, names in modules.items() for name in names.split()}
-    others = {name: place for place, names in (elsewhere or {}).items() for name in names.split()}
+    others = {name: home for home, names in (elsewhere or {}).items() for name in names.split()}
 
     def look_up(name: str) -> Any:
         module = homes.get(name)

@@ -108,7 +108,7 @@ class Telemetry:
         return await self._serve(scope, request, call_next)
 
     async def _send(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
-        attributes = {**self._attributes, **_described(call.method, request)}
+        attributes = {**self._attributes, **_attributes_of(call.method, request)}
         revision = call.session.connection.revision
         if revision is not None:
             attributes["mcp.protocol.version"] = revision.name
@@ -124,7 +124,7 @@ class Telemetry:
             return await self._timed(call, span, attributes, SpanKind.CLIENT, call_next, _with_meta(request, carrier))
 
     async def _serve(self, scope: Any, request: Any, call_next: CallNext) -> Any:
-        attributes = {**self._attributes, **_described(scope.method, request)}
+        attributes = {**self._attributes, **_attributes_of(scope.method, request)}
         _hide_unknown(attributes, scope)
         attributes["mcp.protocol.version"] = scope.peer.revision.name
         attributes["jsonrpc.request.id"] = str(scope.raw["id"])
@@ -227,7 +227,7 @@ class _SessionTap(Tap):
             self._counted = total
 
 
-def _described(method: str, request: Any) -> dict[str, Any]:
+def _attributes_of(method: str, request: Any) -> dict[str, Any]:
     """Return the attributes of a request: its method and target, never its arguments."""
     described: dict[str, Any] = {"mcp.method.name": method}
     if method in _NAMED_BY:

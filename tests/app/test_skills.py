@@ -545,7 +545,7 @@ def test_directories_deeper_than_the_limit_are_not_served(tmp_path: Path) -> Non
 
 def test_names_beyond_the_limit_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skill_folders, "MAX_ENTRIES", 5)
-    monkeypatch.setattr(skill_folders._Found, "__init__", _found_with_five)
+    monkeypatch.setattr(skill_folders._Findings, "__init__", _found_with_five)
     skill(tmp_path, "a", **{f"f{number}_md": "x" for number in range(6)})
     link = linked_to(tmp_path)
     assert entries(link) == {}

@@ -21,7 +21,7 @@ from mcpio.auth import Credentials, Reach, Registration, Response, Secret, to_te
 from mcpio.cli import main
 from mcpio.cli.check import _headers
 from mcpio.cli.exit_status import Exit
-from mcpio.cli.logins import _asked
+from mcpio.cli.logins import _probe
 from mcpio.cli.output import Console
 from mcpio.stores import FileCredentials
 
@@ -276,7 +276,7 @@ def test_user_without_a_home_can_use_a_server_and_cannot_log_in(
 
 
 def test_doctor_shows_a_challenge_that_no_field_may_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = _asked("https://mcp.example.com", Reach.PUBLIC, Console())
+    asked = _probe("https://mcp.example.com", Reach.PUBLIC, Console())
     next(asked)
     with pytest.raises(StopIteration) as caught:
         asked.send(Response(401, (("www-authenticate", 'Bearer realm="\xe4"'),)))

@@ -13,7 +13,7 @@ import trio
 from mcpio import ConnectFailed, Server
 from mcpio.errors import UnexpectedResponse
 from mcpio.framing.json import dumps
-from mcpio.inspecting.backend import SHOWN, _shortened
+from mcpio.inspecting.backend import SHOWN, _shorten
 from mcpio.inspecting.pages import serve_page
 from mcpio.trio import open_websocket
 
@@ -87,16 +87,16 @@ LONG: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", LONG)
 def test_long_value_is_shortened(kind: str) -> None:
-    size = len(dumps(_shortened(LONG[kind]())))
+    size = len(dumps(_shorten(LONG[kind]())))
     assert size <= 2 * SHOWN
 
 
 def test_shortened_value_keeps_its_names() -> None:
-    found = _shortened({"name": "a", "title": "t" * 100_000, "more": 1}, 1000)
+    found = _shorten({"name": "a", "title": "t" * 100_000, "more": 1}, 1000)
     assert list(found) == ["name", "title", "…"]
     assert found["title"].endswith("more characters)")
 
 
 def test_short_value_stays_as_it_is() -> None:
     value = {"a": [1, None, {"b": "c"}]}
-    assert _shortened(value) is value
+    assert _shorten(value) is value

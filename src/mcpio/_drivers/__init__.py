@@ -117,8 +117,8 @@ def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> Non
         return
     from mcpio.observe.tap import Tap, add_tap
 
-    given: Any = tap
-    made = given() if callable(given) and not isinstance(given, Tap) else given
+    candidate: Any = tap
+    made = candidate() if callable(candidate) and not isinstance(candidate, Tap) else candidate
     if not isinstance(made, Tap):
         raise TypeError(f"a tap must be an mcpio.observe.Tap, or a function that returns one, not {made!r:.100}")
     add_tap(connection, made, now=now, report=report)

@@ -514,7 +514,7 @@ class Http2Streams:
         """Pass the items of one read to the machine, then send ``100 Continue`` to admitted requests."""
         while self._items:
             # Request by request: a handler that blocks must not hold up the answers to those before it.
-            ends = (place for place, item in enumerate(self._items, 1) if item.__class__ is End)
+            ends = (count for count, item in enumerate(self._items, 1) if item.__class__ is End)
             end = next(ends, len(self._items))
             items, self._items = self._items[:end], self._items[end:]
             self._host.receive(*items)

@@ -414,11 +414,11 @@ class HttpSetup:
 
         Raises LocalProtocolError for a snapshot that cannot be continued.
         """
-        given: dict[str, Any] = dict(options)
-        check_options(given, HttpConnectOptions.__annotations__)
-        transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
-        of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
-        of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
+        rest: dict[str, Any] = dict(options)
+        check_options(rest, HttpConnectOptions.__annotations__)
+        transport: Any = {name: rest.pop(name) for name in TransportOptions.__annotations__ if name in rest}
+        of_login: Any = {name: rest.pop(name) for name in LoginOptions.__annotations__ if name in rest}
+        of_client: Any = {name: rest.pop(name) for name in ClientOptions.__annotations__ if name in rest}
         checked_callback("on_session_lost", transport.get("on_session_lost"), "()")
         location = Location.parse(url)
         proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
@@ -432,7 +432,7 @@ class HttpSetup:
             trust_env=transport.get("trust_env", False),
         )
         declare_extension(of_client, of_login.get("auth"))
-        session = prepare_client(of_client, now, **given)
+        session = prepare_client(of_client, now, **rest)
         return cls(session, location, proxy, transport, of_client, _session_id(session), login)
 
     def client(self, actor: HttpActor) -> Client:

@@ -602,39 +602,39 @@ async def serve_http(
     place: Place,
     where: Host,
     ssl_context: ssl.SSLContext | None,
-    given: ServeHttpOptions,
+    options: ServeHttpOptions,
     started: Callable[[HttpListening], None],
 ) -> None:
     """Serve clients over HTTP until cancelled. See ``mcpio.trio.serve_http``."""
-    check_options(given, ServeHttpOptions.__annotations__)
+    check_options(options, ServeHttpOptions.__annotations__)
     config = checked_config(
         server,
-        given,
-        http2=_http2_for(ssl_context) if given.get("http2", False) else None,
-        store=given.get("store"),
-        unanswered=given.get("unanswered", "fail"),
-        websocket=_websocket_config(given.get("websocket")),
-        access_log=given.get("access_log", False),
+        options,
+        http2=_http2_for(ssl_context) if options.get("http2", False) else None,
+        store=options.get("store"),
+        unanswered=options.get("unanswered", "fail"),
+        websocket=_websocket_config(options.get("websocket")),
+        access_log=options.get("access_log", False),
     )
-    http = chosen("options", given.get("options"), HttpOptions)
-    drain = given.get("drain", 0.0)
-    await run_http(server, place, where, ssl_context, config, http, "http", given, started, drain)
+    http = chosen("options", options.get("options"), HttpOptions)
+    drain = options.get("drain", 0.0)
+    await run_http(server, place, where, ssl_context, config, http, "http", options, started, drain)
 
 
-def checked_config(server: Server, given: HttpServingOptions, **more: Any) -> HttpConnectionConfig:
+def checked_config(server: Server, options: HttpServingOptions, **more: Any) -> HttpConnectionConfig:
     """Return the config of the connections. Raises TypeError or ValueError for what cannot be served."""
-    parser, head_bytes = given.get("parser", "auto"), given.get("head_bytes", 65536)
-    principal, auth = given.get("principal"), given.get("auth")
+    parser, head_bytes = options.get("parser", "auto"), options.get("head_bytes", 65536)
+    principal, auth = options.get("principal"), options.get("auth")
     new_parser(parser, head_bytes)  # fails here rather than at the first client
     checked_auth(auth, principal, "(head, peer)")
     check_authorization(server, is_authorized=principal is not None or auth is not None)
     return HttpConnectionConfig(
-        timeouts=chosen("timeouts", given.get("timeouts"), HttpTimeouts),
+        timeouts=chosen("timeouts", options.get("timeouts"), HttpTimeouts),
         head_bytes=head_bytes,
         parser=parser,
         find_principal=principal,
         auth=auth,
-        tap=given.get("tap"),
+        tap=options.get("tap"),
         **more,
     )
 
@@ -647,22 +647,22 @@ async def run_http(
     config: HttpConnectionConfig,
     options: HttpOptions,
     scheme: str,
-    given: HttpServingOptions,
+    serving: HttpServingOptions,
     started: Callable[[HttpListening], None],
     drain: float = 0.0,
 ) -> None:
     """Serve until cancelled; ``scheme`` is that of URLs without TLS. See ``serve_http``."""
-    loop, grace = where.loop, given.get("grace", 0.5)
+    loop, grace = where.loop, serving.get("grace", 0.5)
     acceptor = Acceptor(
         loop,
-        max_connections=given.get("max_connections", MAX_CONNECTIONS),
-        max_per_address=given.get("max_per_address"),
+        max_connections=serving.get("max_connections", MAX_CONNECTIONS),
+        max_per_address=serving.get("max_per_address"),
         ssl_context=ssl_context,
         handshake_timeout=config.timeouts.head,
         https_compatible=True,
         owns_listeners=place.listeners is None,
     )
-    with until_signalled(loop, given.get("handle_signals", False), grace, drain):
+    with until_signalled(loop, serving.get("handle_signals", False), grace, drain):
         preload(*where.late)  # before clients can connect, who would wait for it
         async with place.bound() as bound:
             address = address_of(bound[0], loop)

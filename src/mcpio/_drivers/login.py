@@ -677,21 +677,23 @@ class LoginSetup:
     trust_env: bool
 
     @classmethod
-    def check(cls, url: str, given: Any, *, ssl_context: Any = None, proxy: Any = None, trust_env: bool = False) -> Any:
+    def check(
+        cls, url: str, options: Any, *, ssl_context: Any = None, proxy: Any = None, trust_env: bool = False
+    ) -> Any:
         """Return the setup, or ``None`` without ``auth=``. Raises TypeError and ValueError for invalid options."""
-        check_options(given, LoginOptions.__annotations__)
-        method = given.get("auth")
-        interaction = given.get("interaction", "allow")
+        check_options(options, LoginOptions.__annotations__)
+        method = options.get("auth")
+        interaction = options.get("interaction", "allow")
         if interaction not in ("allow", "never"):
             raise ValueError(f"interaction must be 'allow' or 'never', not {interaction!r:.60}")
         if method is None or isinstance(method, ApiKey):
             return None
         if not isinstance(method, AuthorizationOptions):
             raise TypeError(f"auth must be OAuth(), BearerToken(…) or another way of mcpio.auth, not {method!r:.60}")
-        store = given.get("credentials")
+        store = options.get("credentials")
         if store is None:
             store = FileCredentials() if isinstance(method, OAuth | Device) else MemoryCredentials()
-        ask_user = given.get("ask_user")
+        ask_user = options.get("ask_user")
         ask_user = ask_at_terminal if ask_user is None else called("ask_user", ask_user, "(question)")
         return cls(url, method, store, interaction, ask_user, ssl_context, proxy, trust_env)
 
@@ -754,14 +756,14 @@ class EffectRunner:
                     reach=await self.reach(),
                 )
             case LoadCredentials(key=key):
-                return await self._stored(lambda: store.load(key))
+                return await self._in_thread(lambda: store.load(key))
             case SaveCredentials(key=key, record=record, version=version):
-                return await self._stored(lambda: store.swap(key, record, version))
+                return await self._in_thread(lambda: store.swap(key, record, version))
             case NeedAssertion():
                 return await _assertion_of(setup.method, effect)
         return None
 
-    async def _stored(self, function: Callable[[], T]) -> T:
+    async def _in_thread(self, function: Callable[[], T]) -> T:
         return function()
 
 
@@ -825,7 +827,7 @@ async def _assertion_of(method: Any, effect: NeedAssertion) -> Secret:
     source = method.assertion
     if source is None:
         raise EffectFailed(f"{type(method).__name__} has no assertion= to get a JWT from")
-    assertion = await _awaited(source(effect) if callable(source) else source)
+    assertion = await _await_value(source(effect) if callable(source) else source)
     if isinstance(assertion, str):
         return Secret(assertion)
     if not isinstance(assertion, Secret):
@@ -909,7 +911,7 @@ class LoginDriver(EffectRunner):
             if isinstance(effect, AskUser):
                 await self._ask(effect)
             elif isinstance(effect, ShowCode):
-                await _awaited(self._setup.ask_user(effect))
+                await _await_value(self._setup.ask_user(effect))
             else:
                 self._authorizer.answer(effect.token, await self.outcome(effect), self._loop.now())
         except AuthorizationError as error:
@@ -926,13 +928,13 @@ class LoginDriver(EffectRunner):
             case BindRedirect():
                 return self._bind(effect)
             case LockCredentials(key=key):
-                while not await self._stored(lambda: store.try_lock(key), lambda: store.unlock(key)):
+                while not await self._in_thread(lambda: store.try_lock(key), lambda: store.unlock(key)):
                     await self._runtime.sleep(_LOCK_POLL)
                 self._is_locked = True
                 return None
         return await super().outcome(effect)
 
-    async def _stored(self, function: Callable[[], T], give_back: Callable[[], object] | None = None) -> T:
+    async def _in_thread(self, function: Callable[[], T], give_back: Callable[[], object] | None = None) -> T:
         """Call the store, in a thread if it blocks. ``give_back`` undoes a call with a true result.
 
         If this task is cancelled, the call may be made all the same, but none follows it that was made later: a record
@@ -1002,7 +1004,7 @@ class LoginDriver(EffectRunner):
         if receiver is not None:
             receiver.listen()
             self._start(lambda: self._receive(receiver, effect))
-        url = await _awaited(self._setup.ask_user(effect))
+        url = await _await_value(self._setup.ask_user(effect))
         if self._setup.ask_user in (ask_at_terminal, ask_without_browser):
             has_no_browser = self._setup.ask_user is ask_without_browser or is_headless()
             if (has_no_browser or receiver is None) and sys.stdin.isatty():
@@ -1068,7 +1070,7 @@ class AuthorizedOpening:
                     refusal = error.__cause__
                     if not isinstance(refusal, AuthorizationRequired):
                         raise
-                    await self._refused(call, refusal, driver, answered)
+                    await self._on_refusal(call, refusal, driver, answered)
                 else:
                     self._authorizer.succeeded(call, nonce=nonce)
                     self._was_open = True
@@ -1087,7 +1089,7 @@ class AuthorizedOpening:
                 return headers
             await self._wait(driver, answered)
 
-    async def _refused(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
+    async def _on_refusal(self, call: int, refusal: AuthorizationRequired, driver: LoginDriver, answered: Flag) -> None:
         """Wait until another token is available. Raises ConnectFailed if none can be obtained."""
         status, now = refusal.status, self._loop.now()
         verdict = self._authorizer.refused(call, status, refusal.challenges, now, nonce=refusal.nonce)
@@ -1150,7 +1152,7 @@ def _no_opening(error: AuthorizationError) -> ConnectFailed:
     return ConnectFailed(f"the connection is not authorized: {error}")
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 

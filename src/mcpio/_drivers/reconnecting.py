@@ -42,19 +42,19 @@ class Connector(Protocol):
 async def lasting_client(
     connector: Connector,
     policy: Backoff | RestartPolicy,
-    given: dict[str, Any],
+    options: dict[str, Any],
     make: Callable[..., C],
     loop: EventLoop,
 ) -> tuple[ReconnectingAdapter, Callable[..., C]]:
     """Return the adapter of a client that outlives its connections, and the function that makes the client.
 
-    ``make`` makes one as for ``start_client``. ``given`` are the options of the client, which are changed to fit, and
+    ``make`` makes one as for ``start_client``. ``options`` are the options of the client, which are changed to fit, and
     ``on_session_lost``, which is taken out. Raises TypeError for a ready-made connection.
     """
-    if given.get("connection") is not None:
+    if options.get("connection") is not None:
         raise TypeError("a client that connects again makes its connection itself: leave connection= out")
-    given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
-    on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None), "()")
+    options["options"] = attrs.evolve(chosen("options", options.get("options"), Options), reopens=True)
+    on_lost = checked_callback("on_session_lost", options.pop("on_session_lost", None), "()")
     restarts = Restarts(policy)
     adapter = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost, loop)
     return adapter, partial(adapter.client, make)

@@ -81,7 +81,7 @@ async def run_servers(
         async with loop.group() as runtime:
             running = [runtime.spawn(servers._run(name, runtime)) for name in servers]  # noqa: SLF001  the two are one
             with loop.scope(start_timeout):
-                await servers._settled(stop_at_failure=on_failure == "raise")  # noqa: SLF001  likewise
+                await servers._wait_settled(stop_at_failure=on_failure == "raise")  # noqa: SLF001  likewise
             try:
                 if on_failure == "raise":
                     servers._raise_failure()  # noqa: SLF001  likewise
@@ -232,7 +232,7 @@ class Servers:
         Raises LookupError if no server lists it, ConnectFailed if its server is not ready, and as ``Client.call_tool``.
         """
         client = self[self._tools.server_of(name)]
-        own_name = await self._found(self._tools, name, self.tools)
+        own_name = await self._own_name(self._tools, name, self.tools)
         return await client.call_tool(own_name, arguments, returns=returns, **call)
 
     async def get_prompt(
@@ -240,9 +240,9 @@ class Servers:
     ) -> GetPromptResult:
         """Fill in the prompt of a public name, at the server that lists it. Raises as ``call_tool``."""
         server = self._prompts.server_of(name)
-        return await self[server].get_prompt(await self._found(self._prompts, name, self.prompts), arguments, **call)
+        return await self[server].get_prompt(await self._own_name(self._prompts, name, self.prompts), arguments, **call)
 
-    async def _found(self, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]) -> str:
+    async def _own_name(self, names: PublicNames, public: str, refresh: Callable[[], Awaitable[Any]]) -> str:
         """Return the server's own name of an item. Asks for the lists again if it is not known."""
         name = names.find(public)
         if name is None:
@@ -252,14 +252,16 @@ class Servers:
             raise names.missing(public)
         return name
 
-    async def _gather(self, names: PublicNames, listed: Callable[[Client], Awaitable[list[T]]]) -> list[Gathered[T]]:
+    async def _gather(
+        self, names: PublicNames, list_items: Callable[[Client], Awaitable[list[T]]]
+    ) -> list[Gathered[T]]:
         """Return one kind of item of all servers, in the order of the configuration."""
         by_server: dict[str, list[T]] = {}
         failures: list[Exception] = []
 
         async def ask(name: str, client: Client) -> None:
             try:
-                by_server[name] = await listed(client)
+                by_server[name] = await list_items(client)
             except (McpError, LocalProtocolError) as error:
                 report(f"the server {name!r} does not list what it offers: {error}", None)
             except Exception as error:
@@ -286,7 +288,7 @@ class Servers:
         """Keep one server connected, as long as the policy allows."""
         restarts = None if self._policy is None else Restarts(self._policy)
         while True:
-            error = await self._connected(name, restarts)
+            error = await self._connect(name, restarts)
             self._errors[name] = error
             if restarts is None:
                 return self._become(name, "failed")
@@ -297,10 +299,10 @@ class Servers:
             self._become(name, "restarting")
             await runtime.sleep(max(0.0, deadline - self._loop.now()))
 
-    async def _connected(self, name: str, restarts: Restarts | None) -> McpError:
+    async def _connect(self, name: str, restarts: Restarts | None) -> McpError:
         """Connect to a server once, and return why that ended or failed."""
         try:
-            async with self._opened(name) as client:
+            async with self._open_client(name) as client:
                 self._clients[name] = client
                 self._errors.pop(name, None)
                 if restarts is not None:
@@ -322,12 +324,12 @@ class Servers:
             return ConnectionLost(str(error))
         return ConnectionLost("the connection is closed")
 
-    def _opened(self, name: str) -> AbstractAsyncContextManager[Client]:
-        options: Any = {**self._options, "on_notification": partial(self._notified, name)}
+    def _open_client(self, name: str) -> AbstractAsyncContextManager[Client]:
+        options: Any = {**self._options, "on_notification": partial(self._on_notification, name)}
         source = self._config[name]
         return opener_of(source, self._drivers)(**options)
 
-    def _notified(self, name: str, notification: Any) -> None:
+    def _on_notification(self, name: str, notification: Any) -> None:
         what = _LISTS.get(type(notification).__name__)
         if what is not None:
             self._tell(name, what)
@@ -357,7 +359,7 @@ class Servers:
         self._states.update(dict.fromkeys(self._states, "closed"))
         self._changed.set()
 
-    async def _settled(self, *, stop_at_failure: bool) -> None:
+    async def _wait_settled(self, *, stop_at_failure: bool) -> None:
         """Wait until no server is starting; or until one has failed, with ``stop_at_failure``."""
         while "starting" in (states := self._states.values()) or "restarting" in states:
             if stop_at_failure and "failed" in states:
@@ -426,7 +428,7 @@ def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoo
     async def lifespan(server: Server) -> AsyncIterator[_Upstreams]:
         running = loop()
         async with running.group() as runtime:
-            chosen = await _adopted(forwarding, opener)
+            chosen = await _adopt(forwarding, opener)
             limit = None if watch is None else REPLACEMENT_TIMEOUT
             upstreams = _Upstreams(forwarding, chosen, running, runtime, limit)
             try:
@@ -440,7 +442,7 @@ def proxy_server(source: ServerSource, drivers: Any, loop: Callable[[], EventLoo
     return forwarding
 
 
-async def _adopted(server: ForwardingServer, opener: _Opener) -> _Opener:
+async def _adopt(server: ForwardingServer, opener: _Opener) -> _Opener:
     """Present a proxy as the server behind it, and return how to open a client for each session.
 
     With a session where that server has them, even if it serves requests without one too: its handlers can wait for

@@ -94,7 +94,7 @@ class SessionSetup:
 
 def prepare_server(server: Server, principal: Any, now: float, **options: Unpack[ServerSetupOptions]) -> SessionSetup:
     """Return the setup of a server session. Raises LocalProtocolError for a connection that cannot continue."""
-    saved = _saved(options)
+    saved = _saved_session(options)
     connection = options.get("connection")
     if connection is None:
         alone = options.get("alone", False)
@@ -106,7 +106,7 @@ def prepare_server(server: Server, principal: Any, now: float, **options: Unpack
 
 def prepare_client(options: ClientOptions, now: float, **setup: Unpack[ClientSetupOptions]) -> SessionSetup:
     """Return the setup of a client. Raises LocalProtocolError for a connection that cannot continue."""
-    saved = _saved(setup)
+    saved = _saved_session(setup)
     connection = setup.get("connection")
     if connection is None:
         connection = client_connection(**options)
@@ -229,7 +229,7 @@ async def open_in_either_era(start: Callable[[dict[str, Any]], Awaitable[T]], op
     return await start({**options, "era": "handshake"})
 
 
-def _saved(options: Any) -> SavedSession | None:
+def _saved_session(options: Any) -> SavedSession | None:
     snapshot = options.get("snapshot")
     unanswered = options.get("unanswered", "again")
     if unanswered not in ("again", "fail"):

@@ -63,7 +63,7 @@ class _Read:
 
 
 @attrs.define
-class _Found:
+class _Findings:
     """What a walk found below a directory."""
 
     files: dict[Segments, Place] = attrs.field(factory=dict)
@@ -140,13 +140,13 @@ class FolderOnDisk:
     def scan(self) -> FolderScan:
         """Read all of the folder, as far as it changed."""
         with self._lock:
-            found = _Found()
+            findings = _Findings()
             keys: list[Segments] = []
             with suppress(OSError, Linked), opened_place(self._root, ()) as place:
-                self._look_for_skills(place, (), found, keys)
+                self._look_for_skills(place, (), findings, keys)
             self._is_skill = keys == [()]
             trees = {key: self._tree(key) for key in keys}
-            faults = tuple(fault for _, fault in found.faults)
+            faults = tuple(fault for _, fault in findings.faults)
             if not keys:
                 faults += (SkillFault(self._shown, "no directory in it has a SKILL.md", is_fatal=False),)
             self._report((*faults, *(fault for tree in trees.values() for fault in tree.faults)))
@@ -170,61 +170,61 @@ class FolderOnDisk:
 
     # Walking
 
-    def _look_for_skills(self, place: Place, at: Segments, found: _Found, keys: list[Segments]) -> None:
+    def _look_for_skills(self, place: Place, at: Segments, findings: _Findings, keys: list[Segments]) -> None:
         """Collect the directories that have a ``SKILL.md``, outermost ones only."""
         if "SKILL.md" in place.names():
             keys.append(at)
             return
-        for name in self._names(place, at, found):
+        for name in self._names(place, at, findings):
             below = (*at, name)
             try:
                 with place.entry(name) as entry:
                     if entry.is_directory:
-                        self._look_for_skills(entry, below, found, keys)
+                        self._look_for_skills(entry, below, findings, keys)
             except Linked:
-                self._note(found, below, "a symbolic link, which is not followed", is_fatal=False)
+                self._note(findings, below, "a symbolic link, which is not followed", is_fatal=False)
             except OSError as error:
-                self._note(found, below, _reason(error), is_fatal=False)
+                self._note(findings, below, _reason(error), is_fatal=False)
 
-    def _walk(self, place: Place, at: Segments, found: _Found) -> None:
+    def _walk(self, place: Place, at: Segments, findings: _Findings) -> None:
         """Collect all files and directories of a tree."""
-        found.directories.append(at)
-        for name in self._names(place, at, found):
+        findings.directories.append(at)
+        for name in self._names(place, at, findings):
             below = (*at, name)
             try:
                 with place.entry(name) as entry:
                     if entry.is_directory:
-                        self._walk(entry, below, found)
+                        self._walk(entry, below, findings)
                     else:
-                        found.files[below] = entry
+                        findings.files[below] = entry
             except Linked:
-                self._note(found, below, "a symbolic link: skills with links are not served; put a copy there")
+                self._note(findings, below, "a symbolic link: skills with links are not served; put a copy there")
             except OSError as error:
-                self._note(found, below, _reason(error))
+                self._note(findings, below, _reason(error))
 
-    def _names(self, place: Place, at: Segments, found: _Found) -> list[str]:
+    def _names(self, place: Place, at: Segments, findings: _Findings) -> list[str]:
         """Return the names in a directory that are looked at, sorted."""
         if len(at) > MAX_DEPTH:
-            self._note(found, at, f"a directory deeper than {MAX_DEPTH}")
+            self._note(findings, at, f"a directory deeper than {MAX_DEPTH}")
             return []
         names: list[str] = []
         for name in sorted(place.names()):
-            found.left -= 1
-            if found.left < 0:
-                self._note(found, at, f"more than {MAX_ENTRIES} names")
+            findings.left -= 1
+            if findings.left < 0:
+                self._note(findings, at, f"more than {MAX_ENTRIES} names")
                 return names
             if name.startswith(".") or name == "__pycache__":
-                self._note(found, (*at, name), "hidden, and so left out", is_fatal=False)
+                self._note(findings, (*at, name), "hidden, and so left out", is_fatal=False)
             elif not _is_sayable(name):
-                self._note(found, (*at, name), "a name that no URI can have, and so left out", is_fatal=False)
+                self._note(findings, (*at, name), "a name that no URI can have, and so left out", is_fatal=False)
             else:
                 names.append(name)
         return names
 
     def _note(
-        self, found: _Found, at: Segments, reason: str, *, line: int | None = None, is_fatal: bool = True
+        self, findings: _Findings, at: Segments, reason: str, *, line: int | None = None, is_fatal: bool = True
     ) -> None:
-        found.faults.append((at, SkillFault(self._path(at), reason, line, is_fatal)))
+        findings.faults.append((at, SkillFault(self._path(at), reason, line, is_fatal)))
 
     def _path(self, at: Segments) -> str:
         return printable(os.path.join(self._shown, *at))
@@ -233,21 +233,21 @@ class FolderOnDisk:
 
     def _tree(self, key: Segments, distrusted: Segments | None = None) -> SkillTree:
         self._number += 1
-        found = _Found()
+        findings = _Findings()
         with suppress(OSError, Linked), opened_place(self._root, key) as place:
-            self._walk(place, key, found)
-        if (*key, "SKILL.md") not in found.files and not found.faults:
-            self._note(found, (*key, "SKILL.md"), "is not a file, or was removed")
+            self._walk(place, key, findings)
+        if (*key, "SKILL.md") not in findings.files and not findings.faults:
+            self._note(findings, (*key, "SKILL.md"), "is not a file, or was removed")
         before = self._known.pop(key, {})
         before.pop(distrusted or (), None)
-        known = self._known[key] = {}
-        files = {at: list[Segments]() for at in found.directories if (*at, "SKILL.md") in found.files}
-        for where in found.files:
+        files_read = self._known[key] = {}
+        files = {at: list[Segments]() for at in findings.directories if (*at, "SKILL.md") in findings.files}
+        for where in findings.files:
             for length in range(len(key), len(where)):
                 if where[:length] in files:
                     files[where[:length]].append(where)
-        incomplete = {at[:length] for at, fault in found.faults if fault.is_fatal for length in range(len(at) + 1)}
-        reading = _Reading(self._root, found.files, before, known)
+        incomplete = {at[:length] for at, fault in findings.faults if fault.is_fatal for length in range(len(at) + 1)}
+        reading = _Reading(self._root, findings.files, before, files_read)
         skills: dict[str, SkillEntry] = {}
         names: dict[str, tuple[str, int]] = {}
         served: dict[Segments, SharedFile] = {}
@@ -257,10 +257,10 @@ class FolderOnDisk:
                 continue
             try:
                 head = self._frontmatter(at, mine, reading)
-                shared = [self._shared(where, reading.of(where)) for where in mine]
+                shared = [self._share(where, reading.of(where)) for where in mine]
             except _Fault as fault:
                 # It is none of the skills around.
-                found.faults.append(((), SkillFault(self._path(fault.at), fault.reason, fault.line)))
+                findings.faults.append(((), SkillFault(self._path(fault.at), fault.reason, fault.line)))
                 continue
             uri = self._uri((*at, "SKILL.md"))
             resources = [{"uri": f.resource.uri, "digest": f.digest, "size": f.resource.size} for f in shared]
@@ -272,8 +272,8 @@ class FolderOnDisk:
             self._number,
             skills,
             {file.resource.uri: file for file in served.values()},
-            self._directories(found, served, roots),
-            tuple(fault for _, fault in found.faults),
+            self._directories(findings, served, roots),
+            tuple(fault for _, fault in findings.faults),
             names,
         )
 
@@ -289,7 +289,7 @@ class FolderOnDisk:
         assert head is not None
         raise _Fault((*at, "SKILL.md"), head.reason, head.line)
 
-    def _shared(self, where: Segments, read: _Read) -> SharedFile:
+    def _share(self, where: Segments, read: _Read) -> SharedFile:
         """Return a file as it is served. A ``SKILL.md`` has the name and the description of its skill."""
         declared = read.frontmatter if isinstance(read.frontmatter, dict) else {}
         resource = Resource(
@@ -302,10 +302,10 @@ class FolderOnDisk:
         return SharedFile(where, read.digest, resource)
 
     def _directories(
-        self, found: _Found, served: dict[Segments, SharedFile], roots: set[Segments]
+        self, findings: _Findings, served: dict[Segments, SharedFile], roots: set[Segments]
     ) -> dict[str, tuple[Resource, ...]]:
         children: dict[Segments, list[Resource]] = {
-            at: [] for at in found.directories if any(at[:length] in roots for length in range(len(at) + 1))
+            at: [] for at in findings.directories if any(at[:length] in roots for length in range(len(at) + 1))
         }
         for at in children:
             if at[:-1] in children and at:

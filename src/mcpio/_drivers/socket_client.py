@@ -70,19 +70,19 @@ class SocketConnector(Generic[D]):
         self._make_adapter = make_adapter
         self._loop = loop
 
-    async def client(self, given: dict[str, Any]) -> tuple[TransportAdapter, Callable[..., Client]]:
+    async def client(self, options: dict[str, Any]) -> tuple[TransportAdapter, Callable[..., Client]]:
         """Connect, and return the adapter and what makes its client.
 
-        ``given`` are the arguments of the client, from which those on reconnecting are taken out: with ``reconnect``
+        ``options`` are the arguments of the client, from which those on reconnecting are taken out: with ``reconnect``
         the client outlives its connections. Raises ConnectFailed.
         """
-        policy = given.pop("reconnect", None)
+        policy = options.pop("reconnect", None)
         if policy is None:
-            given.pop("on_session_lost", None)
+            options.pop("on_session_lost", None)
             return await self.connect(end_is_loss=False), Client
         from mcpio._drivers.reconnecting import lasting_client
 
-        return await lasting_client(self, policy, given, Client, self._loop)
+        return await lasting_client(self, policy, options, Client, self._loop)
 
     async def connect(self, *, end_is_loss: bool = True) -> TransportAdapter:
         """Return the adapter of a new connection. Raises ConnectFailed."""
@@ -112,16 +112,16 @@ async def open_in_time(
     raise ConnectFailed(reason) from TimeoutError(reason)
 
 
-def tcp_connector(host: str, port: int, given: dict[str, Any], loop: EventLoop) -> SocketConnector[ByteStream]:
-    """Return the connector of a server on TCP. Takes ``TcpOptions`` out of ``given``, but for those of the client."""
-    check_options(given, TcpOptions.__annotations__)
+def tcp_connector(host: str, port: int, options: dict[str, Any], loop: EventLoop) -> SocketConnector[ByteStream]:
+    """Return the connector of a server on TCP. Takes ``TcpOptions`` out of ``options``, but for those of the client."""
+    check_options(options, TcpOptions.__annotations__)
     required("host", host, str)
     required("port", port, int)
-    context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
-    name = given.pop("server_hostname", None) or host
-    keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
+    context = checked("ssl_context", options.pop("ssl_context", None), ssl.SSLContext)
+    name = options.pop("server_hostname", None) or host
+    keep_alive = seconds(options.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
 
     async def connect() -> ByteStream:
         return await connect_socket(loop, host, port, None, context, name, keep_alive)
@@ -131,13 +131,13 @@ def tcp_connector(host: str, port: int, given: dict[str, Any], loop: EventLoop) 
 
 def unix_connector(
     path: str | os.PathLike[str],
-    given: dict[str, Any],
+    options: dict[str, Any],
     loop: EventLoop,
 ) -> SocketConnector[ByteStream]:
     """Return the connector of a server on a Unix socket. See ``tcp_connector``."""
-    check_options(given, SocketOptions.__annotations__)
+    check_options(options, SocketOptions.__annotations__)
     where = os.fspath(path)
-    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
 
     async def connect() -> ByteStream:
         return await loop.open_stream("", 0, where)

@@ -325,7 +325,7 @@ class Acceptor:
         host = address[0] if isinstance(address, tuple) else None
         self._addresses[host] += 1
         try:
-            admitted = await self._admitted(accepted, address, host)
+            admitted = await self._finish_opening(accepted, address, host)
             if admitted is None:
                 await self._loop.abandon(accepted)
             else:
@@ -335,7 +335,9 @@ class Acceptor:
             if not self._addresses[host]:
                 del self._addresses[host]
 
-    async def _admitted(self, accepted: Any, address: Any, host: str | None) -> tuple[ByteStream, SocketPeer] | None:
+    async def _finish_opening(
+        self, accepted: Any, address: Any, host: str | None
+    ) -> tuple[ByteStream, SocketPeer] | None:
         """Return the stream to serve and its peer; ``None`` for a rejected client."""
         most = self._max_per_address
         if most is not None and host is not None and self._addresses[host] > most:
@@ -663,7 +665,7 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, loop: EventLoop) -
     file = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.setblocking(False)
-        async with _locked(os.path.dirname(file) or ".", loop):
+        async with _lock(os.path.dirname(file) or ".", loop):
             _remove_stale(file)
             made.bind(file)
             identity = _identity(file)
@@ -684,7 +686,7 @@ async def bound_unix(path: str | os.PathLike[str], mode: int, loop: EventLoop) -
 
 
 @asynccontextmanager
-async def _locked(directory: str, loop: EventLoop) -> AsyncIterator[None]:
+async def _lock(directory: str, loop: EventLoop) -> AsyncIterator[None]:
     """Lock a directory while a socket's file is checked, removed and created again.
 
     Between the check and the removal, another server that starts might put its own file there. The lock ends with the

@@ -494,10 +494,10 @@ class StderrLines:
     @property
     def tail(self) -> str:
         """The last ``TAIL_SIZE`` bytes, from the beginning of a line; undecodable bytes are replaced."""
-        kept = bytes(self._tail[-TAIL_SIZE:])
+        tail = bytes(self._tail[-TAIL_SIZE:])
         if self._cut or len(self._tail) > TAIL_SIZE:
-            kept = kept.partition(b"\n")[2] or kept
-        return kept.decode("utf-8", "replace")
+            tail = tail.partition(b"\n")[2] or tail
+        return tail.decode("utf-8", "replace")
 
     def take(self, data: bytes) -> None:
         """Process the next bytes."""
@@ -572,20 +572,20 @@ class Children:
         self._loop = loop
         self._has_child = False
 
-    async def client(self, given: dict[str, Any]) -> tuple[TransportAdapter, Callable[..., StdioClient]]:
+    async def client(self, options: dict[str, Any]) -> tuple[TransportAdapter, Callable[..., StdioClient]]:
         """Start a child, and return the adapter to it and what makes its client.
 
-        ``given`` are the arguments of the client, from which those on restarting are taken out: with ``restart`` the
+        ``options`` are the arguments of the client, from which those on restarting are taken out: with ``restart`` the
         client outlives its children. Raises ConnectFailed.
         """
-        policy = given.pop("restart", None)
+        policy = options.pop("restart", None)
         make = partial(StdioClient, children=self, loop=self._loop)
         if policy is None:
-            given.pop("on_session_lost", None)
+            options.pop("on_session_lost", None)
             return await self.connect(end_is_loss=False), make
         from mcpio._drivers.reconnecting import lasting_client
 
-        return await lasting_client(self, policy, given, make, self._loop)
+        return await lasting_client(self, policy, options, make, self._loop)
 
     async def connect(self, *, end_is_loss: bool = True) -> TransportAdapter:
         """Start another child, and return the adapter to it. Raises ConnectFailed."""
@@ -632,7 +632,7 @@ class StdioClient(Client):
         super().__init__(connection, driver, **options)
         self._children = children
         self._loop = loop
-        self.driving.explain_failures_by(self._explained)
+        self.driving.explain_failures_by(self._explain_startup)
         self._noise: tuple[Child | None, str] = (None, "")
         self._end_known = loop.event()
 
@@ -641,7 +641,7 @@ class StdioClient(Client):
         """The child: its ``pid``, ``returncode`` and ``stderr_tail``. With ``restart``, the newest."""
         return self._children.child
 
-    async def _explained(self, error: Exception) -> Exception:
+    async def _explain_startup(self, error: Exception) -> Exception:
         """Return an error that describes the child's end: its exit status, and its last standard error output.
 
         Standard error is known where it is captured.

@@ -292,31 +292,31 @@ class WebSocketConnectOptions(SocketOptions, LoginOptions, total=False):
     """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
 
 
-def websocket_connector(url: str, given: dict[str, Any], loop: EventLoop) -> SocketConnector[OpenedWebSocket]:
+def websocket_connector(url: str, options: dict[str, Any], loop: EventLoop) -> SocketConnector[OpenedWebSocket]:
     """Return the connector of a server at a URL. It raises as ``connect_websocket`` does.
 
-    Takes ``WebSocketConnectOptions`` out of ``given``, but for those of the client.
+    Takes ``WebSocketConnectOptions`` out of ``options``, but for those of the client.
     """
-    check_options(given, WebSocketConnectOptions.__annotations__)
-    of_login: Any = {name: given.pop(name) for name in LoginOptions.__annotations__ if name in given}
+    check_options(options, WebSocketConnectOptions.__annotations__)
+    of_login: Any = {name: options.pop(name) for name in LoginOptions.__annotations__ if name in options}
     location = _location(url)
-    engine = _engine_options(given)
-    http = HttpClientOptions(headers=given.pop("headers", {}))
+    engine = _engine_options(options)
+    http = HttpClientOptions(headers=options.pop("headers", {}))
     if isinstance(of_login.get("auth"), ApiKey):
         http = with_key(http, of_login["auth"])
-    ssl_context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
+    ssl_context = checked("ssl_context", options.pop("ssl_context", None), ssl.SSLContext)
     opener = _WebSocketOpener(
         location,
-        chosen("websocket", given.pop("websocket", None), WebSocketOptions),
+        chosen("websocket", options.pop("websocket", None), WebSocketOptions),
         engine,
         http.headers,
         ssl_context,
-        seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
+        seconds(options.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
         loop,
     )
-    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
     login = LoginSetup.check(_as_http(url), of_login, ssl_context=ssl_context)
-    declare_extension(given, of_login.get("auth"))
+    declare_extension(options, of_login.get("auth"))
 
     def make_adapter(opened: OpenedWebSocket, *, end_is_loss: bool) -> WebSocketAdapter:
         return WebSocketAdapter(
@@ -455,8 +455,8 @@ def _as_http(url: str) -> str:
     return "http" + url[len("ws") :]
 
 
-def _engine_options(given: Mapping[str, Any]) -> Options:
-    connection = checked("connection", given.get("connection"), ClientConnection)
+def _engine_options(options: Mapping[str, Any]) -> Options:
+    connection = checked("connection", options.get("connection"), ClientConnection)
     if connection is not None:
         return connection.options
-    return chosen("options", given.get("options"), Options)
+    return chosen("options", options.get("options"), Options)

@@ -46,18 +46,18 @@ async def serve_websocket(
     place: Place,
     where: Host,
     ssl_context: ssl.SSLContext | None,
-    given: ServeWebSocketOptions,
+    options: ServeWebSocketOptions,
     started: Callable[[WebSocketListening], None],
 ) -> None:
     """Serve clients over WebSocket until cancelled. See ``mcpio.trio.serve_websocket``."""
-    check_options(given, ServeWebSocketOptions.__annotations__)
-    choices = chosen("options", given.get("options"), WebSocketOptions)
-    terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(given.get("idle_timeout")))
-    config = checked_config(server, given, websocket=terms)
-    policy = checked("policy", given.get("policy"), HostPolicy) or HostPolicy(None, None)
-    http = HttpOptions(path=given.get("path", "/mcp"), policy=policy)
+    check_options(options, ServeWebSocketOptions.__annotations__)
+    choices = chosen("options", options.get("options"), WebSocketOptions)
+    terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(options.get("idle_timeout")))
+    config = checked_config(server, options, websocket=terms)
+    policy = checked("policy", options.get("policy"), HostPolicy) or HostPolicy(None, None)
+    http = HttpOptions(path=options.get("path", "/mcp"), policy=policy)
 
     def listening(http_listening: HttpListening) -> None:
         started(WebSocketListening(http_listening.url, http_listening.port))
 
-    await run_http(server, place, where, ssl_context, config, http, "ws", given, listening)
+    await run_http(server, place, where, ssl_context, config, http, "ws", options, listening)

@@ -102,12 +102,12 @@ class Form(Generic[T]):
 
     def read(self, content: Mapping[str, ElicitValue] | None) -> T:
         """Return a value of the class from a form's content. Raises InvalidMessage if it does not fit (ELIC-12)."""
-        known = {
+        values = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in (content or {}).items()
             if name in self.schema.properties
         }
-        value: T = read_value(self._converter.convert, known, "content")
+        value: T = read_value(self._converter.convert, values, "content")
         return value
 
 
@@ -288,7 +288,7 @@ does not fit."""
 
 
 def ask_user(
-    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, known: UrlElicitations | None, revision: Revision
+    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, elicitations: UrlElicitations | None, revision: Revision
 ) -> Coroutine[Any, Any, ElicitResult]:
     """Send a request of the author's own, and check the result against it (ELIC-12).
 
@@ -296,7 +296,7 @@ def ask_user(
     """
     if isinstance(request, ElicitURLRequest):
         _check_address(request.url)
-        return _visited(ask(request, _without_content), request.elicitation_id, known)
+        return _await_visit(ask(request, _without_content), request.elicitation_id, elicitations)
     if not isinstance(request, ElicitFormRequest):
         raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
     for name, field in request.requested_schema.properties.items():
@@ -320,13 +320,13 @@ def ask_by_form(
 
 
 def ask_by_url(
-    message: str, url: str | Callable[[str], str], id: str, ask: Ask, known: UrlElicitations | None
+    message: str, url: str | Callable[[str], str], id: str, ask: Ask, elicitations: UrlElicitations | None
 ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
     """Ask to visit a web address, or one made from the elicitation's id. Raises ValueError if it is not one."""
     address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
     question = ask(ElicitURLRequest(message, address, id), lambda result: answer_of(result, lambda _: id))
-    return _visited(question, id, known)
+    return _await_visit(question, id, elicitations)
 
 
 def _check_address(url: str) -> None:
@@ -342,14 +342,14 @@ def _filled_in(request: ElicitFormRequest, result: ElicitResult) -> ElicitResult
     return result
 
 
-async def _visited(question: Coroutine[Any, Any, T], id: str | None, known: UrlElicitations | None) -> T:
+async def _await_visit(question: Coroutine[Any, Any, T], id: str | None, elicitations: UrlElicitations | None) -> T:
     # Recorded before it is sent: the user may be done there before their client answers.
-    is_news = id is not None and known is not None and known.begin(id)
+    is_news = id is not None and elicitations is not None and elicitations.begin(id)
     try:
         return await question
     except (LocalProtocolError, NoBackChannel):
-        if known is not None and is_news:
-            known.withdraw(str(id))
+        if elicitations is not None and is_news:
+            elicitations.withdraw(str(id))
         raise
 
 
@@ -630,9 +630,9 @@ async def sample_with_tools(
         uses = [block for block in result.blocks if isinstance(block, ToolUseContent)]
         if not uses:
             return result
-        call = partial(_used, scope, tools)
+        call = partial(_use_tool, scope, tools)
         if remember is not None:
-            call = partial(_remembered, remember, call, _name_of(request, result))
+            call = partial(_use_tool_once, remember, call, _name_of(request, result))
         results = tuple([await call(use) for use in uses])
         turn = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
         # A tool choice of "required" applies to the first request only; repeating it would force a tool call each
@@ -641,7 +641,7 @@ async def sample_with_tools(
         requests_sent += 1
 
 
-async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
+async def _use_tool(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
     """Call a tool for the model. A failure becomes a result that tells the model."""
     try:
         result = tools.call(scope, CallToolRequest(use.name, use.input))
@@ -655,7 +655,7 @@ async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> To
     )
 
 
-async def _remembered(
+async def _use_tool_once(
     remember: Remember, call: Callable[[ToolUseContent], Awaitable[ToolResultContent]], name: str, use: ToolUseContent
 ) -> ToolResultContent:
     """Call a tool for the model in the first pass that comes here, and return the same result in later ones."""
@@ -679,11 +679,11 @@ def choose_model(preferences: ModelPreferences | None, names: Iterable[str]) -> 
     ``names`` are the client's models, preferred ones first; the comparison ignores case, and a hint matches as a part
     of a name. If none matches, the priorities or the client decide: hints are advice.
     """
-    known = list(names)
+    available = list(names)
     for hint in () if preferences is None else preferences.hints:
         if hint.name:
             part = hint.name.casefold()
-            for name in known:
+            for name in available:
                 if part in name.casefold():
                     return name
     return None

@@ -122,7 +122,7 @@ def sampling_handler(sample: Sampler) -> Handler:
     """Return the handler of ``sampling/createMessage``. It checks the model's message (SAMP-08)."""
 
     def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
-        return when_ready(sample(scope, request), lambda result: _sampled(result, request))
+        return when_ready(sample(scope, request), lambda result: _check_sampled(result, request))
 
     return create_message
 
@@ -138,7 +138,7 @@ def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> H
         # In the stateless era it has no id: the server itself finds out when the user is done (MRTR-15).
         if isinstance(request, types.ElicitURLRequest) and request.elicitation_id is not None:
             visited(request.elicitation_id)
-        return when_ready(elicit(scope, request), lambda result: _elicited(result, request))
+        return when_ready(elicit(scope, request), lambda result: _check_elicited(result, request))
 
     return ask_user
 
@@ -154,7 +154,7 @@ def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
     return lambda _, __: result
 
 
-def _sampled(result: Any, request: CreateMessageRequest) -> Any:
+def _check_sampled(result: Any, request: CreateMessageRequest) -> Any:
     from mcpio.app.asking import fault_in_sampled
 
     fault = fault_in_sampled(result, request) if isinstance(result, types.CreateMessageResult) else None
@@ -163,7 +163,7 @@ def _sampled(result: Any, request: CreateMessageRequest) -> Any:
     return result
 
 
-def _elicited(result: Any, request: Any) -> Any:
+def _check_elicited(result: Any, request: Any) -> Any:
     if not isinstance(result, types.ElicitResult):
         return result  # the engine reports what is wrong with it
     from mcpio.app.asking import check_content, defaults_of, fault_in_elicited
@@ -430,8 +430,8 @@ class Client(Session):
         self, connection: ClientConnection, driver: Driver = _NO_DRIVER, **options: Unpack[ClientOptions]
     ) -> None:
         """Made by drivers: see ``mcpio.trio``. Raises TypeError or ValueError for an invalid option."""
-        given: Any = connection
-        if driver is _NO_DRIVER or not isinstance(given, ClientConnection):
+        unchecked: Any = connection
+        if driver is _NO_DRIVER or not isinstance(unchecked, ClientConnection):
             raise TypeError(_HOW_TO_GET_ONE)
         super().__init__(connection, driver, RequestScope)
         self._on_log = options.get("on_log")
@@ -630,10 +630,10 @@ class Client(Session):
         request = CallToolRequest(name, arguments)
         checks = self._result_checks
         tool = None if checks is None else await self.tool(name)
-        known = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(name)
+        listed_tool = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(name)
         result: Any = None
         refusal: RequestError | CallToolResult | None = None
-        is_plain = task is False or (task is None and (known is None or known.execution is None))
+        is_plain = task is False or (task is None and (listed_tool is None or listed_tool.execution is None))
         if is_plain:
             try:
                 result = await self._call(request, call)
@@ -643,7 +643,7 @@ class Client(Session):
                 refusal = error
             else:
                 # Servers on the official TypeScript SDK refuse a plain call by such a result, not by an error.
-                if result.is_error and task is None and known is None and self._offers_tasks():
+                if result.is_error and task is None and listed_tool is None and self._offers_tasks():
                     refusal = result
         if refusal is not None or not is_plain:
             from mcpio.app.tasks.requester import call_as_task
@@ -748,9 +748,9 @@ class Client(Session):
         """
         from mcpio.app.client_skills import list_skills
 
-        kept = self._cache_of_skills(cache)
+        skill_cache = self._cache_of_skills(cache)
         return self._items(
-            "skills/list", lambda cursor: list_skills(self, kept, cursor, call), lambda page: page.skills
+            "skills/list", lambda cursor: list_skills(self, skill_cache, cursor, call), lambda page: page.skills
         )
 
     async def skill(self, uri: str, *, cache: SkillCache | None = None, **call: Unpack[CallOptions]) -> Skill:
@@ -891,12 +891,12 @@ class Client(Session):
         Servers need not report it, so let the user retry or give up. Raises LocalProtocolError if the server never
         named the id, ConnectionLost if the connection ends first, and NoBackChannel if it has ended before.
         """
-        known = self._url_elicitations
-        if known is None or id not in known:
+        elicitations = self._url_elicitations
+        if elicitations is None or id not in elicitations:
             raise LocalProtocolError(f"the server never named the elicitation {id!r:.100}")
-        if not known.is_done(id):
+        if not elicitations.is_done(id):
             self.check_open()
-            await known.wait_for(id, self.driver.runtime.one_shot())
+            await elicitations.wait_for(id, self.driver.runtime.one_shot())
 
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
         return Items(method, fetch, items, self._report_fault)
@@ -1251,7 +1251,7 @@ def _check_returns(kind: Any) -> None:
 
 
 def _no_option(name: str) -> TypeError:
-    known = ", ".join(sorted(_CALL_OPTIONS))
+    names = ", ".join(sorted(_CALL_OPTIONS))
     return TypeError(
-        f"unknown option {name!r}; the options are {known}. Arguments go in one mapping: {{{name!r}: ...}}"
+        f"unknown option {name!r}; the options are {names}. Arguments go in one mapping: {{{name!r}: ...}}"
     )

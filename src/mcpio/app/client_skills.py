@@ -164,19 +164,19 @@ class Skill:
         differ. The files of dynamic content cannot be checked.
         """
         if self.files is None:
-            return await self._fetched(_uri_below(self.uri, path), call)
+            return await self._fetch(_uri_below(self.uri, path), call)
         file = self.files.get(path)
         if file is None:
             raise SkillChanged(self.uri, "file", f"the entry has no file {path!r:.200}")
-        kept = await self._kept(file)
-        if kept is not None:
-            return kept
-        data = await self._fetched(file.uri, call)
+        cached = await self._read_cached(file)
+        if cached is not None:
+            return cached
+        data = await self._fetch(file.uri, call)
         _check(file, data)
         await self._in_thread(partial(self._cache.put, file.digest, data))
         return data
 
-    async def _kept(self, file: SkillFile) -> bytes | None:
+    async def _read_cached(self, file: SkillFile) -> bytes | None:
         data = await self._in_thread(partial(self._cache.get, file.digest))
         return data if data is not None and len(data) == file.size and _digest(data) == file.digest else None
 
@@ -185,7 +185,7 @@ class Skill:
             return function()
         return await self._client.driver.runtime.to_thread(function)
 
-    async def _fetched(self, uri: str, call: Mapping[str, Any]) -> bytes:
+    async def _fetch(self, uri: str, call: Mapping[str, Any]) -> bytes:
         """Return the bytes at a URI, as the server has them now."""
         request = self._client._call(ReadResourceRequest(uri), {**call, "fresh": True})  # noqa: SLF001  as below
         result = await request
@@ -256,14 +256,14 @@ def _names_in(entry: SkillEntry) -> tuple[str, str]:
 
 
 def _files_in(entry: SkillEntry) -> Mapping[str, SkillFile] | None:
-    listed = entry.resources
-    if listed == "dynamic":
+    resources = entry.resources
+    if resources == "dynamic":
         return None
-    if not isinstance(listed, list | tuple) or not 0 < len(listed) <= MAX_SKILL_FILES:
+    if not isinstance(resources, list | tuple) or not 0 < len(resources) <= MAX_SKILL_FILES:
         raise InvalidMessage("skill.resources", f'expected "dynamic" or 1 to {MAX_SKILL_FILES} files')
     root = entry.uri.removesuffix("SKILL.md")
     files: dict[str, SkillFile] = {}
-    for index, each in enumerate(listed):
+    for index, each in enumerate(resources):
         where = f"skill.resources[{index}]"
         file = _file(each, where)
         path = _path_in(root, file.uri, where)
@@ -277,8 +277,8 @@ def _files_in(entry: SkillEntry) -> Mapping[str, SkillFile] | None:
     return MappingProxyType(files)
 
 
-def _file(listed: Any, where: str) -> SkillFile:
-    members = listed if isinstance(listed, Mapping) else {}
+def _file(description: Any, where: str) -> SkillFile:
+    members = description if isinstance(description, Mapping) else {}
     uri, digest, size = members.get("uri"), members.get("digest"), members.get("size")
     if isinstance(size, float) and size.is_integer():
         size = int(size)  # JSON has one kind of number
@@ -313,9 +313,9 @@ def _uri_below(uri: str, path: str) -> str:
 def _check(file: SkillFile, data: bytes) -> None:
     if len(data) != file.size:
         raise SkillChanged(file.uri, "size", f"it has {len(data)} bytes, and the entry says {file.size}")
-    found = _digest(data)
-    if found != file.digest:
-        raise SkillChanged(file.uri, "digest", f"its digest is {found}, and the entry says {file.digest}")
+    digest = _digest(data)
+    if digest != file.digest:
+        raise SkillChanged(file.uri, "digest", f"its digest is {digest}, and the entry says {file.digest}")
 
 
 def _digest(data: bytes) -> str:

@@ -97,7 +97,7 @@ class ToolCache:
         self._waiting = []
         version = self.version
         try:
-            tools = await self._listed()
+            tools = await self._list_all()
         finally:
             waiting, self._waiting = self._waiting, None
             for turn in waiting:
@@ -106,7 +106,7 @@ class ToolCache:
             self._tools, self._is_complete = tools, True
         return tools
 
-    async def _listed(self) -> dict[str, Tool]:
+    async def _list_all(self) -> dict[str, Tool]:
         tools: dict[str, Tool] = {}
         async for tool in self._walk():
             tools.setdefault(tool.name, tool)
@@ -155,9 +155,9 @@ class ResultChecks:
             validator.validate(result.structured_content, "structuredContent")
 
     def _validator(self, tool: Tool) -> Validator | None:
-        known = self._validators.get(tool.name)
-        if known is not None and known[0] is tool:
-            return known[1]
+        cached = self._validators.get(tool.name)
+        if cached is not None and cached[0] is tool:
+            return cached[1]
         self._validators[tool.name] = tool, None
         validator = Validator(tool.output_schema or {}, trusted=False)
         self._validators[tool.name] = tool, validator
@@ -204,11 +204,11 @@ class ToolHeaders:
             async for _ in call.session.tools(fresh=True):
                 pass
             return await call_next(request)
-        return self._learned(result) if isinstance(result, ListToolsResult) else result
+        return self._learn_headers(result) if isinstance(result, ListToolsResult) else result
 
-    def _learned(self, page: ListToolsResult) -> ListToolsResult:
+    def _learn_headers(self, page: ListToolsResult) -> ListToolsResult:
         """Return a page without the tools whose annotations break a rule; they are ``malformed`` (HDR-06)."""
-        kept: list[Tool] = []
+        tools: list[Tool] = []
         broken: list[MalformedItem] = []
         for index, tool in enumerate(page.tools):
             try:
@@ -216,12 +216,12 @@ class ToolHeaders:
             except ValueError as error:
                 broken.append(MalformedItem(index, {"name": tool.name}, str(error)))
                 continue
-            kept.append(tool)
+            tools.append(tool)
             if headers and (tool.name in self._headers or len(self._headers) < MOST_TOOLS):
                 self._headers[tool.name] = headers
             elif not headers:
                 self._headers.pop(tool.name, None)
-        return attrs.evolve(page, tools=tuple(kept), malformed=(*page.malformed, *broken)) if broken else page
+        return attrs.evolve(page, tools=tuple(tools), malformed=(*page.malformed, *broken)) if broken else page
 
 
 # -------------------------------------------------------------------------------------------------------- typed results
@@ -270,15 +270,15 @@ def _converter(kind: Any) -> tuple[Converter, bool]:
     try:
         converter = _converters.get(kind)
     except TypeError:
-        return _made(kind)  # it cannot be hashed, such as Annotated with a list
+        return _make_reader(kind)  # it cannot be hashed, such as Annotated with a list
     if converter is None:
         if len(_converters) >= MOST_TYPES:
             _converters.clear()
-        converter = _converters[kind] = _made(kind)
+        converter = _converters[kind] = _make_reader(kind)
     return converter
 
 
-def _made(kind: Any) -> tuple[Converter, bool]:
+def _make_reader(kind: Any) -> tuple[Converter, bool]:
     builder = SchemaBuilder("returns=")
     converter = builder.converter(kind)
     return converter, builder.complete(converter.schema).get("type") == "object"

@@ -182,7 +182,7 @@ class _ScopeDriving:
 
     def is_from_peer(self, error: BaseException) -> bool:
         """Whether the peer answered one of the handler's own requests with this very error."""
-        return any(error is known for known in self._scope._from_peer)
+        return any(error is recorded for recorded in self._scope._from_peer)
 
     def for_thread(self) -> Any:
         """Return a copy for a handler in a thread: its calls go through the loop's thread."""
@@ -413,12 +413,12 @@ class Context(RequestScope):
         """
         from mcpio.types.asking import ListRootsRequest
 
-        known = self._root_list
-        if known is None:
+        root_list = self._root_list
+        if root_list is None:
             return self._ask(options, ListRootsRequest(), lambda result: result.roots)
-        if known.current is not None:
-            return _at_once(known.current)
-        return known.fill(self._ask(options, ListRootsRequest(), _as_it_is))
+        if root_list.current is not None:
+            return _at_once(root_list.current)
+        return root_list.fill(self._ask(options, ListRootsRequest(), _as_it_is))
 
     @overload
     async def together(self, a: Coroutine[Any, Any, T], b: Coroutine[Any, Any, T1], /) -> tuple[T, T1]: ...
@@ -548,9 +548,9 @@ class Context(RequestScope):
         """Ask the client, and return what ``read`` makes of its result."""
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        return self._asked(options, request, read)
+        return self._put_question(options, request, read)
 
-    async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
+    async def _put_question(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
         client: Any = self.peer.capabilities
         key = options.get("key")
         if self._is_stateless:
@@ -704,22 +704,22 @@ class TaskContext(_InTask, Context):
     def _root_list(self) -> RootList | None:
         return None if self._task.session is None else super()._root_list
 
-    async def _asked(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
+    async def _put_question(self, options: AskOptions, request: Any, read: Callable[[Any], T]) -> T:
         if not self._is_stateless:
-            return await super()._asked(options, request, read)
+            return await super()._put_question(options, request, read)
         from mcpio.app.rounds import checked_question, read_answer
 
         question = checked_question(request, self.peer.capabilities)  # type: ignore[arg-type]  # a server's peer
         flow = self._own_flow
         key = flow.key_of(request, options.get("key"))
-        found = flow.recall(key, request, read)
-        while found is None:
+        recalled = flow.recall(key, request, read)
+        while recalled is None:
             answer = await self._task.put_question(key, question)
             try:
-                found = (read(read_answer(answer, request)),)
+                recalled = (read(read_answer(answer, request)),)
             except InvalidMessage:
                 continue  # a malformed answer is asked for again, under a new key
-        return found[0]
+        return recalled[0]
 
     async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
         def sender(session: Any) -> Callable[..., Any]:

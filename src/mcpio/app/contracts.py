@@ -346,9 +346,9 @@ class ScopeRules:
         entry = self._entry(method, request)
         if entry is not None and entry.endpoint.visible is not None and not entry.endpoint.is_visible(scope()):
             return
-        needed = _needed(self._methods.get(method), request)
+        needed = _scopes_for(self._methods.get(method), request)
         if entry is not None:
-            needed |= _needed(entry.endpoint.scopes, request)
+            needed |= _scopes_for(entry.endpoint.scopes, request)
         require_scopes(principal, needed)
 
     def _entry(self, method: str, request: Any) -> Any:
@@ -380,12 +380,12 @@ def hidden_in(registry: Iterable[Any], scope: HandlerScope) -> frozenset[int]:
     return frozenset(
         id(entry.description)
         for entry in registry
-        if (entry.endpoint.hides and not _needed(entry.endpoint.scopes, None) <= granted)
+        if (entry.endpoint.hides and not _scopes_for(entry.endpoint.scopes, None) <= granted)
         or not entry.endpoint.is_visible(scope)
     )
 
 
-def _needed(scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None, request: Any) -> frozenset[str]:
+def _scopes_for(scopes: frozenset[str] | Callable[[Any], Iterable[str]] | None, request: Any) -> frozenset[str]:
     if scopes is None or isinstance(scopes, frozenset):
         return scopes or frozenset()
     needed_scopes = scopes(request)

@@ -307,9 +307,9 @@ class HttpHost:
         def read(effect: SessionEffect) -> Callable[[], Any] | None:
             return partial(store.session, effect.key) if isinstance(effect, SessionLoad) else None
 
-        return StoreWriter(store, read=read, next_effect=next_effect, done=self._stored, process=self._drain)
+        return StoreWriter(store, read=read, next_effect=next_effect, done=self._on_stored, process=self._drain)
 
-    def _stored(self, effect: SessionEffect, answer: Any) -> None:
+    def _on_stored(self, effect: SessionEffect, answer: Any) -> None:
         if isinstance(answer, BaseException) and answer is not self._store_fault:
             self._store_fault = answer  # changes that were written together fail together
             self.server.fault_reports.report(self, "the store of sessions failed", answer)

@@ -247,29 +247,29 @@ class Listening(AsyncIterator[Change]):
         """Record that changes may have been missed."""
         self.hear(Missed())
 
-    def end(self, how: Ended) -> None:
+    def end(self, reason: Ended) -> None:
         """End the iteration. Further calls do nothing."""
         if self.ended is not None:
             return
-        self.ended = how
+        self.ended = reason
         if self._source is not None:
             self._source.close()
         if self._renewal is not None:
             self._renewal.cancel()
         self._wake()
 
-    def lose(self, how: Ended = "lost") -> None:
+    def lose(self, reason: Ended = "lost") -> None:
         """Record that the source broke, or that the server ended it: renew it, or end.
 
         A server that ends it gracefully may be one of several processes, or about to start again.
         """
         if not self._keep or self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
-            self.end(how)
+            self.end(reason)
         elif not self._is_open:
             # A source that is lost while it opens needs no renewal: its ``open`` raises, and the renewal that called it
             # tries again. A second renewal would leave a source behind that nothing closes. But one read may bring the
             # acknowledgement and the end, and the task that opens runs after both.
-            self._lost_early = how
+            self._lost_early = reason
         elif self.ended is None:
             self._is_open = False
             self._renewal = self._client.driver.runtime.spawn(self._renew())
@@ -424,12 +424,12 @@ class HandshakeSource:
 class _Resource:
     """A resource that parts of the program need, and what the server was told of it."""
 
-    __slots__ = ("needs", "told", "turns")
+    __slots__ = ("is_subscribed", "needs", "turns")
 
     def __init__(self, turns: Turns) -> None:
         self.needs = 0
         """How many need it."""
-        self.told: bool | None = False
+        self.is_subscribed: bool | None = False
         """Whether the server has it for subscribed; ``None`` while a request is under way, and after one that failed
         without an answer."""
         self.turns = turns
@@ -469,15 +469,15 @@ class SessionChanges:
         try:
             async with resource.turns:
                 # Where the session is lost during the request, its successor has to be told too.
-                while not resource.told:
-                    resource.told = None
+                while not resource.is_subscribed:
+                    resource.is_subscribed = None
                     try:
                         await send()
                     except RequestError:
-                        resource.told = False
+                        resource.is_subscribed = False
                         raise
-                    if resource.told is None:
-                        resource.told = True
+                    if resource.is_subscribed is None:
+                        resource.is_subscribed = True
         except BaseException:
             self.release(uri)
             raise
@@ -486,7 +486,7 @@ class SessionChanges:
         """Need a resource no longer, without waiting."""
         resource = self._resources[uri]
         resource.needs -= 1
-        if not resource.needs and resource.told is not False:
+        if not resource.needs and resource.is_subscribed is not False:
             self._client.driver.runtime.spawn(self._unsubscribe(uri))
         self._forget_unneeded(uri)
 
@@ -511,7 +511,7 @@ class SessionChanges:
     def restored(self, uri: str) -> None:
         """Record that the current session was told of a resource."""
         if uri in self._resources:
-            self._resources[uri].told = True
+            self._resources[uri].is_subscribed = True
 
     def hear(self, notification: Any) -> None:
         """Report a notification of the session to all sources."""
@@ -521,7 +521,7 @@ class SessionChanges:
     def lose(self) -> None:
         """Record that the session was lost."""
         for resource in self._resources.values():
-            resource.told = False
+            resource.is_subscribed = False
         # Each source removes itself from the list.
         for source in tuple(self._sources):
             source.lose()
@@ -536,7 +536,7 @@ class SessionChanges:
 
     async def _unsubscribe(self, uri: str) -> None:
         resource = self._resource(uri)
-        if resource.told is not False:
+        if resource.is_subscribed is not False:
             with suppress(McpError):
                 await self._end(resource, partial(self._client.request, UnsubscribeRequest(uri)))
         self._forget_unneeded(uri)
@@ -544,12 +544,17 @@ class SessionChanges:
     async def _end(self, resource: _Resource, send: Send) -> None:
         async with resource.turns:
             if not resource.needs:
-                resource.told = False
+                resource.is_subscribed = False
                 await send()
 
     def _forget_unneeded(self, uri: str) -> None:
         resource = self._resources.get(uri)
-        if resource is not None and not resource.needs and resource.told is False and not resource.turns.is_taken:
+        if (
+            resource is not None
+            and not resource.needs
+            and resource.is_subscribed is False
+            and not resource.turns.is_taken
+        ):
             del self._resources[uri]
             self._client.driving.forget_subscription(uri)
 
@@ -643,7 +648,7 @@ class ManagedListening:
         }
         self._lists = SubscriptionFilter(**lists)
         self._uris: dict[str, None] = {}
-        self._asked: Counter[str] = Counter()  # how many wait for the answer whether the server reports a resource
+        self._waiting: Counter[str] = Counter()  # how many wait for the answer whether the server reports a resource
         self._tasks: dict[str, None] = {}
         self._has_tasks = True
         self._current: _Forwarded | None = None
@@ -663,7 +668,7 @@ class ManagedListening:
 
     async def subscribe(self, uri: str) -> None:
         """Listen to a resource too. Raises RequestError if the server does not honour it, and other McpErrors."""
-        self._asked[uri] += 1
+        self._waiting[uri] += 1
         try:
             await self._renew()
             if uri not in (self.honoured.resource_subscriptions or ()):
@@ -671,7 +676,7 @@ class ManagedListening:
             self._uris[uri] = None
         finally:
             # Others that subscribe to the same resource at this time count too.
-            self._asked -= Counter((uri,))
+            self._waiting -= Counter((uri,))
 
     async def unsubscribe(self, uri: str) -> None:
         """Listen to a resource no longer."""
@@ -712,7 +717,7 @@ class ManagedListening:
         return self._current is not None and self._current.ended is None and not self._current.is_lost
 
     def _wanted(self) -> SubscriptionFilter:
-        uris, tasks = tuple(dict.fromkeys((*self._uris, *self._asked))) or None, tuple(self._tasks) or None
+        uris, tasks = tuple(dict.fromkeys((*self._uris, *self._waiting))) or None, tuple(self._tasks) or None
         return attrs.evolve(self._lists, resource_subscriptions=uris, task_ids=tasks)
 
     def _close_idle(self) -> None:
@@ -766,9 +771,9 @@ class _Forwarded(Listening):
         else:
             self._client.driving.deliver(change)
 
-    def lose(self, how: Ended = "lost") -> None:
+    def lose(self, reason: Ended = "lost") -> None:
         was_open = self.ended is None
-        super().lose(how)
+        super().lose(reason)
         if was_open:  # otherwise its successor is open, and nothing is missed
             self.is_lost = True
             self._client.driving.doubt_tasks()

@@ -215,12 +215,12 @@ class KeptPages:
         ``private`` says that clients must not share it, whatever the hints.
         """
         key = (make, key, page.next_cursor, private)
-        kept = self._pages.get(key)
+        cached = self._pages.get(key)
         # Unchanged items are identical, which is what a comparison of lists looks at first.
-        if kept is not None and kept[0] == page.items:
-            return kept[1]
-        if kept is not None:
-            del self.texts[id(kept[1])]
+        if cached is not None and cached[0] == page.items:
+            return cached[1]
+        if cached is not None:
+            del self.texts[id(cached[1])]
         elif len(self._pages) >= MOST_PAGES:
             self._pages.clear()
             self.texts.clear()

@@ -375,11 +375,11 @@ def _sayable(data: Any) -> Any:
         plain = to_json(data)
         dumps(plain)  # only this finds surrogates, as in names of files, and integers that are too long
     except (InvalidMessage, ValueError):
-        return _described(data)
+        return _describe(data)
     return plain
 
 
-def _described(data: Any) -> str:
+def _describe(data: Any) -> str:
     try:
         return repr(data).encode("utf-8", "backslashreplace").decode()
     except Exception:  # a faulty __repr__, or a value that is nested too deeply

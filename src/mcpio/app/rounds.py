@@ -518,14 +518,14 @@ def _wire_form(request: Any) -> dict[str, Any]:
 
 def check_declared(request: Any, client: ClientCapabilities, text: str | None = None) -> None:
     """Raise CapabilityMissing if the client did not declare the capability for a question (MRTR-04)."""
-    for path in _needed(request):
+    for path in _needs_of(request):
         if not declares(client, path):
             name = method_of(request.__class__).name
             default_text = f"{name} needs the capability {'.'.join(path)}, which the client did not declare"
             raise CapabilityMissing(text or default_text, path)
 
 
-def _needed(request: Any) -> list[tuple[str, ...]]:
+def _needs_of(request: Any) -> list[tuple[str, ...]]:
     """Return the paths of the capabilities that a question needs."""
     method = method_of(request.__class__)
     if method.name == "elicitation/create":
@@ -581,12 +581,12 @@ def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
     def serve(scope: Any, request: Any) -> Any:
         flow = begin(scope, request)
         result = handler(scope, request)
-        return _settled(scope, flow, result) if is_awaitable(result) else result
+        return _settle(scope, flow, result) if is_awaitable(result) else result
 
     return serve
 
 
-async def _settled(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
+async def _settle(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
     try:
         value = await result
     except (Leave, BaseExceptionGroup) as error:

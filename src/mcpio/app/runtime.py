@@ -376,8 +376,8 @@ async def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
 async def settled(value: T | Awaitable[T]) -> T:
     """Return the result of a function that may be async: the value, or what awaiting it gives."""
     result: Any = await value if is_awaitable(value) else value  # type: ignore[misc]  # is_awaitable narrows nothing
-    found: T = result
-    return found
+    outcome: T = result
+    return outcome
 
 
 def checked_callback(name: str, callback: Any, parameters: str) -> Any:

@@ -440,8 +440,12 @@ class Server:
         Raises ValueError for a malformed scope, and for a method that is not served, or that the engine answers before
         anything is checked. Register the handler of a custom method first.
         """
-        known = METHODS.get(method)
-        is_served = known is not None and known.kind is Kind.REQUEST and known.direction is not Direction.TO_CLIENT
+        definition = METHODS.get(method)
+        is_served = (
+            definition is not None
+            and definition.kind is Kind.REQUEST
+            and definition.direction is not Direction.TO_CLIENT
+        )
         if method in _ANSWERED_BY_THE_ENGINE or not (is_served or method in self.handlers):
             check_method(method)
             raise ValueError(f"no handler here gets {method!r:.100}, so scopes for it would protect nothing")
@@ -829,24 +833,24 @@ class Server:
             # Earlier revisions have no tasks, so a tool that must run as one cannot be called (TASK-06).
             page.items = [tool for tool in page.items if not _must_be_task(tool)]
         hidden = self._hide(scope, self.tools, page)
-        return self._listed(ListToolsResult, (request.cursor, has_tasks, hidden), page)
+        return self._page_result(ListToolsResult, (request.cursor, has_tasks, hidden), page)
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.resources.static, page))
-        return self._listed(types.ListResourcesResult, key, page)
+        return self._page_result(types.ListResourcesResult, key, page)
 
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.resources.templates, page))
-        return self._listed(types.ListResourceTemplatesResult, key, page)
+        return self._page_result(types.ListResourceTemplatesResult, key, page)
 
     def _list_prompts(self, scope: Context, request: ListPromptsRequest) -> ListPromptsResult:
         page = self.prompts.page(request.cursor, self._page_size)
         key = (request.cursor, self._hide(scope, self.prompts, page))
-        return self._listed(types.ListPromptsResult, key, page)
+        return self._page_result(types.ListPromptsResult, key, page)
 
-    def _listed(self, make: Callable[..., T], key: Hashable, page: Page[Any]) -> T:
+    def _page_result(self, make: Callable[..., T], key: Hashable, page: Page[Any]) -> T:
         result: T = self._pages.result(make, key, page, private=self._is_selective or self.scope_rules is not None)
         return result
 

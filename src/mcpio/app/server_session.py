@@ -286,10 +286,10 @@ class ServerSession(Session):
         self.server.audience.add(self, map(resource_topic, uris))
         self.connection.held.subscriptions = sum(sys.getsizeof(uri) + _SUBSCRIPTION_COST for uri in set(uris))
         for id, is_done in visits.items():
-            known = self._known_url_elicitations()
-            known.begin(id)
+            elicitations = self._known_url_elicitations()
+            elicitations.begin(id)
             if is_done:
-                known.finish(id)
+                elicitations.finish(id)
 
     def _handler_for(self, event: RequestReceived) -> Handler:
         """Return the handler of a request within its rounds and middleware. Raises RequestError without one."""
@@ -493,8 +493,8 @@ class ServerDriving(SessionDriving):
 
     def has_elicitation(self, id: str) -> bool:
         """Whether this client was sent an elicitation at a web address."""
-        known = self._session._url_elicitations
-        return known is not None and id in known
+        elicitations = self._session._url_elicitations
+        return elicitations is not None and id in elicitations
 
     @property
     def root_list(self) -> RootList | None:
@@ -553,6 +553,6 @@ _SUBSCRIPTION_COST: Final = 128
 def checked_level(level: Any) -> LoggingLevel:
     """Return a log level. Raises ValueError if it is unknown."""
     if level in LOGGING_LEVELS:
-        found: LoggingLevel = level
-        return found
+        checked: LoggingLevel = level
+        return checked
     raise ValueError(f"there is no log level {level!r:.100}: there are {', '.join(LOGGING_LEVELS)}")

@@ -644,9 +644,9 @@ class Session(TaskCalls):
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
-            known = _as_known(result, event.context.revision)
-            if known is not result:
-                self._answer(event, known)
+            expressible = _as_known(result, event.context.revision)
+            if expressible is not result:
+                self._answer(event, expressible)
                 return
             # The result has the wrong type, or the peer's revision cannot express it.
             self._report_request(event, "the result of {} cannot be sent", error)

@@ -33,11 +33,11 @@ class MemorySessionStore:
 
     def session(self, key: str) -> StoredSession | None:
         """Return a session with its events."""
-        found = self._records.get(key)
-        if found is None:
+        record = self._records.get(key)
+        if record is None:
             return None
         events = sorted(self._events[key].items())
-        return StoredSession(*found, [StoredEvent(*place, data) for place, data in events])
+        return StoredSession(*record, [StoredEvent(*position, data) for position, data in events])
 
     def write(self, changes: Sequence[SessionChange]) -> None:
         """Make the changes in order."""
@@ -46,8 +46,8 @@ class MemorySessionStore:
                 self._records[change.key] = (change.record, change.at)
                 events = self._events.setdefault(change.key, {})
                 events |= {(each.stream, each.number): each.data for each in change.events}
-                for place in change.forgotten:
-                    events.pop(place, None)
+                for position in change.forgotten:
+                    events.pop(position, None)
             elif isinstance(change, SessionDelete):
                 self._forget(change.key)
             else:
@@ -56,10 +56,10 @@ class MemorySessionStore:
     def __len__(self) -> int:
         return len(self._records)
 
-    def _sweep(self, before: float | None, most: int) -> None:
+    def _sweep(self, before: float | None, limit: int) -> None:
         newest_first = sorted(self._records, key=lambda key: self._records[key][1], reverse=True)
-        for place, key in enumerate(newest_first):
-            if place >= most or (before is not None and self._records[key][1] < before):
+        for rank, key in enumerate(newest_first):
+            if rank >= limit or (before is not None and self._records[key][1] < before):
                 self._forget(key)
 
     def _forget(self, key: str) -> None:

@@ -407,11 +407,11 @@ class Skills:
             self.registry.remove(uri)
         self._serve_files(served_tree, before.files)
         for uri, entry in tree.skills.items():
-            known = self.registry.entry(uri)
-            if known is None:
+            registered = self.registry.entry(uri)
+            if registered is None:
                 self.registry.add(uri, _ServedSkill(entry, served_tree.endpoint, served_tree))
             else:
-                known.renew(entry)
+                registered.renew(entry)
         for uri in before.files.keys() & tree.files.keys():
             if before.files[uri].digest != tree.files[uri].digest:
                 self._server.notify_resource_updated(uri)

@@ -79,7 +79,7 @@ class StoreWriter(Generic[E]):
             return False
         batch = self._take()
         if not self._waits or not batch or runtime is None:
-            self._note(batch, self._performed(batch))
+            self._note(batch, self._perform(batch))
             return bool(batch)
         self._unwritten = batch
         self._turn = turn = _Turn(runtime)
@@ -119,9 +119,9 @@ class StoreWriter(Generic[E]):
             while self._turn is turn and (batch := self._take()):
                 self._unwritten = batch
                 if self._blocks:
-                    values = await runtime.to_thread(partial(self._performed, batch))
+                    values = await runtime.to_thread(partial(self._perform, batch))
                 else:
-                    values = [value for calls in self._calls(batch) for value in await _awaited(*calls)]
+                    values = [value for calls in self._calls(batch) for value in await _attempt(*calls)]
                 if self._turn is not turn:
                     return  # the next turn repeats the batch, and takes the answer
                 self._unwritten = []
@@ -159,8 +159,8 @@ class StoreWriter(Generic[E]):
         if changes:
             yield partial(self._write, changes), len(changes)
 
-    def _performed(self, batch: Iterable[E | _Read]) -> list[Any]:
-        return [value for call, count in self._calls(batch) for value in _answers(_tried(call), count)]
+    def _perform(self, batch: Iterable[E | _Read]) -> list[Any]:
+        return [value for call, count in self._calls(batch) for value in _answers(_attempt_now(call), count)]
 
     def _note(self, batch: Iterable[E | _Read], values: Iterable[Any]) -> None:
         for effect, value in zip(batch, values, strict=True):
@@ -170,7 +170,7 @@ class StoreWriter(Generic[E]):
                 self._done(effect, value)
 
 
-async def _awaited(call: Callable[[], Any], count: int | None) -> list[Any]:
+async def _attempt(call: Callable[[], Any], count: int | None) -> list[Any]:
     try:
         value = await settled(call())
     except Exception as error:
@@ -178,7 +178,7 @@ async def _awaited(call: Callable[[], Any], count: int | None) -> list[Any]:
     return _answers(value, count)
 
 
-def _tried(call: Callable[[], Any]) -> Any:
+def _attempt_now(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:

@@ -192,7 +192,7 @@ class Subscription:
         So it misses nothing that a task became between its creation and now. Raises RequestError while the tasks cannot
         be read.
         """
-        found = []
+        ids = []
         for id in self._honoured.task_ids or ():
             try:
                 await self._tasks.look(self._scope, id)
@@ -200,11 +200,11 @@ class Subscription:
                 if error.is_retryable():
                     raise
                 continue
-            found.append(id)
-        self._honoured = attrs.evolve(self._honoured, task_ids=tuple(found))
+            ids.append(id)
+        self._honoured = attrs.evolve(self._honoured, task_ids=tuple(ids))
         self.begin()
-        self._tasks.watch(found, self.note_task)
-        self._changed.update(dict.fromkeys(found))
+        self._tasks.watch(ids, self.note_task)
+        self._changed.update(dict.fromkeys(ids))
 
     async def _tell_next_task(self) -> None:
         await self._scope.session.driving.wait_until_read(self._scope.id)

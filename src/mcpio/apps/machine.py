@@ -386,8 +386,8 @@ class ViewConnection:
 
     def set_tools(self, tools: Iterable[Tool]) -> None:
         """Replace the server's tools. Raises TypeError for what is not a Tool."""
-        listed = {required("tools", tool, Tool).name: tool for tool in tools}
-        self._callable = frozenset(name for name, tool in listed.items() if "app" in visibility_of(tool))
+        by_name = {required("tools", tool, Tool).name: tool for tool in tools}
+        self._callable = frozenset(name for name, tool in by_name.items() if "app" in visibility_of(tool))
 
     def send_tool_input_partial(self, arguments: Mapping[str, Any]) -> None:
         """Send the arguments as far as the model has written them. Not after ``send_tool_input`` (APP-11)."""

@@ -26,10 +26,14 @@ def view_uri_of(tool: Tool) -> str | None:
 
 def visibility_of(tool: Tool) -> frozenset[str]:
     """Return who may call a tool: ``"model"``, ``"app"``, or both, as without a word of it (APP-03)."""
-    listed = _ui(tool.meta).get("visibility")
-    if listed is None:
+    visibility = _ui(tool.meta).get("visibility")
+    if visibility is None:
         return frozenset(("model", "app"))
-    return frozenset(each for each in listed if each in ("model", "app")) if isinstance(listed, list) else frozenset()
+    return (
+        frozenset(each for each in visibility if each in ("model", "app"))
+        if isinstance(visibility, list)
+        else frozenset()
+    )
 
 
 def tools_for_model(tools: Iterable[Tool]) -> tuple[Tool, ...]:
@@ -88,8 +92,8 @@ def _ui(meta: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _origins(declared: Any, name: str) -> list[str]:
-    listed = declared.get(name) if isinstance(declared, Mapping) else None
-    return [each for each in listed[:_MOST_ORIGINS] if is_origin(each)] if isinstance(listed, list | tuple) else []
+    origins = declared.get(name) if isinstance(declared, Mapping) else None
+    return [each for each in origins[:_MOST_ORIGINS] if is_origin(each)] if isinstance(origins, list | tuple) else []
 
 
 _MOST_ORIGINS: Final = 50

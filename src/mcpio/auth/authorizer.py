@@ -561,7 +561,7 @@ class Authorizer:
         self._enter(AuthorizationInput.SEND_AUTHORIZE)
         token = self._credentials.token
         if was_cold:
-            self._start(load_credentials(self.key), self._loaded, now)
+            self._start(load_credentials(self.key), self._take_loaded, now)
         elif (
             self._state is AuthorizationState.READY
             and token is not None
@@ -614,12 +614,12 @@ class Authorizer:
         self._obtain(challenge, now)
         return ""
 
-    def _loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
+    def _take_loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
         stored, credentials, version = self._without_dropped(result[0]), self._credentials, result[1]
         if version is None and self._was_stored:
             credentials = attrs.evolve(credentials, token=None)  # a logout removed the record
-        kept = newest_credentials(stored, credentials)
-        self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **credentials.registrations})
+        newest = newest_credentials(stored, credentials)
+        self._credentials = attrs.evolve(newest, registrations={**stored.registrations, **credentials.registrations})
         self._was_stored = version is not None and stored.token is not None
         self._use_known(now)
 
@@ -644,12 +644,12 @@ class Authorizer:
         self._start(flow, lambda credentials, _: self._adopt(credentials, "renewed"), now)
 
     def _renewing(
-        self, known: Credentials, refused: TokenSet | None, now: float, *, was_stored: bool
+        self, credentials: Credentials, refused: TokenSet | None, now: float, *, was_stored: bool
     ) -> Flow[Credentials]:
         signer = self._method.signer if isinstance(self._method, OAuth) else None
         context = self._context(now)
         renewed, problem = yield from renew_credentials(
-            context, self.key, known, refused, signer, was_stored=was_stored
+            context, self.key, credentials, refused, signer, was_stored=was_stored
         )
         if problem is not None:
             self._events.append(CredentialsNotSaved(problem))
@@ -663,12 +663,12 @@ class Authorizer:
 
     def _obtaining(self, challenge: Challenge | None, now: float) -> Flow[Credentials | PendingAuthorization]:
         stored, _ = yield from self._stored_credentials()
-        token, known = stored.token, self._credentials.token
+        token, own = stored.token, self._credentials.token
         is_usable = token is not None and token.is_usable(self._epoch + now)
         if (
             token is not None
             and (is_usable or token.refresh_token is not None)
-            and (known is None or token.access_token != known.access_token)
+            and (own is None or token.access_token != own.access_token)
             and (challenge is None or not missing_scopes(token.scopes, challenge.scopes))
         ):
             # Another process was authorized already.
@@ -685,12 +685,12 @@ class Authorizer:
         if isinstance(self._method, Device) and not self._may_ask:
             raise AuthorizationError("a person has to enter a code, and interaction is not allowed")
         credentials = yield from self._method.obtain(self._context(now), self._credentials, challenge)
-        return (yield from self._saved(credentials))
+        return (yield from self._save(credentials))
 
     def _finish(self, pending: PendingAuthorization, callback_url: str, now: float) -> Flow[Credentials]:
         assert isinstance(self._method, OAuth)
         credentials = yield from self._method.finish(self._context(now), pending, callback_url, self._credentials)
-        return (yield from self._saved(credentials))
+        return (yield from self._save(credentials))
 
     def _stored_credentials(self) -> Flow[tuple[Credentials, int | None]]:
         try:
@@ -698,7 +698,7 @@ class Authorizer:
         except EffectFailed:
             return Credentials(), None
 
-    def _saved(self, credentials: Credentials) -> Flow[Credentials]:
+    def _save(self, credentials: Credentials) -> Flow[Credentials]:
         try:
             yield from save_credentials(self.key, credentials)
             self._was_stored = True

@@ -37,7 +37,7 @@ def format_scopes(scopes: Iterable[str]) -> str:
 
 
 def select_scopes(
-    given: frozenset[str] | None,
+    configured: frozenset[str] | None,
     challenged: frozenset[str],
     supported_by_resource: frozenset[str],
     supported_by_issuer: frozenset[str],
@@ -50,7 +50,7 @@ def select_scopes(
     lists (AUTH-33). ``offline_access`` is added where the authorization server lists it, and the client uses refresh
     tokens (AUTH-40).
     """
-    chosen = given if given is not None else challenged or supported_by_resource
+    chosen = configured if configured is not None else challenged or supported_by_resource
     if refreshable and OFFLINE_ACCESS in supported_by_issuer:
         return chosen | {OFFLINE_ACCESS}
     return chosen

@@ -259,8 +259,8 @@ class Discovered:
         A new token replaces the old one, and must not lose what that one could do.
         """
         challenged = challenge.scopes if challenge is not None else frozenset()
-        listed = self.server.scopes_supported
-        chosen = select_scopes(options.scopes, challenged, self.scopes_supported, listed, refreshable=refreshable)
+        supported = self.server.scopes_supported
+        chosen = select_scopes(options.scopes, challenged, self.scopes_supported, supported, refreshable=refreshable)
         if challenge is not None and challenge.params.get("error") == "insufficient_scope":
             chosen |= challenged
         token = known.token
@@ -541,7 +541,7 @@ def save_credentials(key: str, credentials: Credentials) -> Flow[None]:
 def renew_credentials(
     context: FlowContext,
     key: str,
-    known: Credentials,
+    credentials: Credentials,
     refused: TokenSet | None,
     signer: Signer | None = None,
     *,
@@ -557,7 +557,7 @@ def renew_credentials(
     """
     yield LockCredentials(key=key)
     try:
-        renewed = yield from _renew_locked(context, key, known, refused, signer, was_stored)
+        renewed = yield from _renew_locked(context, key, credentials, refused, signer, was_stored)
     except AuthorizationError:
         yield UnlockCredentials(key=key)
         raise
@@ -568,14 +568,14 @@ def renew_credentials(
 def _renew_locked(
     context: FlowContext,
     key: str,
-    known: Credentials,
+    credentials: Credentials,
     refused: TokenSet | None,
     signer: Signer | None,
     was_stored: bool,
 ) -> Flow[tuple[Credentials, EffectFailed | None]]:
     for _ in range(_TRIES):
-        current, version, problem = yield from _current(key, known, was_stored)
-        if _is_other(current, known, context.now):
+        current, version, problem = yield from _current(key, credentials, was_stored)
+        if _is_other(current, credentials, context.now):
             return current, None
         if current.refresh_token is None:
             raise AuthorizationError("the refresh token was presented already", code="invalid_grant")
@@ -599,7 +599,7 @@ def _renew_locked(
 
 
 def _current(
-    key: str, known: Credentials, was_stored: bool
+    key: str, credentials: Credentials, was_stored: bool
 ) -> Flow[tuple[Credentials, int | None, EffectFailed | None]]:
     """Return the credentials to renew and the version of their record, or why that cannot be read.
 
@@ -610,19 +610,21 @@ def _current(
     except FlowAbandoned:
         raise
     except EffectFailed as problem:
-        return known, None, problem
+        return credentials, None, problem
     if version is None and was_stored:
         raise AuthorizationError("the stored credentials were removed by a logout", code="invalid_grant")
-    return newest_credentials(stored, known), version, None
+    return newest_credentials(stored, credentials), version, None
 
 
-def newest_credentials(stored: Credentials, known: Credentials) -> Credentials:
+def newest_credentials(stored: Credentials, credentials: Credentials) -> Credentials:
     """Return stored credentials, or those that this process knows where their token is newer.
 
     It is where the store failed to save it, or was damaged since.
     """
-    if stored.token is None or (known.token is not None and stored.token.obtained_at < known.token.obtained_at):
-        return attrs.evolve(known, registrations={**stored.registrations, **known.registrations})
+    if stored.token is None or (
+        credentials.token is not None and stored.token.obtained_at < credentials.token.obtained_at
+    ):
+        return attrs.evolve(credentials, registrations={**stored.registrations, **credentials.registrations})
     return stored
 
 
@@ -634,9 +636,9 @@ def _mark(key: str, marked: Secret, version: int | None, problem: EffectFailed |
     return version is not None, version
 
 
-def _is_other(stored: Credentials, known: Credentials, now: float) -> bool:
+def _is_other(stored: Credentials, credentials: Credentials, now: float) -> bool:
     """Return whether another process has stored a token that is usable."""
-    return stored.token is not None and stored.token != known.token and stored.token.is_usable(now)
+    return stored.token is not None and stored.token != credentials.token and stored.token.is_usable(now)
 
 
 def _saved(

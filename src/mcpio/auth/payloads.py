@@ -352,8 +352,8 @@ _ENDPOINTS = (
 
 def _scopes(document: Mapping[str, Any], what: str) -> frozenset[str]:
     """Return the scopes that a document lists. Some servers put several into one text; malformed ones are left out."""
-    listed = texts(document, "scopes_supported", what) or ()
-    return frozenset(scope for each in listed for scope in parse_scopes(each))
+    supported = texts(document, "scopes_supported", what) or ()
+    return frozenset(scope for each in supported for scope in parse_scopes(each))
 
 
 # ----------------------------------------------------------------------------------------------------------- challenges

@@ -482,11 +482,11 @@ def _usable_keys(document: Mapping[str, Any]) -> list[tuple[str | None, Key]]:
     """Return the public signing keys of a key set, with their ids, leaving out what cannot be used."""
     from joserfc.jwk import import_key
 
-    listed = document.get("keys")
-    if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
+    members = document.get("keys")
+    if not isinstance(members, list) or len(members) > _MAX_KEYS:
         raise AuthorizationError(f"the key set is not a list of at most {_MAX_KEYS} keys")
     keys: list[tuple[str | None, Key]] = []
-    for each in listed:
+    for each in members:
         if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
             continue
         name = each.get("kid")

@@ -111,11 +111,11 @@ class Terminal:
         """Ask for the fields of a form one by one, or whether the user visited a URL."""
         async with self._turn:
             try:
-                return await self._asked(request)
+                return await self._ask(request)
             except _Dismissed:
                 return _elicit_result("cancel")
 
-    async def _asked(self, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
+    async def _ask(self, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
         self._console.question(f"The server asks: {request.message}")
         if request.mode == "url":
             self._console.question(f"It wants you to visit this address:\n  {request.url}")

@@ -64,12 +64,12 @@ def encodable(word: str) -> str:
     return word
 
 
-def prepare(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Prepared:
+def prepare(schema: Mapping[str, Any], words: Sequence[Given], *, of: str) -> Prepared:
     """Convert arguments by the schema of ``of``. Raises Failure with every fault, not only the first."""
     members = _members(schema)
     arguments: dict[str, Any] = {}
     faults, notes = [], []
-    for name, text, is_json in given:
+    for name, text, is_json in words:
         member = members.get(name)
         if member is None:
             other = schema.get("additionalProperties")
@@ -84,7 +84,7 @@ def prepare(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Pr
             faults.append(f"{name}: expected {_expected(name, member, schema)}, got {text!r}")
         else:
             arguments[name] = value
-    given_names = {each.name for each in given}
+    given_names = {each.name for each in words}
     faults += [f"{name}: missing" for name in _required(schema) if name not in given_names]
     if faults:
         takes = signature(schema) or "no arguments"
@@ -154,7 +154,7 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, look
     looks = looks or iter(range(_LOOKS))
     if depth > _DEPTH or next(looks, None) is None:
         return True
-    followed = _followed(schema, root)
+    followed = _follow(schema, root)
     if followed is not None and not _fits(value, followed, root, depth + 1, looks):
         return False
     if "const" in schema and not _same(value, schema["const"]):
@@ -174,7 +174,7 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, look
     )
 
 
-def _followed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+def _follow(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """Return the target of a ``$ref`` within the schema, or ``None`` if it does not exist."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
@@ -251,7 +251,7 @@ def _words(schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator
     looks = looks or iter(range(_LOOKS))
     if not isinstance(schema, Mapping) or depth > _DEPTH or next(looks, None) is None:
         return "any"
-    followed = _followed(schema, root)
+    followed = _follow(schema, root)
     if followed is not None:
         return _words(followed, root, depth + 1, looks)
     choices = [schema["const"]] if "const" in schema else schema.get("enum")

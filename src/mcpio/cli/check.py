@@ -124,7 +124,7 @@ async def _headers(options: argparse.Namespace) -> dict[str, str]:
 def _not_opened(trial: Trial, options: argparse.Namespace) -> Failure:
     """Return the failure for a server that speaks no revision."""
     newest = next(reversed(trial.refused.values()))
-    came = _shortened(str(newest.reply))
+    came = _shorten(str(newest.reply))
     if newest.reply.ended:
         status = Exit.UNREACHABLE if options.url is not None else Exit.SERVER_DIED
         return Failure(status, f"{options.target}: {newest.reply.ended}")
@@ -153,11 +153,11 @@ def _connect(options: argparse.Namespace, console: Console) -> Connect:
 
 @asynccontextmanager
 async def _process(options: argparse.Namespace, console: Console, timeout: float) -> AsyncIterator[RawCarrier]:
-    async with _opened(options, console) as process:
+    async with _open_process(options, console) as process:
         yield LineCarrier(process.stream, timeout=timeout, last_words=process.last_words)
 
 
-def _opened(options: argparse.Namespace, console: Console) -> AbstractAsyncContextManager[Any]:
+def _open_process(options: argparse.Namespace, console: Console) -> AbstractAsyncContextManager[Any]:
     return open_process_stream(
         options.server,
         env=dict(options.env),
@@ -200,8 +200,8 @@ def _of_outcome(outcome: Outcome) -> Check:
         "broken" if row.level == "must" else "warning",
         str(outcome.revision),
         tuple(row.rules.split()),
-        "\n".join(_shortened(str(sent)) for sent in tried.sent),
-        "\n".join(_shortened(str(reply)) for reply in tried.replies),
+        "\n".join(_shorten(str(sent)) for sent in tried.sent),
+        "\n".join(_shorten(str(reply)) for reply in tried.replies),
         row.url(outcome.revision),
     )
 
@@ -221,7 +221,7 @@ def _name(trial: Trial, revision: Revision) -> str:
     return " ".join(each for each in values if isinstance(each, str) and each) or "a server without a name"
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 

@@ -172,8 +172,8 @@ def _targets(last: str) -> Iterator[str]:
         except (OSError, ValueError):
             return
     elif last.startswith("@"):
-        for known in known_servers(Place.here(), {})[0]:
-            yield from (f"@{known.host.name}/{name}" for name in known.config)
+        for file in known_servers(Place.here(), {})[0]:
+            yield from (f"@{file.host.name}/{name}" for name in file.config)
 
 
 def _listing(target: str) -> dict[str, Any]:

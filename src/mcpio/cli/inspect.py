@@ -70,13 +70,13 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
-    given = _given(options)  # before a configuration adds what it says
+    words = _connection_words(options)  # before a configuration adds what it says
     connect.choose_server(options)
     connect.no_more_words(options)
     if options.locked is None and os.path.isfile(lock.FILE):
         options.locked = lock.FILE
     locked = None if options.locked is None else lock.read(options.locked)
-    return run_until_signalled(partial(_run, options, given, locked), timeout=None)
+    return run_until_signalled(partial(_run, options, words, locked), timeout=None)
 
 
 async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mapping[str, Any] | None) -> int:
@@ -178,12 +178,12 @@ def without_secrets(lines: Sequence[str]) -> str:
 
     Raises ValueError if the engine behaves differently, because the rest would then be of another conversation.
     """
-    found: list[str] = []
+    lines_out: list[str] = []
     if lines:
-        for call in Replay(lines, tap=Recorder(found.append, redactor=Redactor())):
+        for call in Replay(lines, tap=Recorder(lines_out.append, redactor=Redactor())):
             if call.differs is not None:
                 raise ValueError(f"line {call.line}: {call.verb}: {call.differs}: use --record FILE")
-    return "".join(found)
+    return "".join(lines_out)
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _reports_in(ladder: Ladder) -> Iterator[None]:
         logger.propagate = propagated
 
 
-def _given(options: argparse.Namespace) -> list[str]:
+def _connection_words(options: argparse.Namespace) -> list[str]:
     """Return the options of the connection, as they were given."""
     words = [word for name, value in options.env for word in ("-e", f"{name}={value}")]
     words += [word for name, value in options.header for word in ("--header", f"{name}: {value}")]
@@ -228,24 +228,24 @@ def _opener(options: argparse.Namespace) -> tuple[list[str], str]:
     url: str | None = options.url
     imports = []
     if url is None:
-        opener, said = "open_stdio", [repr(options.server)]
-        said += [f"env={_in_python(options.env)}"] if options.env else []
-        said += [f"{name}={value!r}" for name in ("inherit_env", "cwd") if (value := getattr(options, name))]
+        opener, arguments = "open_stdio", [repr(options.server)]
+        arguments += [f"env={_in_python(options.env)}"] if options.env else []
+        arguments += [f"{name}={value!r}" for name in ("inherit_env", "cwd") if (value := getattr(options, name))]
     elif url.startswith(SOCKET_SCHEMES):
         where = parse_socket_url(url)
-        opener, place = ("open_unix", [where]) if isinstance(where, str) else ("open_tcp", [where.host, where.port])
-        said = [repr(each) for each in place]
+        opener, address = ("open_unix", [where]) if isinstance(where, str) else ("open_tcp", [where.host, where.port])
+        arguments = [repr(each) for each in address]
     else:
         by_websocket = url.startswith(WEBSOCKET)
-        opener, said = "open_websocket" if by_websocket else "open_http", [repr(url)]
+        opener, arguments = "open_websocket" if by_websocket else "open_http", [repr(url)]
         if (login := connect.stored_login(options)) is not None:
             imports.append("from mcpio.auth import OAuth")
-            said += [f"auth=OAuth(account={login.account!r})", "interaction='never'"]
+            arguments += [f"auth=OAuth(account={login.account!r})", "interaction='never'"]
         if options.header:
             headers = f"headers={_in_python(options.header)}"
             imports += [] if by_websocket else ["from mcpio.http import HttpClientOptions"]
-            said.append(headers if by_websocket else f"http=HttpClientOptions({headers})")
-    expression = f"{opener}({', '.join(said)})"
+            arguments.append(headers if by_websocket else f"http=HttpClientOptions({headers})")
+    expression = f"{opener}({', '.join(arguments)})"
     first = ["import os", ""] if "os.environ" in expression else []
     return [*first, "import trio", "", *imports, f"from mcpio.trio import {opener}"], expression
 
@@ -255,15 +255,17 @@ def _in_python(pairs: Sequence[tuple[str, str]]) -> str:
     values = dict(pairs)
     shown = Redactor().message(values)
     variables = {name: re.sub("[^A-Z0-9]", "_", name.upper()) for name in values}
-    said = {name: repr(value) if shown[name] == value else f"os.environ[{variables[name]!r}]" for name, value in pairs}
-    return f"{{{', '.join(f'{name!r}: {value}' for name, value in said.items())}}}"
+    expressions = {
+        name: repr(value) if shown[name] == value else f"os.environ[{variables[name]!r}]" for name, value in pairs
+    }
+    return f"{{{', '.join(f'{name!r}: {value}' for name, value in expressions.items())}}}"
 
 
 async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, Any]]:
-    found = await lock.definitions(client)
+    current = await lock.definitions(client)
     return [
         {"name": name, "old": old and lock.indented(old), "new": new and lock.indented(new)}
-        for name, old, new in lock.compared(locked, found)
+        for name, old, new in lock.compared(locked, current)
         if old != new
     ]
 

@@ -61,10 +61,10 @@ def with_member(text: str, outer: str, name: str, value: Any) -> str:
     start = _top(text)
     parent = _only(text, _members(text, start), outer)
     if parent is None:
-        return _inserted(text, start, outer, {name: value}, unit)
+        return _insert(text, start, outer, {name: value}, unit)
     old = _only(text, _members(text, parent.value), name)
     if old is None:
-        return _inserted(text, parent.value, name, value, unit)
+        return _insert(text, parent.value, name, value, unit)
     if json.loads(text[old.value : old.end]) == value:
         return text
     return text[: old.value] + _shown(value, unit, _indent(text, old.start), _newline(text)) + text[old.end :]
@@ -83,7 +83,7 @@ def without_member(text: str, outer: str, name: str) -> str:
     return text[: members[index - 1].end] + text[old.end :]
 
 
-def _inserted(text: str, start: int, name: str, value: Any, unit: str) -> str:
+def _insert(text: str, start: int, name: str, value: Any, unit: str) -> str:
     """Return the text with a new last member in the object that begins at ``start``, laid out as the others are."""
     members, newline = _members(text, start), _newline(text)
     key = json.dumps(name, ensure_ascii=False)
@@ -423,7 +423,7 @@ def _addition(host: Host, scope: ConfigScope, path: str, name: str, entry: Serve
         return _HostCommand([program, *words[1:]])
     if not host.writes:
         return by_hand(f"mcpio does not write {path}: add this yourself")
-    return _edited(host, path, name, hosts.members(host, entry), by_hand)
+    return _plan_edit(host, path, name, hosts.members(host, entry), by_hand)
 
 
 def _removal(host: Host, scope: ConfigScope, path: str, name: str) -> _Change:
@@ -437,7 +437,7 @@ def _removal(host: Host, scope: ConfigScope, path: str, name: str) -> _Change:
         return _HostCommand([program, *words[1:]])
     if not host.writes:
         return by_hand(f"mcpio does not write {path}: remove this yourself")
-    return _edited(host, path, name, None, by_hand)
+    return _plan_edit(host, path, name, None, by_hand)
 
 
 def _words(
@@ -454,7 +454,7 @@ def _words(
             yield word.replace("{name}", name).replace("{scope}", scope).replace("{json}", entry_json)
 
 
-def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_hand: partial[_ByHand]) -> _Change:
+def _plan_edit(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_hand: partial[_ByHand]) -> _Change:
     """Return the change of a JSON file that sets or removes one entry; all else stays, byte for byte.
 
     Raises Failure if the file is not what its host reads, or has no such entry to remove.
@@ -464,7 +464,7 @@ def _edited(host: Host, path: str, name: str, entry: dict[str, Any] | None, by_h
     try:
         data = json.loads(plain, parse_int=str) if plain.strip() else {}
     except (ValueError, RecursionError):
-        _loaded(path, text or "")  # raises if it is malformed even with comments
+        _load(path, text or "")  # raises if it is malformed even with comments
         return by_hand(f"{path} has comments, which mcpio would lose: change it yourself")
     if not isinstance(data, dict) or not isinstance(data.get(host.key, {}), dict):
         raise Failure(Exit.USAGE, f"{path} is not what {host.title} reads: {host.key} is to be an object in an object")
@@ -518,7 +518,7 @@ def _locked(path: str) -> Iterator[tuple[IO[bytes], str]]:
     new = path + NEW
     for _ in range(int(LOCK_TIMEOUT / LOCK_PAUSE)):
         try:
-            file = _created(new)
+            file = _create(new)
             break
         except FileExistsError:
             time.sleep(LOCK_PAUSE)
@@ -533,7 +533,7 @@ def _locked(path: str) -> Iterator[tuple[IO[bytes], str]]:
         raise
 
 
-def _created(path: str) -> IO[bytes]:
+def _create(path: str) -> IO[bytes]:
     """Create a file, for its user only. Raises FileExistsError for any name that exists, a link included."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_WAIT, 0o600), "wb")
 
@@ -543,12 +543,12 @@ def _keep(path: str, data: bytes) -> None:
     backup = path + BACKUP
     with contextlib.suppress(FileNotFoundError):
         os.unlink(backup)
-    with _created(backup) as file:
+    with _create(backup) as file:
         file.write(data)
     shutil.copystat(path, backup)
 
 
-def _loaded(path: str, text: str) -> Any:
+def _load(path: str, text: str) -> Any:
     try:
         return load_json(text, path)
     except ValueError as error:
@@ -610,9 +610,9 @@ async def _shake_hands(entry: ServerEntry) -> None:
 def _emptied_environment() -> Iterator[None]:
     """Remove everything but the user's home from this process's environment, part of which children inherit."""
     saved = dict(os.environ)
-    kept = ("HOME", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP")
+    preserved = ("HOME", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP")
     os.environ.clear()
-    os.environ.update({name: saved[name] for name in kept if name in saved})
+    os.environ.update({name: saved[name] for name in preserved if name in saved})
     try:
         yield
     finally:

@@ -215,10 +215,10 @@ async def _examine(options: argparse.Namespace, console: Console) -> int:
     flow = _flow(options.url, method, MemoryCredentials())
     context = await flow.context()
     try:
-        challenge = await flow.run(_asked(options.url, context.reach, console))
+        challenge = await flow.run(_probe(options.url, context.reach, console))
         if challenge is None:
             return Exit.DONE
-        discovered = await flow.run(_told(discover(context, method, challenge), console))
+        discovered = await flow.run(_print_responses(discover(context, method, challenge), console))
         console.result(f"ok: the resource is {discovered.resource}")
         console.result(f"ok: the authorization server is {discovered.server.issuer}")
         _judge(discovered.server, console)
@@ -230,7 +230,7 @@ async def _examine(options: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _asked(url: str, reach: Any, console: Console) -> Flow[Challenge | None]:
+def _probe(url: str, reach: Any, console: Console) -> Flow[Challenge | None]:
     """Return the challenge of a server, after printing how it answers without a token; ``None`` if it wants none."""
     params = {
         "protocolVersion": LATEST_HANDSHAKE.name,
@@ -247,11 +247,11 @@ def _asked(url: str, reach: Any, console: Console) -> Flow[Challenge | None]:
         return None
     challenge = next((each for each in parse_challenges(fields) if each.is_oauth), None)
     no_challenge = "it sends no challenge, as some servers of 2025-03-26 do"
-    console.result(f"ok: it sends the challenge {_written(challenge)}" if challenge else no_challenge)
+    console.result(f"ok: it sends the challenge {_format_challenge(challenge)}" if challenge else no_challenge)
     return challenge or Challenge("Bearer", {})
 
 
-def _written(challenge: Challenge) -> str:
+def _format_challenge(challenge: Challenge) -> str:
     """Return a challenge as it is sent, or its parts where the server sends what no field may hold."""
     try:
         return str(challenge)
@@ -259,7 +259,7 @@ def _written(challenge: Challenge) -> str:
         return f"{challenge.scheme} {dict(challenge.params)!a}"
 
 
-def _told(flow: Flow[Any], console: Console) -> Flow[Any]:
+def _print_responses(flow: Flow[Any], console: Console) -> Flow[Any]:
     """Run a flow, and print the status of each response."""
     effect = next(flow)
     while True:

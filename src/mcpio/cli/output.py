@@ -220,7 +220,7 @@ def opened(path: str, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
     """Yield a file, new or to append to, whose lines are written one by one. Raises Failure if it cannot be written."""
     try:
         # Line buffering: after a crash the file holds everything up to it.
-        file = open(path, mode, encoding="utf-8", buffering=1, opener=_opened)  # noqa: SIM115  closed below
+        file = open(path, mode, encoding="utf-8", buffering=1, opener=_open_new)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
     try:
@@ -230,7 +230,7 @@ def opened(path: str, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
             file.close()
 
 
-def _opened(path: str, flags: int) -> int:
+def _open_new(path: str, flags: int) -> int:
     """Open a file to write. A link, which a project may contain, is not followed, except to a device."""
     is_device = os.path.realpath(path).startswith(("/dev/", "/proc/"))
     return os.open(path, flags if is_device else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

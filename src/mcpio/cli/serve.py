@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
             " serve_http(server, auth=...) or serve_stdio(server, principal=Grant(...))",
         )
     if server.lifespan is not None:
-        server.lifespan = partial(_reported, server.lifespan)
+        server.lifespan = partial(_report_exit, server.lifespan)
     try:
         _serve(server, options)
     except ConnectFailed as error:
@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _reported(lifespan: Any, server: Server) -> AsyncIterator[Any]:
+async def _report_exit(lifespan: Any, server: Server) -> AsyncIterator[Any]:
     """Enter a lifespan. Raises Failure for its exceptions, which otherwise look like those of listening or options."""
     of_body: BaseException | None = None
     try:

@@ -99,25 +99,25 @@ def _say_faults(faults: Iterable[SkillFault], count: int, options: argparse.Name
 
 async def list_skills(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Print the skills that the server lists."""
-    listed = client.skills() if _has_skills(client) else None
-    skills = [] if listed is None else [skill async for skill in listed]
+    listing = client.skills() if _has_skills(client) else None
+    skills = [] if listing is None else [skill async for skill in listing]
     if options.json:
-        console.result(json.dumps({"skills": [_described(skill) for skill in skills]}).decode())
+        console.result(json.dumps({"skills": [_describe(skill) for skill in skills]}).decode())
     else:
         for skill in skills:
             console.result(f"{skill.name}  {skill.uri}\n    {' '.join(skill.description.split())}")
         if not skills:
             console.result("It lists no skills.")
-    for item in () if listed is None else listed.malformed:
+    for item in () if listing is None else listing.malformed:
         console.note(f"note: skill number {item.index} is malformed: {item.reason}")
     return Exit.DONE
 
 
 async def show(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Print the entry of a skill."""
-    skill = await _found(client, options.skill)
+    skill = await _find(client, options.skill)
     if options.json:
-        console.result(json.dumps(_described(skill)).decode())
+        console.result(json.dumps(_describe(skill)).decode())
         return Exit.DONE
     console.result(f"{skill.name}  {skill.uri}")
     for name, value in skill.frontmatter.items():
@@ -133,10 +133,10 @@ async def show(client: Client, options: argparse.Namespace, console: Console) ->
 
 async def get(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Print a file of a skill, checked."""
-    skill = await _found(client, options.skill)
-    known = skill.files
-    if known is not None and options.path not in known:
-        hint = did_you_mean(options.path, known)
+    skill = await _find(client, options.skill)
+    files = skill.files
+    if files is not None and options.path not in files:
+        hint = did_you_mean(options.path, files)
         raise Failure(Exit.NOT_FOUND, f"the skill {skill.name!r} has no file {options.path!r}.{hint}")
     if options.path == "SKILL.md":
         console.exact(await skill.open())
@@ -147,9 +147,9 @@ async def get(client: Client, options: argparse.Namespace, console: Console) -> 
 
 async def check(client: Client, options: argparse.Namespace, console: Console) -> int:
     """Read every file of every skill that the server lists, and print what differs from the entries."""
-    listed = client.skills() if _has_skills(client) else None
-    skills = [] if listed is None else [skill async for skill in listed]
-    faults = [SkillFault(f"skill number {item.index}", item.reason) for item in (listed.malformed if listed else ())]
+    listing = client.skills() if _has_skills(client) else None
+    skills = [] if listing is None else [skill async for skill in listing]
+    faults = [SkillFault(f"skill number {item.index}", item.reason) for item in (listing.malformed if listing else ())]
     for skill in skills:
         try:
             await skill.open()
@@ -168,7 +168,7 @@ def _has_skills(client: Client) -> bool:
     return declares(client.server.capabilities, ("extensions", SKILLS_EXTENSION))
 
 
-async def _found(client: Client, wanted: str) -> Skill:
+async def _find(client: Client, wanted: str) -> Skill:
     """Return the skill of a URI or a name. Raises Failure without one, and for a name that several have."""
     if not _has_skills(client):
         raise Failure(Exit.NOT_FOUND, f"no skill {wanted!r}: the server has no skills")
@@ -185,7 +185,7 @@ async def _found(client: Client, wanted: str) -> Skill:
     raise Failure(Exit.NOT_FOUND, f"no skill {wanted!r}.{hint}")
 
 
-def _described(skill: Skill) -> dict[str, object]:
+def _describe(skill: Skill) -> dict[str, object]:
     files = skill.files
     return {
         "uri": skill.uri,

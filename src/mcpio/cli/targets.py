@@ -275,7 +275,7 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
 
     A file without servers has nothing to add, and is no fault: Gemini's and Zed's hold all their settings.
     """
-    known, faults = [], []
+    servers, faults = [], []
     scopes: tuple[ConfigScope, ...] = ("project", "user")
     for host in HOSTS:
         for scope in scopes:
@@ -283,12 +283,12 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
             if path is None or host.syntax == "yaml" or not os.path.isfile(path):
                 continue
             try:
-                known.append(Known(host, path, read_config(path, environ)))
+                servers.append(Known(host, path, read_config(path, environ)))
             except NoServers:
                 pass
             except (OSError, ValueError) as error:
                 faults.append(str(error))
-    return known, faults
+    return servers, faults
 
 
 # What a host's file says of a server
@@ -479,11 +479,11 @@ def _in_file(text: str, environ: Mapping[str, str]) -> Target:
         raise Failure(Exit.NOT_FOUND, f"{path} names no server")
     if not name:
         if len(names) > 1:
-            raise Failure(Exit.USAGE, f"{path} has the servers {_listed(names)}: write {path}:{names[0]}")
+            raise Failure(Exit.USAGE, f"{path} has the servers {_join_names(names)}: write {path}:{names[0]}")
         name = names[0]
     if name not in config:
         raise Failure(
-            Exit.NOT_FOUND, f"no server {name!r} in {path}; it has {_listed(names)}.{did_you_mean(name, names)}"
+            Exit.NOT_FOUND, f"no server {name!r} in {path}; it has {_join_names(names)}.{did_you_mean(name, names)}"
         )
     return Target(text, _entry(config, name), name)
 
@@ -516,7 +516,7 @@ def _not_in_hosts(host: str, name: str, looked: list[Known], faults: list[str]) 
         lines.append(f"  {name} is a host: write @{name}/NAME")
     elif slash and not host:
         lines.append(f"  {prefix!r} is not a host that mcpio knows.{did_you_mean(prefix, _HOST_NAMES)}")
-    lines += [f"  {each.path} has {_listed(list(each.config))}" for each in looked]
+    lines += [f"  {each.path} has {_join_names(list(each.config))}" for each in looked]
     lines += [f"  not read: {fault}" for fault in faults]
     if not looked and not faults:
         lines.append(f"  no file of {host or ', '.join(_HOST_NAMES)} has servers here")
@@ -550,5 +550,5 @@ def where_else(program: str, environ: Mapping[str, str] = os.environ, place: Pla
     return looked + (f". A host has a server of that name: write {named[0]}" if named else "")
 
 
-def _listed(names: list[str], limit: int = 20) -> str:
+def _join_names(names: list[str], limit: int = 20) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "") or "none"

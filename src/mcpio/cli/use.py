@@ -302,10 +302,10 @@ def _as_text(client: Client, pages: Mapping[str, Sequence[Any]]) -> Iterator[str
     peer, revision = client.server, client.connection.revision
     named = f"{peer.info.display_name} {peer.info.version}".rstrip()  # some servers have an empty version
     yield f"{named}, speaking {revision}"
-    listed = [(title, [show(item) for item in _items_of(name, pages[name])]) for name, title, show in _SECTIONS]
-    for title, entries in listed:
+    sections = [(title, [show(item) for item in _items_of(name, pages[name])]) for name, title, show in _SECTIONS]
+    for title, entries in sections:
         yield from _section(title, entries)
-    if not any(entries for _, entries in listed):
+    if not any(entries for _, entries in sections):
         yield "It offers nothing."
 
 
@@ -314,12 +314,12 @@ def _section(title: str, entries: Iterable[tuple[str, str | None]]) -> Iterator[
     lines = []
     for head, description in entries:
         lines.append(f"  {head}")
-        lines += _described(description)
+        lines += _description_lines(description)
     if lines:
         yield from ("", title, *lines)
 
 
-def _described(description: str | None) -> list[str]:
+def _description_lines(description: str | None) -> list[str]:
     """Return the first paragraph of a description, wrapped."""
     paragraph = (description or "").strip().partition("\n\n")[0]
     return textwrap.wrap(

@@ -420,8 +420,8 @@ class _Hooks:
         mark: OneOrMore = get_args(type_)[1]
         decode_item = self.converter.get_structure_hook(mark.item)
         decode_list = self.converter.get_structure_hook(GenericAlias(tuple, (mark.item, ...)))
-        listed = mark.since <= self.revision
-        return lambda value, odd: (decode_list if listed and isinstance(value, list) else decode_item)(value, odd)
+        is_list = mark.since <= self.revision
+        return lambda value, odd: (decode_list if is_list and isinstance(value, list) else decode_item)(value, odd)
 
     def _one_or_more_encoder(self, type_: Any) -> Encoder:
         mark: OneOrMore = get_args(type_)[1]

@@ -123,10 +123,10 @@ def judge(
         over_http: Whether there are header fields, and silence means that something on the way is broken.
 
     """
-    spoken = tuple(revisions)
-    verdict = _judge(outcome, spoken, again=again, over_http=over_http)
-    if isinstance(verdict, Initialize) and not any(each.era is Era.HANDSHAKE for each in spoken):
-        reason = f"the server does not speak {_names(spoken)}"
+    offered = tuple(revisions)
+    verdict = _judge(outcome, offered, again=again, over_http=over_http)
+    if isinstance(verdict, Initialize) and not any(each.era is Era.HANDSHAKE for each in offered):
+        reason = f"the server does not speak {_names(offered)}"
         cause = outcome if isinstance(outcome, McpError) else None
         return Refuse(_failed(reason if cause is None else f"{reason}: {cause}", cause))
     return verdict
@@ -141,15 +141,15 @@ def revision_to_probe(error: RequestError, revisions: Iterable[Revision]) -> Rev
     return None if supported is None else _newest(revisions, supported, Era.STATELESS)
 
 
-def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
+def _judge(outcome: Any, offered: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
     """Return what follows from the outcome of a probe: the stateless era, the handshake, or an error."""
     if isinstance(outcome, DiscoverResult):
-        revision = _newest(spoken, outcome.supported_versions, Era.STATELESS)
+        revision = _newest(offered, outcome.supported_versions, Era.STATELESS)
         if revision is not None:
             return SettleStateless(revision)
-        return _without_stateless(outcome.supported_versions, spoken, None)
+        return _without_stateless(outcome.supported_versions, offered, None)
     if isinstance(outcome, RequestError):
-        return _judge_error(outcome, spoken, again=again, over_http=over_http)
+        return _judge_error(outcome, offered, again=again, over_http=over_http)
     if isinstance(outcome, InvalidMessage):
         return Initialize()  # a result of another shape: the server answers whatever it is asked
     if isinstance(outcome, RequestTimeout) and not over_http:
@@ -160,13 +160,13 @@ def _judge(outcome: Any, spoken: tuple[Revision, ...], *, again: bool, over_http
     return Refuse(outcome)
 
 
-def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
+def _judge_error(error: RequestError, offered: tuple[Revision, ...], *, again: bool, over_http: bool) -> Verdict:
     """Judge an error. Codes alone decide nothing: servers of the handshake era use them for other faults (ERA-09)."""
     supported = _supported(error)
     if supported is not None:
-        revision = _newest(spoken, supported, Era.STATELESS)
+        revision = _newest(offered, supported, Era.STATELESS)
         if revision is None:
-            return _without_stateless(supported, spoken, error)
+            return _without_stateless(supported, offered, error)
         if again:
             reason = f"the server refuses {revision.name}, and says that it speaks {_quoted(supported)}"
             return Refuse(_failed(reason, error), supported)
@@ -179,11 +179,11 @@ def _judge_error(error: RequestError, spoken: tuple[Revision, ...], *, again: bo
     return Initialize()
 
 
-def _without_stateless(supported: tuple[str, ...], spoken: tuple[Revision, ...], cause: McpError | None) -> Verdict:
+def _without_stateless(supported: tuple[str, ...], offered: tuple[Revision, ...], cause: McpError | None) -> Verdict:
     """Judge a server that shares no stateless revision with this client (ERA-04, ERA-16)."""
-    if _newest(spoken, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
+    if _newest(offered, supported, Era.HANDSHAKE) is not None and not any(map(_is_stateless, supported)):
         return Initialize()
-    reason = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(spoken)}"
+    reason = f"the server speaks {_quoted(supported) or 'no revision'}, this client {_names(offered)}"
     return Refuse(_failed(reason, cause), supported)
 
 
@@ -564,10 +564,10 @@ class ClientConnection(Connection):
         opening = state.opening
         if state.is_stateless:
             name = state.revision if opening is None else opening.probed
-            spoken = {revision.name: revision for revision in self._options.stateless_revisions}
-            if name not in spoken:
+            by_name = {revision.name: revision for revision in self._options.stateless_revisions}
+            if name not in by_name:
                 raise LocalProtocolError(f"the snapshot is of {name}: options must have that revision")
-            session = self._handshake = self._stateless_session(spoken[name])
+            session = self._handshake = self._stateless_session(by_name[name])
             session.log_level = state.log_level
             state = attrs.evolve(state, log_level=None)
         super()._load(state, now, principal)

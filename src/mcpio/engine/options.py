@@ -94,7 +94,7 @@ def as_keep_alive(value: Any) -> KeepAlive | None:
 # Options of a connection.
 
 
-def _known(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
+def _check_revisions(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
     if not revisions or any(revision not in REVISIONS for revision in revisions):
         names = ", ".join(revision.name for revision in REVISIONS)
         raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
@@ -130,7 +130,7 @@ def _sayable(_: object, __: object, profile: Profile | None) -> None:
 class Options:
     """Options of one side of a connection. The defaults are the official protocol in full."""
 
-    revisions: tuple[Revision, ...] = attrs.field(default=REVISIONS, validator=_known)
+    revisions: tuple[Revision, ...] = attrs.field(default=REVISIONS, validator=_check_revisions)
     """The revisions to speak, of either era. In the handshake a client requests the newest of that era; a server takes
     the requested one, or offers its newest. ``REV_2026_07_28`` needs no handshake."""
     era: Literal["auto", "stateless", "handshake"] = attrs.field(default="auto", validator=_era)

@@ -592,11 +592,11 @@ class IncomingRequests(RunningRequests):
     def load(
         self,
         states: list[IncomingState],
-        place: Callable[[IncomingState], tuple[IncomingDialogue, RequestContext]],
+        resolve: Callable[[IncomingState], tuple[IncomingDialogue, RequestContext]],
     ) -> None:
-        """Restore running requests from the result of ``save``; ``place`` returns their dialogue and context."""
+        """Restore running requests from the result of ``save``; ``resolve`` returns their dialogue and context."""
         for state in states:
-            dialogue, context = place(state)
+            dialogue, context = resolve(state)
             id, method = IncomingId(state.id), _method_in(dialogue, state.name)
             raw = state.message
             size = REQUEST_COST if raw is None else REQUEST_COST + parsed_size(dumps(raw))

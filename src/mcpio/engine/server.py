@@ -267,10 +267,10 @@ class ServerConnection(Connection):
         self.principal, self.instructions = principal, state.instructions
         super()._load(state, now, principal)
         if state.spoken is not None:
-            spoken = {each.name: each for each in STATELESS_REVISIONS}[state.spoken]
+            revision = {each.name: each for each in STATELESS_REVISIONS}[state.spoken]
             stateless = self._stateless
             if stateless is not None:
-                stateless.envelopes.revision = spoken
+                stateless.envelopes.revision = revision
 
 
 def _is_stateless(name: str, options: Options) -> bool:

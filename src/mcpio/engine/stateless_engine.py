@@ -196,7 +196,7 @@ class StatelessEngine(Answers):
         event = CancelReceived(id, reason, raw)
         if self._observers:
             # For a replay, that its exchange is over is what a client says elsewhere by this message.
-            self._tell_call("receive_message", text=to_json(jsonrpc.encode_notification, *_said(raw)), via=request.via)
+            self._tell_call("receive_message", text=to_json(jsonrpc.encode_notification, *_read(raw)), via=request.via)
             self._tell("event", event)
         return event
 
@@ -375,5 +375,5 @@ class StatelessEngine(Answers):
 _OPERATING, _CLOSING, _CLOSED = Phase.OPERATING, Phase.CLOSING, Phase.CLOSED
 
 
-def _said(raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _read(raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return raw["method"], raw["params"]

@@ -386,12 +386,12 @@ def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
     return False
 
 
-def _outside_strings(data: bytes | bytearray, kept: bytes) -> Iterator[bytes]:
-    """Yield the marks outside strings that are among ``kept``, in pieces."""
+def _outside_strings(data: bytes | bytearray, marks_kept: bytes) -> Iterator[bytes]:
+    """Yield the marks outside strings that are among ``marks_kept``, in pieces."""
     if data.find(b"\\") >= 0:
         # Pairs of backslashes first: one that remains before a quotation mark escapes it.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = bytes(data.translate(None, _all_but(kept + b'"')))
+    marks = bytes(data.translate(None, _all_but(marks_kept + b'"')))
     # Strings without marks are adjacent quotation marks now. If their removal leaves none, all paired correctly.
     bare = marks.replace(b'""', b"")
     if bare.find(b'"') < 0:

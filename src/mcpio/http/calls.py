@@ -276,8 +276,8 @@ class Calls:
 
     def wait(self) -> None:
         """Have the calls that were not answered within this turn wait: for the stream to begin, and counted."""
-        begun, self.begun = self.begun, {}
-        for call in begun:
+        started, self.begun = self.begun, {}
+        for call in started:
             exchange = call.exchange
             if exchange is not None:
                 self._waiting[call.id] = call

@@ -319,30 +319,30 @@ class HttpServer:
         if options.sessions and Era.HANDSHAKE in self._eras:
             methods = ("POST", "GET", "DELETE") if options.listening else ("POST", "DELETE")
         mcp = Checks(MCP_CHECKS, methods, options, longest, self._serves_stateless)
-        listed = [(options.path, Endpoint(mcp, self._admit_mcp, self._mcp))]
+        endpoints_by_path = [(options.path, Endpoint(mcp, self._admit_mcp, self._mcp))]
         if options.health is not None:
             health = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
-            listed.append((options.health, Endpoint(health, lambda _: None, _health)))
+            endpoints_by_path.append((options.health, Endpoint(health, lambda _: None, _health)))
         files = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), options, 0)
         for path, page in options.pages.items():
-            listed.append((path, Endpoint(files, lambda _: None, partial(_page, page))))
+            endpoints_by_path.append((path, Endpoint(files, lambda _: None, partial(_page, page))))
         if options.legacy is not None:
             listen, post = options.legacy
             listening = Checks(LEGACY_CHECKS, ("GET",), options, 0)
             posting = Checks(LEGACY_CHECKS, ("POST",), options, longest)
             # The address as seen from the other path: the client need not know what this is mounted under.
             serve = partial(self._legacy_listening, relpath(post, dirname(listen)))
-            listed.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
-            listed.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
+            endpoints_by_path.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
+            endpoints_by_path.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
         if protected is not None and protected.resource is not None:
             # A browser's page fetches the metadata before it can know what the server allows it (AUTH-09).
             public = Checks(PUBLIC_CHECKS, ("GET", "HEAD"), attrs.evolve(options, cors=Cors()), 0)
             tell = partial(_metadata, json.dumps(protected.document()))
             paths = protected.metadata_paths(options.path)
-            listed += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
-        endpoints = dict(listed)
-        if len(endpoints) < len(listed):
-            raise ValueError(f"each path must be given once: {', '.join(path for path, _ in listed)}")
+            endpoints_by_path += [(path, Endpoint(public, lambda _: None, tell)) for path in paths]
+        endpoints = dict(endpoints_by_path)
+        if len(endpoints) < len(endpoints_by_path):
+            raise ValueError(f"each path must be given once: {', '.join(path for path, _ in endpoints_by_path)}")
         return endpoints
 
     # Feed
@@ -355,10 +355,10 @@ class HttpServer:
         """
         self._set_time(now)
         if isinstance(item, RequestHead):
-            begun = self._begin(item)
-            begun.keep_fields()
-            if begun.session is None:
-                self._settle_alone(begun)
+            new = self._begin(item)
+            new.keep_fields()
+            if new.session is None:
+                self._settle_alone(new)
             return
         if item.__class__ not in _ITEMS:
             raise TypeError(f"receive() must get a RequestHead, Body, End or Reset, not {item!r:.100}")
@@ -892,13 +892,13 @@ class HttpServer:
 
     def _post_first(self, exchange: Exchange, body: bytes, message: jsonrpc.Message) -> None:
         """Handle a message without a session, which may begin one."""
-        begun = self._begin_session(exchange, message)
-        if isinstance(begun, Rejection):
-            exchange.reject(begun, _id_to_answer(message))
+        session = self._begin_session(exchange, message)
+        if isinstance(session, Rejection):
+            exchange.reject(session, _id_to_answer(message))
         else:
-            begun.declared = parsed_size(body)
-            self._enter(begun, exchange)
-            self._post(exchange, begun, body, message)
+            session.declared = parsed_size(body)
+            self._enter(session, exchange)
+            self._post(exchange, session, body, message)
 
     def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> HttpSession | Rejection:
         """Create a session for a request that names none, or return why that is impossible."""

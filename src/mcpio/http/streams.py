@@ -386,10 +386,10 @@ class Streams:
 
     def _reopen(self, session: HttpSession, exchange: Exchange, number: int, position: int) -> Stream | None:
         """Return a stream that was over, with its events after ``position``; ``None`` if none are kept."""
-        kept = session.replay
-        if kept is None or number not in kept:
+        replay = session.replay
+        if replay is None or number not in replay:
             return None
-        events = kept.take(number, position)
+        events = replay.take(number, position)
         if not events:
             # The client has seen all of it: a stream that ends at once says so.
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
@@ -535,12 +535,12 @@ class Streams:
 
     def _forget_sent(self, session: HttpSession) -> None:
         """Forget events sent too long ago. Streams that no exchange carries have their own deadline."""
-        kept, window = session.replay, self._options.resume_within or 0.0
+        replay, window = session.replay, self._options.resume_within or 0.0
         oldest: list[float | None] = []
-        if kept is not None:
-            kept.expire(self.now, window)
-            oldest.append(kept.oldest)
-            if kept.oldest is None:
+        if replay is not None:
+            replay.expire(self.now, window)
+            oldest.append(replay.oldest)
+            if replay.oldest is None:
                 session.replay = None
         for stream in session.streams.values():
             if stream.exchange is not None:

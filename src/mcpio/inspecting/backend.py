@@ -79,7 +79,7 @@ class Viewer:
             "watch": self._watch,
             "now": lambda ctx, params: self.now(),
             "text": self._text,
-            "find": lambda ctx, params: {"found": list(ladder.find(_said(params, "text")))},
+            "find": lambda ctx, params: {"found": list(ladder.find(_string(params, "text")))},
             "save": self._save,
             **self._handlers(),
         }
@@ -119,18 +119,18 @@ class Viewer:
         return {**self._about, "version": mcpio.__version__, "saves": self._recording is not None}
 
     async def _watch(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        after, known = _count(params, "after"), params.get("state")
+        after, state_seen = _count(params, "after"), params.get("state")
         if self._changed is None:
             self._changed = BroadcastEvent(ctx.session.driver.runtime)
-        while self.ladder.last <= after and known == self._state_number:
+        while self.ladder.last <= after and state_seen == self._state_number:
             await self._changed.wait(None)
             # Messages come in bursts: one answer for what comes within a moment.
             await ctx.sleep(PACE)
-        found: dict[str, Any] = {"now": self.ladder.now(), "dropped": self.ladder.dropped, "last": self.ladder.last}
-        found["entries"] = self.ladder.after(after)
-        if known != self._state_number:
-            found |= {"state": self.state(), "number": self._state_number}
-        return found
+        update: dict[str, Any] = {"now": self.ladder.now(), "dropped": self.ladder.dropped, "last": self.ladder.last}
+        update["entries"] = self.ladder.after(after)
+        if state_seen != self._state_number:
+            update |= {"state": self.state(), "number": self._state_number}
+        return update
 
     def _text(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -285,12 +285,12 @@ class Inspector(Viewer):
     def state(self) -> dict[str, Any]:
         """Return the server as it described itself, the questions, and how the connection is."""
         client = self._client
-        found: dict[str, Any] = {
+        state: dict[str, Any] = {
             "connected": client is not None,
             "ended": self._ended,
             "lists": self._lists_changed,
             "questions": [
-                {"id": id, "method": each.method, "params": _shortened(each.params), "at": each.at}
+                {"id": id, "method": each.method, "params": _shorten(each.params), "at": each.at}
                 for id, each in list(self._questions.items())[:ITEMS_SHOWN]
             ],
             "roots": [{"uri": root.uri, "name": root.name} for root in self._roots],
@@ -298,26 +298,26 @@ class Inspector(Viewer):
         }
         if client is not None:
             peer, revision = client.server, self._revision
-            found |= {
+            state |= {
                 "phase": client.connection.phase.value,
                 "revision": revision.name,
                 "era": revision.era.value,
                 "why": _why(client),
-                "server": _shortened(codec(revision).encode(peer.info)),
-                "capabilities": _shortened(codec(revision).encode(peer.capabilities)),
-                "instructions": _shortened(peer.instructions),
+                "server": _shorten(codec(revision).encode(peer.info)),
+                "capabilities": _shorten(codec(revision).encode(peer.capabilities)),
+                "instructions": _shorten(peer.instructions),
             }
-        return found
+        return state
 
     def now(self) -> dict[str, Any]:
         """Return what waits, and what memory is held, with the limits."""
-        found = super().now()
+        state = super().now()
         if self._client is not None:
             connection = self._client.connection
             limits = connection.options.limits
             held = connection.held
             kinds = ("input", "requests", "output", "unwritten", "own", "bodies", "replay", "subscriptions")
-            found |= {
+            state |= {
                 "phase": connection.phase.value,
                 "held": {kind: {"bytes": getattr(held, kind), "limit": _limit_of(kind, limits)} for kind in kinds}
                 | {"all": {"bytes": held.total, "limit": limits.peer_bytes}},
@@ -331,14 +331,14 @@ class Inspector(Viewer):
                 },
                 "stats": attrs.asdict(connection.stats),
             }
-        return found
+        return state
 
     @property
     def _revision(self) -> Revision:
         revision = None if self._client is None else self._client.connection.revision
         return revision or LATEST_HANDSHAKE
 
-    def _connected(self) -> Client:
+    def _open_client(self) -> Client:
         if self._client is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no connection: {self._ended or 'it is opening'}")
         return self._client
@@ -354,8 +354,8 @@ class Inspector(Viewer):
         id = max(self._questions, default=0) + 1
         params = scope.raw.get("params")
         shot = scope.session.driver.runtime.one_shot()
-        asked = Question(scope.method, dict(params) if isinstance(params, Mapping) else {}, self.ladder.now(), shot)
-        self._questions[id] = asked
+        question = Question(scope.method, dict(params) if isinstance(params, Mapping) else {}, self.ladder.now(), shot)
+        self._questions[id] = question
         self.change()
         try:
             answer = await shot.wait()
@@ -367,17 +367,17 @@ class Inspector(Viewer):
         return answer
 
     def _answer(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        asked = self._questions.get(_count(params, "id"))
-        if asked is None:
+        question = self._questions.get(_count(params, "id"))
+        if question is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, "the server does not wait for this answer any more")
         if "result" not in params:
             return self._settle(params["id"], SamplingRejected("the user refuses"))
-        kind: type[Any] = CreateMessageResult if asked.method == "sampling/createMessage" else ElicitResult
+        kind: type[Any] = CreateMessageResult if question.method == "sampling/createMessage" else ElicitResult
         try:
             result = codec(self._revision).decode(params["result"], kind)
-            if isinstance(result, ElicitResult) and result.action == "accept" and asked.params.get("mode") != "url":
+            if isinstance(result, ElicitResult) and result.action == "accept" and question.params.get("mode") != "url":
                 method = METHODS["elicitation/create"].params_type
-                form = codec(self._revision).decode(asked.params, method)
+                form = codec(self._revision).decode(question.params, method)
                 check_content(form.requested_schema, result.content or {})
         except InvalidMessage as error:
             raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
@@ -389,10 +389,10 @@ class Inspector(Viewer):
         return {}
 
     def _set_roots(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        found = params.get("roots")
-        if not isinstance(found, list) or not all(isinstance(each, dict) and _said(each, "uri") for each in found):
+        roots = params.get("roots")
+        if not isinstance(roots, list) or not all(isinstance(each, dict) and _string(each, "uri") for each in roots):
             raise RequestError(ErrorCode.INVALID_PARAMS, "roots is a list of objects with a uri")
-        self._roots = tuple(Root(each["uri"], each.get("name") or None) for each in found)
+        self._roots = tuple(Root(each["uri"], each.get("name") or None) for each in roots)
         if self._client is not None:
             self._client.set_roots(lambda: self._roots)
         self.change()
@@ -401,18 +401,18 @@ class Inspector(Viewer):
     # Requests to the server
 
     async def _list(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        what = _said(params, "what")
+        what = _string(params, "what")
         if what not in LISTS:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"what is one of {', '.join(LISTS)}")
         method, member = LISTS[what]
         cursor = params.get("cursor")
-        answer = await self._sent(method, {} if cursor is None else {"cursor": cursor}, None)
+        answer = await self._request(method, {} if cursor is None else {"cursor": cursor}, None)
         items = answer.get("result", {}).get(member)
         if not isinstance(items, list):
             return answer
         shown, room = [], LIST_SHOWN
         for item in items:
-            shown.append(_shortened(item, TEXT_SHOWN))
+            shown.append(_shorten(item, TEXT_SHOWN))
             room -= len(dumps(shown[-1]))
             if room < 0:
                 break
@@ -425,38 +425,38 @@ class Inspector(Viewer):
         seconds = params.get("timeout")
         if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
             raise RequestError(ErrorCode.INVALID_PARAMS, "timeout is a number of seconds, 0 for no limit")
-        given = params.get("params")
+        members = params.get("params")
         timeout = None if seconds is None else Timeout(seconds or None)
-        method, began, last = _said(params, "method"), self.ladder.now(), self.ladder.last
-        answer = await self._sent(method, given if isinstance(given, dict) else {}, timeout)
+        method, began, last = _string(params, "method"), self.ladder.now(), self.ladder.last
+        answer = await self._request(method, members if isinstance(members, dict) else {}, timeout)
         if "result" in answer:
-            answer["result"] = _shortened(answer["result"])
+            answer["result"] = _shorten(answer["result"])
         sent = (each["n"] for each in self.ladder.after(last) if each["kind"] == "request" and each["method"] == method)
         return answer | {"took": self.ladder.now() - began, "n": next(sent, None)}
 
-    async def _sent(self, method: str, params: dict[str, Any], timeout: Timeout | None) -> dict[str, Any]:
-        client = self._connected()
+    async def _request(self, method: str, params: dict[str, Any], timeout: Timeout | None) -> dict[str, Any]:
+        client = self._open_client()
         revision = self._revision
-        how: dict[str, Any] = {"on_progress": lambda *_: None, "fresh": True}
+        call_options: dict[str, Any] = {"on_progress": lambda *_: None, "fresh": True}
         if timeout is not None:
-            how["timeout"] = timeout
+            call_options["timeout"] = timeout
         try:
-            result = await client.request(_typed(method, params, revision), **how)
+            result = await client.request(_decode_request(method, params, revision), **call_options)
             return {"result": result if isinstance(result, Mapping) else codec(revision).encode(result)}
         except RequestError as error:
-            return {"error": {"code": error.code, "message": error.message, "data": _shortened(error.data)}}
+            return {"error": {"code": error.code, "message": error.message, "data": _shorten(error.data)}}
         except McpError as error:
-            kind, said = (
+            kind, text = (
                 "timeout" if isinstance(error, RequestTimeout) else type(error).__name__,
                 self._explained(error),
             )
-            if f"than {client.connection.options.limits.message_bytes} bytes" in said:
-                said = f"{said}; to read longer ones, give mcpio inspect --max-message MIB"
-            return {"error": {"kind": kind, "message": said}}
+            if f"than {client.connection.options.limits.message_bytes} bytes" in text:
+                text = f"{text}; to read longer ones, give mcpio inspect --max-message MIB"
+            return {"error": {"kind": kind, "message": text}}
 
     async def _view(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        client = self._connected()
-        name, arguments = _said(params, "name"), params.get("arguments")
+        client = self._open_client()
+        name, arguments = _string(params, "name"), params.get("arguments")
         if self._views is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, "this inspector shows no views")
         if self._view_pages is None:
@@ -471,15 +471,15 @@ class Inspector(Viewer):
                 opened.set(error)
 
         client.driver.runtime.spawn(show())
-        found = await opened.wait()
-        if isinstance(found, Exception):
-            raise RequestError(ErrorCode.INVALID_PARAMS, str(found))
-        return {"url": found}
+        outcome = await opened.wait()
+        if isinstance(outcome, Exception):
+            raise RequestError(ErrorCode.INVALID_PARAMS, str(outcome))
+        return {"url": outcome}
 
     # Calls as text
 
     def _copy(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        name, arguments = _said(params, "name"), params.get("arguments")
+        name, arguments = _string(params, "name"), params.get("arguments")
         arguments = arguments if isinstance(arguments, dict) else {}
         match params.get("as"):
             case "command":
@@ -494,14 +494,14 @@ class Inspector(Viewer):
             raise RequestError(ErrorCode.INVALID_PARAMS, reason) from error
 
     def _lens(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
-        given = params.get("params")
-        given = given if isinstance(given, dict) else {}
-        return {"eras": [in_era(era, _said(params, "method"), given) for era in ERAS]}
+        members = params.get("params")
+        members = members if isinstance(members, dict) else {}
+        return {"eras": [in_era(era, _string(params, "method"), members) for era in ERAS]}
 
     async def _find_drift(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         if self._drift is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, "nothing is locked: see mcpio lock, and give --locked FILE")
-        return {"changed": [_shortened(each) for each in await self._drift(self._connected())]}
+        return {"changed": [_shorten(each) for each in await self._drift(self._open_client())]}
 
     def _begin_again(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         if (era := params.get("era", "auto")) not in ("auto", *ERAS):
@@ -527,7 +527,7 @@ def _served(handler: Handler) -> Callable[[Context, CustomRequest], Any]:
     return lambda ctx, request: handler(ctx, dict(request.params))
 
 
-def _said(params: Mapping[str, Any], name: str) -> str:
+def _string(params: Mapping[str, Any], name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str):
         raise RequestError(ErrorCode.INVALID_PARAMS, f"{name} must be a string")
@@ -541,12 +541,12 @@ def _count(params: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _typed(method: str, params: dict[str, Any], revision: Revision) -> Any:
-    known = METHODS.get(method)
-    if known is None or known.kind is not Kind.REQUEST:
+def _decode_request(method: str, params: dict[str, Any], revision: Revision) -> Any:
+    definition = METHODS.get(method)
+    if definition is None or definition.kind is not Kind.REQUEST:
         return CustomRequest(method, params)
     try:
-        return codec(revision).decode(params, known.params_type)
+        return codec(revision).decode(params, definition.params_type)
     except InvalidMessage as error:
         raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
 
@@ -556,12 +556,12 @@ def _why(client: Client) -> str:
     offered = ", ".join(each.name for each in options.revisions)
     if options.era != "auto":
         return f"This client was to speak the {options.era} era only."
-    how = (
+    reason = (
         "the server answered server/discover with what it speaks, and the newest common one was taken"
         if revision is not None and revision.era is Era.STATELESS
         else "the server does not know server/discover, so it was opened with initialize, and named this one"
     )
-    return f"This client speaks {offered}; {how}."
+    return f"This client speaks {offered}; {reason}."
 
 
 def _limit_of(kind: str, limits: Limits) -> int:
@@ -569,7 +569,7 @@ def _limit_of(kind: str, limits: Limits) -> int:
     return named.get(kind, limits.peer_bytes)
 
 
-def _shortened(value: Any, most: int = SHOWN) -> Any:
+def _shorten(value: Any, most: int = SHOWN) -> Any:
     """Return a value whose JSON the page can take: what is too long has its texts cut, and its lists."""
     if value is None or len(dumps(value)) <= most:
         return value

@@ -99,8 +99,8 @@ def _of_client(message: dict[str, Any], id: int) -> Iterator[str]:
     if "result" in message:
         yield f"client answer {_text(message['id'])} {_text(message['result'])}"
     elif "error" in message:
-        said = message["error"]
-        yield f"client error {_text(message['id'])} {said['code']} {_text(said['message'])}"
+        error = message["error"]
+        yield f"client error {_text(message['id'])} {error['code']} {_text(error['message'])}"
     elif message["method"] == "notifications/cancelled":
         message["params"] = {**message["params"], "requestId": id}
         yield f"client cancel c{id} {_text(message['params'].get('reason', ''))}"
@@ -115,25 +115,29 @@ def in_era(era: Literal["handshake", "stateless"], method: str, params: dict[str
     ``why`` says why the era cannot express it.
     """
     revision = LATEST_HANDSHAKE if era == "handshake" else REV_2026_07_28
-    found: dict[str, Any] = {"era": era, "revision": revision.name, "opening": [], "request": None, "why": None}
+    view: dict[str, Any] = {"era": era, "revision": revision.name, "opening": [], "request": None, "why": None}
     declared = codec(revision).decode(_EVERYTHING, ServerCapabilities)
-    asked = codec(revision).decode(_ASKED, ClientCapabilities)
-    client = ClientConnection(Implementation("mcpio", "1"), asked, options=Options(era=era))
+    capabilities = codec(revision).decode(_ASKED, ClientCapabilities)
+    client = ClientConnection(Implementation("mcpio", "1"), capabilities, options=Options(era=era))
     link = pair(client, ServerConnection(Implementation("server", "1"), declared))
     if era == "handshake":
         link.handshake()
     else:
         client.adopt(REV_2026_07_28, DiscoverResult((revision.name,), declared))
-    found["opening"] = [text for each in link.tap for text in _lines(each.data)]
-    known = METHODS.get(method)
+    view["opening"] = [text for each in link.tap for text in _lines(each.data)]
+    definition = METHODS.get(method)
     try:
         clean = _without_envelope(params)
-        request = CustomRequest(method, clean) if known is None else codec(revision).decode(clean, known.params_type)
+        request = (
+            CustomRequest(method, clean)
+            if definition is None
+            else codec(revision).decode(clean, definition.params_type)
+        )
         client.send_request(request, now=0.0)
-        found["request"] = "".join(text for chunk in client.data_to_send() for text in _lines(chunk))
+        view["request"] = "".join(text for chunk in client.data_to_send() for text in _lines(chunk))
     except McpError as error:
-        found["why"] = str(error)
-    return found
+        view["why"] = str(error)
+    return view
 
 
 def _lines(data: bytes | None) -> list[str]:
@@ -145,8 +149,8 @@ def _without_envelope(params: Mapping[str, Any]) -> dict[str, Any]:
     meta = params.get("_meta")
     if not isinstance(meta, Mapping):
         return dict(params)
-    kept = {key: each for key, each in meta.items() if not key.startswith("io.modelcontextprotocol/")}
-    return {**{key: each for key, each in params.items() if key != "_meta"}, **({"_meta": kept} if kept else {})}
+    own = {key: each for key, each in meta.items() if not key.startswith("io.modelcontextprotocol/")}
+    return {**{key: each for key, each in params.items() if key != "_meta"}, **({"_meta": own} if own else {})}
 
 
 def _text(value: Any) -> str:

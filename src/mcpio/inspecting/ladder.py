@@ -144,7 +144,7 @@ class Ladder:
                         self._describe(dict(entry), sender, item, timeout_of, via, scope)
             elif isinstance(value, dict):
                 self._describe(entry, sender, value, timeout_of, via, scope)
-        entry |= {key: said for key, said in (("phase", phase), ("revision", revision)) if said is not None}
+        entry |= {key: member for key, member in (("phase", phase), ("revision", revision)) if member is not None}
         if via is not None:
             entry["via"] = f"{via}"[:NAME]
         self._put(entry, text)
@@ -197,41 +197,41 @@ class Ladder:
 
         Raises LookupError if the request is not there any more, or is none.
         """
-        asked: set[Any] = set()
-        found: list[tuple[str, str]] = []
+        questions: set[Any] = set()
+        messages: list[tuple[str, str]] = []
         for entry, text in self._entries:
             if entry["n"] < number:
                 continue
             if entry["n"] == number and entry["kind"] == "request":
-                found.append((entry["from"], text))
-            elif not found:
+                messages.append((entry["from"], text))
+            elif not messages:
                 break
             elif entry.get("of") == number and entry["kind"] in ("result", "error"):
-                return [*found, (entry["from"], text)]
+                return [*messages, (entry["from"], text)]
             elif entry["kind"] == "request" and entry["from"] == "server":
-                asked.add(entry["n"])
-                found.append(("server", text))
-            elif entry["kind"] != "note" and (entry.get("of") in asked or entry.get("of") == number):
-                found.append((entry["from"], text))
-        if not found:
+                questions.add(entry["n"])
+                messages.append(("server", text))
+            elif entry["kind"] != "note" and (entry.get("of") in questions or entry.get("of") == number):
+                messages.append((entry["from"], text))
+        if not messages:
             raise LookupError(f"{number} is not a request of the ladder")
-        return found
+        return messages
 
     def call(self, number: int) -> list[tuple[str, str]]:
         """Return ``exchange``, and with it the further rounds of a stateless request whose result asks for input.
 
         Raises LookupError as ``exchange`` does, and JsonError if a text was cut.
         """
-        found = self.exchange(number)
-        first, answer = loads(found[0][1]), loads(found[-1][1])
+        messages = self.exchange(number)
+        first, answer = loads(messages[0][1]), loads(messages[-1][1])
         for entry, text in self._entries:
             if not _asks_for_input(answer):
                 break
             is_later = entry["n"] > number and entry["kind"] == "request" and entry["from"] == "client"
             if is_later and "cut" not in entry and _is_next_round(first, loads(text)):
-                found += self.exchange(entry["n"])
-                answer = loads(found[-1][1])
-        return found
+                messages += self.exchange(entry["n"])
+                answer = loads(messages[-1][1])
+        return messages
 
     def find(self, wanted: str) -> Iterator[int]:
         """Yield the numbers of the entries whose text contains some words, in any case."""
@@ -290,8 +290,8 @@ class Ladder:
         for kind in ("result", "error"):
             if kind in value:
                 entry |= {"kind": kind, "head": _head(value[kind])}
-                said = value[kind]
-                if kind == "error" or (isinstance(said, Mapping) and said.get("isError") is True):
+                payload = value[kind]
+                if kind == "error" or (isinstance(payload, Mapping) and payload.get("isError") is True):
                     entry["failed"] = True
         if id is not None:
             self._end(entry, (other, id))
@@ -305,8 +305,8 @@ class Ladder:
         if isinstance(token, int | str) and (waiting := self._tokens.get((other, _short(token)))) in self.open:
             record = self.open[waiting]
             record["heard"], entry["of"] = entry["at"], record["n"]
-            said = {each: params[each] for each in ("progress", "total", "message") if each in params}
-            record["progress"] = {each: _short(value) for each, value in said.items() if _is_scalar(value)}
+            members = {each: params[each] for each in ("progress", "total", "message") if each in params}
+            record["progress"] = {each: _short(value) for each, value in members.items() if _is_scalar(value)}
         if entry["method"] == "notifications/cancelled" and isinstance(cancelled, int | str):
             self._end(entry, (own, _short(cancelled)))
 
@@ -317,15 +317,15 @@ class Ladder:
             entry["idle"] = timeout.idle
         if len(self.open) >= self._max_entries:
             self._forget(next(iter(self.open)))
-        known = ("n", "from", "method", "name", "at", "due", "idle", "id")
-        record = self.open[key] = {each: entry[each] for each in known if each in entry} | {"heard": entry["at"]}
+        copied = ("n", "from", "method", "name", "at", "due", "idle", "id")
+        record = self.open[key] = {each: entry[each] for each in copied if each in entry} | {"heard": entry["at"]}
         if via is not None:
             record["via"] = f"{via}"[:NAME]
         meta = params.get("_meta") if isinstance(params, Mapping) else None
         token = meta.get("progressToken") if isinstance(meta, Mapping) else None
         if isinstance(token, int | str):
-            self._token_of[key] = place = (key[0], _short(token))
-            self._tokens[place] = key
+            self._token_of[key] = token_key = (key[0], _short(token))
+            self._tokens[token_key] = key
 
     def _forget(self, key: Key) -> dict[str, Any] | None:
         self._tokens.pop(self._token_of.pop(key, key), None)

@@ -53,8 +53,8 @@ async def serve_page(
     address = f"http://{HOST}:{bound}/#{secret}"
 
     def principal(head: RequestHead, peer: Any) -> str | Denied:
-        given = parse_qs(urlsplit(head.target).query).get("token", [""])[0]
-        is_right = hmac.compare_digest(given.encode(), secret.encode())
+        token_sent = parse_qs(urlsplit(head.target).query).get("token", [""])[0]
+        is_right = hmac.compare_digest(token_sent.encode(), secret.encode())
         return "inspector" if is_right else Denied(403, "open the address that mcpio inspect printed")
 
     serve = partial(
@@ -91,7 +91,7 @@ def page_of(described: dict[str, Any]) -> str:
 
 def _pages(backend: str) -> dict[str, Page]:
     policy = POLICY.format(scripts="'self'", styles="'self'", connect=backend) + "; frame-ancestors 'none'"
-    found = {}
+    pages = {}
     for name in sorted(each.name for each in files(__package__).joinpath("page").iterdir()):
         ending = name.rpartition(".")[2]
         if name in ("trace.html", "trace.js") or ending not in KINDS:
@@ -103,8 +103,8 @@ def _pages(backend: str) -> dict[str, Page]:
             (b"referrer-policy", b"no-referrer"),
             (b"cross-origin-opener-policy", b"same-origin"),
         )
-        found["/" if name == "index.html" else f"/{name}"] = Page(_text(name).encode(), headers)
-    return found
+        pages["/" if name == "index.html" else f"/{name}"] = Page(_text(name).encode(), headers)
+    return pages
 
 
 def _text(name: str) -> str:

@@ -89,7 +89,7 @@ class Recorder(Tap):
         """Write a call."""
         if verb == "receive_data":
             self._awaits_end = self._awaits_end or arguments["data"] is None
-            for piece in self._fed(arguments["data"]):
+            for piece in self._feed(arguments["data"]):
                 self._entry(verb, piece, now)
             return
         if verb == "receive_message":
@@ -110,7 +110,7 @@ class Recorder(Tap):
                 arguments = {**arguments, "refusal": refusal}
         self._entry(verb, write_all(VERBS[verb].kinds, arguments, self._redactor), now)
 
-    def _fed(self, data: bytes | None) -> Iterator[dict[str, Any]]:
+    def _feed(self, data: bytes | None) -> Iterator[dict[str, Any]]:
         """Yield input as it is written: in whole lines if secrets must be found in it."""
         if self._redactor is None:
             yield {"data": write_bytes(data)}

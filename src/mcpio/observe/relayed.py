@@ -55,17 +55,17 @@ class RelayRecorder:
             entry: dict[str, Any] = {"overlong": line.size_seen}
         else:
             entry = {"text": self._redactor.data(line).decode()}
-        self._passed(from_client, entry, now, via)
+        self._record(from_client, entry, now, via)
 
     def head(self, from_client: bool, head: Mapping[str, Any], now: float, via: int | str) -> None:
         """Write the head of an HTTP request or response without its secrets."""
-        self._passed(from_client, {"http": self._redactor.message(head)}, now, via)
+        self._record(from_client, {"http": self._redactor.message(head)}, now, via)
 
     def note(self, text: str, now: float) -> None:
         """Write a note."""
         self._put({"at": round(now - self._began, 6), "note": self._redactor.text(text)})
 
-    def _passed(self, from_client: bool, entry: dict[str, Any], now: float, via: int | str | None) -> None:
+    def _record(self, from_client: bool, entry: dict[str, Any], now: float, via: int | str | None) -> None:
         head = {"at": round(now - self._began, 6), "from": "client" if from_client else "server"}
         self._put({**head, **({} if via is None else {"via": via}), **entry})
 

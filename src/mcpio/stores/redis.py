@@ -188,7 +188,7 @@ class RedisChanges:
 
     def subscribe(self, callback: Callable[[Changed], None]) -> Callable[[], None]:
         """Call a function with each change, in the event loop's thread. Returns what ends that."""
-        return _added(self._callbacks, callback)
+        return _add(self._callbacks, callback)
 
     def hear(self, text: str) -> None:
         """Process a message of the channel."""
@@ -353,7 +353,7 @@ class RedisStore:
     async def fetch(self, key: str) -> StoredTask | None:
         """Return a task, or ``None``."""
         rows = await self._run(_FETCH, key)
-        return _stored(rows) if rows[1] else None
+        return _task_of(rows) if rows[1] else None
 
     async def end(self, key: str, version: int, record: bytes) -> bool:
         """Replace the record of a task and end its lease, if it still has that version; return whether it had."""
@@ -371,19 +371,19 @@ class RedisStore:
     async def adopt(self, lease: float) -> list[StoredTask]:
         """Lease tasks whose leases have expired, for seconds from now, and return them: at most 64."""
         rows = await self._run(_ADOPT, self._holder, _milliseconds(lease), _AT_ONCE)
-        return [_stored(each) for each in rows]
+        return [_task_of(each) for each in rows]
 
     async def owned(self, owner: Owner) -> list[StoredTask]:
         """Return the tasks of an owner; none for ``None``, which identifies no owner."""
         index = self._index(owner)
-        return [_stored(each) for each in await self._run(_OWNED, index)] if index else []
+        return [_task_of(each) for each in await self._run(_OWNED, index)] if index else []
 
     def subscribe(self, callback: Callable[[str | None], None]) -> Callable[[], None]:
         """Call back with the key of each task that any process changed, while the store is open.
 
         With ``None`` after a break, in which any may have changed.
         """
-        return _added(self._callbacks, callback)
+        return _add(self._callbacks, callback)
 
     # Inside
 
@@ -435,8 +435,8 @@ class RedisStore:
                         self.changes.lose()
                         self._tell(None)
                     async for message in messages:
-                        heard: Any = message  # bytes, since the client does not decode
-                        channels[heard["channel"].decode()](heard["data"].decode())
+                        published: Any = message  # bytes, since the client does not decode
+                        channels[published["channel"].decode()](published["data"].decode())
             except Exception:
                 if is_first:
                     raise
@@ -444,7 +444,7 @@ class RedisStore:
             await anyio.sleep(_RETRY)
 
 
-def _added(callbacks: list[C], callback: C) -> Callable[[], None]:
+def _add(callbacks: list[C], callback: C) -> Callable[[], None]:
     """Add a callback, and return a function that removes it, any number of times."""
     callbacks.append(callback)
 
@@ -469,7 +469,7 @@ def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else str(int(seconds * 1000))
 
 
-def _stored(row: Any) -> StoredTask:
+def _task_of(row: Any) -> StoredTask:
     key, members = row
     each = dict(zip(members[::2], members[1::2], strict=True))
     answers = {name[7:].decode(): value for name, value in each.items() if name.startswith(b"answer:")}

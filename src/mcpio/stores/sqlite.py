@@ -173,7 +173,7 @@ class SqliteStore:
         database, key = self._database, change.key
         database.execute(_SAVE, (key, change.record, change.at))
         database.executemany(_APPEND, [(key, each.stream, each.number, each.data) for each in change.events])
-        gone = [(key, *place) for place in change.forgotten]
+        gone = [(key, *position) for position in change.forgotten]
         database.executemany("DELETE FROM events WHERE session = ? AND stream = ? AND number = ?", gone)
 
     def _open(self, path: object) -> None:

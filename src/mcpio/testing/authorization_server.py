@@ -219,10 +219,10 @@ class AuthorizationServer:
         The challenge has ``error="insufficient_scope"`` where the status is 403, and stands for 401 otherwise.
         """
         metadata = resource_metadata_urls(self.resource)[0]
-        given = next((value for name, value in headers if name.lower() == "authorization"), None)
-        if given is None:
+        authorization = next((value for name, value in headers if name.lower() == "authorization"), None)
+        if authorization is None:
             return bearer_challenge(resource_metadata=metadata)
-        token = self._tokens.get(given.removeprefix("Bearer "))
+        token = self._tokens.get(authorization.removeprefix("Bearer "))
         if token is None or now >= token.expires_at or token.family in self._dead or token.resource != self.resource:
             return bearer_challenge(error="invalid_token", resource_metadata=metadata)
         if missing_scopes(token.scopes, needed):
@@ -258,8 +258,8 @@ class AuthorizationServer:
             status, document = handler(request, now)
         except _Refused as refused:
             status, document = refused.status, {"error": refused.code}
-        kept = "max-age=3600" if request.method == "GET" else "no-store"
-        headers = (("content-type", "application/json"), ("cache-control", kept))
+        cache_control = "max-age=3600" if request.method == "GET" else "no-store"
+        headers = (("content-type", "application/json"), ("cache-control", cache_control))
         return Response(status, headers, b"" if document is None else dumps(document))
 
     def _routes(self) -> dict[tuple[str, str], Callable[[Fetch, float], tuple[int, Any]]]:
@@ -536,9 +536,9 @@ class AuthorizationServer:
         form = _form(request)
         self._authenticated(request, form)
         token = form.get("token", "")
-        found = self._refresh_tokens.get(token) or self._tokens.get(token)
-        if found is not None:
-            self._dead.add(found.family)
+        revoked = self._refresh_tokens.get(token) or self._tokens.get(token)
+        if revoked is not None:
+            self._dead.add(revoked.family)
         return 200, None
 
     def _introspect(self, request: Fetch, now: float) -> tuple[int, Any]:

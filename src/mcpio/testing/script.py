@@ -90,12 +90,12 @@ class Reader:
 
     def options(self) -> dict[str, Any]:
         """Read ``name=value`` until the end."""
-        found = {}
+        options = {}
         while not self.at_end:
             name = self.word("name=value")
             self._expect("=")
-            found[name] = self.value()
-        return found
+            options[name] = self.value()
+        return options
 
     def is_option(self) -> bool:
         """Whether ``name=`` comes next."""
@@ -405,18 +405,18 @@ def parse_script(text: str, name: str = "script") -> Script:
 
 def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
     """Yield joined lines without comments and blank ones, each with its place."""
-    begun: tuple[Place, str] | None = None
+    current: tuple[Place, str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#") or not line.strip():
             continue
-        if line[0].isspace() and begun is not None:
-            begun = begun[0], f"{begun[1]} {line.strip()}"
+        if line[0].isspace() and current is not None:
+            current = current[0], f"{current[1]} {line.strip()}"
             continue
-        if begun is not None:
-            yield begun
-        begun = Place(name, number), line.strip()
-    if begun is not None:
-        yield begun
+        if current is not None:
+            yield current
+        current = Place(name, number), line.strip()
+    if current is not None:
+        yield current
 
 
 # Setup

@@ -100,8 +100,8 @@ class Player:
         decode = codec(LATEST_HANDSHAKE).decode
         if role is Role.SERVER:
             return ServerConnection(info, decode(setup.capabilities, ServerCapabilities), options=setup.options)
-        spoken = tuple(each for each in setup.options.revisions if each <= self._revision)
-        options = attrs.evolve(setup.options, revisions=spoken)
+        revisions = tuple(each for each in setup.options.revisions if each <= self._revision)
+        options = attrs.evolve(setup.options, revisions=revisions)
         return ClientConnection(info, decode(setup.capabilities, ClientCapabilities), options=options)
 
     # Steps
@@ -275,8 +275,8 @@ class Player:
         else:
             meta, name = {META_SERVER_INFO: {"name": "server", "version": "1"}}, "result"
             members = {"resultType": "complete"}
-        given = message.get(name, {})
-        return {**message, name: {**members, **given, "_meta": {**meta, **given.get("_meta", {})}}}
+        own = message.get(name, {})
+        return {**message, name: {**members, **own, "_meta": {**meta, **own.get("_meta", {})}}}
 
     def _feed(self, side: Side, data: bytes | None) -> None:
         if self._chunk is None:

@@ -104,8 +104,8 @@ def _perform(side: Side, act: Act, now: float) -> None:
         case "progress", (wire_id, value):
             connection.send_progress(side.request(act, wire_id).id, value, **options)
         case "acknowledge", (wire_id, honoured):
-            said = {"id": side.request(act, wire_id).id, "honoured": honoured}
-            VERBS["acknowledge"].play(connection, said, now)
+            members = {"id": side.request(act, wire_id).id, "honoured": honoured}
+            VERBS["acknowledge"].play(connection, members, now)
         case "close", _:
             connection.close(now, **options)
         case _:
@@ -115,14 +115,14 @@ def _perform(side: Side, act: Act, now: float) -> None:
 def _open(side: Side, act: Act, argument: Any = None, *, now: float) -> None:
     """Perform an act that only clients have."""
     cookie = act.options.get("cookie")
-    said: dict[str, Any] = {"timeout": act.options.get("timeout", "default"), "cookie": cookie}
+    arguments: dict[str, Any] = {"timeout": act.options.get("timeout", "default"), "cookie": cookie}
     if act.verb == "negotiate":
-        said["over_http"] = False
+        arguments["over_http"] = False
     elif act.verb == "adopt":
-        said = {"revision": _STATELESS.revision.name, "discovered": argument}
+        arguments = {"revision": _STATELESS.revision.name, "discovered": argument}
     elif act.verb == "log_level":
-        said = {"level": argument}
-    id = VERBS["send_initialize" if act.verb == "initialize" else act.verb].play(side.connection, said, now)
+        arguments = {"level": argument}
+    id = VERBS["send_initialize" if act.verb == "initialize" else act.verb].play(side.connection, arguments, now)
     if act.verb == "initialize":
         side.keep(cookie, id)
 

@@ -395,10 +395,10 @@ class ThreadWriter:
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data``."""
-        kept = bytes(data)
+        copy = bytes(data)
         await self.wait_send_all_might_not_block()
-        if kept:
-            self._calls.start(lambda fd: _write_all(fd, kept))
+        if copy:
+            self._calls.start(lambda fd: _write_all(fd, copy))
             await self._calls.settle()
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:

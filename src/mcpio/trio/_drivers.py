@@ -175,7 +175,7 @@ async def run_client(run: Callable[..., Awaitable[None]], nursery: trio.Nursery,
 
     A client whose conversation began earlier needs no handshake. Raises ConnectFailed, after cleaning up.
     """
-    client: C = await nursery.start(_begun, run)
+    client: C = await nursery.start(_run_service, run)
     if is_resumed:
         return client
     try:
@@ -189,7 +189,7 @@ async def run_client(run: Callable[..., Awaitable[None]], nursery: trio.Nursery,
 
 
 @trio.lowlevel.enable_ki_protection
-async def _begun(run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[Any]) -> None:
+async def _run_service(run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[Any]) -> None:
     await run(started=task_status.started)
 
 

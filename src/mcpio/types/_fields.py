@@ -289,11 +289,11 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
         return all(getattr(self, name) == getattr(other, name) for name in _compared(self))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in _said(self).items() if name != "given")
+        shown = ", ".join(f"{name}={value!r}" for name, value in _members_of(self).items() if name != "given")
         return f"{self.__class__.__name__}({shown})"
 
     def __reduce__(self) -> Any:
-        return _restore, (self.__class__, _said(self))
+        return _restore, (self.__class__, _members_of(self))
 
 
 @payload
@@ -309,7 +309,7 @@ def _compared(payload: Payload) -> list[str]:
     return [attribute.name for attribute in attrs.fields(payload.__class__) if attribute.name != "given"]
 
 
-def _said(payload: Payload) -> dict[str, Any]:
+def _members_of(payload: Payload) -> dict[str, Any]:
     """Return the members that differ from their defaults, those of the base classes last."""
     members = {}
     for attribute in sorted(attrs.fields(payload.__class__), key=lambda attribute: attribute.kw_only):

@@ -191,9 +191,9 @@ class ViewPage:
     def _take(self) -> Mapping[str, Any] | None:
         """Return what the page shows, once."""
         with self._lock:
-            found, self._described = self._described, None
+            taken, self._described = self._described, None
             self._seen = time.monotonic()
-        return found
+        return taken
 
     def _put(self, text: str) -> None:
         """Pass a message to the program, as soon as there is room."""
@@ -210,13 +210,13 @@ class ViewPage:
         with self._lock:
             self._polls += 1
             self._lock.wait_for(lambda: self._output or self._is_over, _POLL)
-            found = list(self._output)
+            output = list(self._output)
             self._output.clear()
             self._size = 0
             self._polls -= 1
             self._seen = time.monotonic()
         self._runtime.call_soon(self._wake)
-        return None if self._is_over and not found else found
+        return None if self._is_over and not output else output
 
     def _check(self) -> None:
         if not self._polls and time.monotonic() - self._seen > _SILENCE:

@@ -219,7 +219,7 @@ class ClientOpening:
             return True
         if isinstance(event, h11.InformationalResponse):
             if event.status_code == 101:
-                self._outcome = self._opened(event)
+                self._outcome = self._finish(event)
         elif isinstance(event, h11.Response):
             self._status = event.status_code
             self._challenges = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
@@ -236,7 +236,7 @@ class ClientOpening:
             return False
         return True
 
-    def _opened(self, answer: h11.InformationalResponse) -> CompletedHandshake | McpError:
+    def _finish(self, answer: h11.InformationalResponse) -> CompletedHandshake | McpError:
         fields: dict[bytes, bytes] = {}
         for name, value in answer.headers:
             fields[name] = value if name not in fields else fields[name] + b", " + value

@@ -319,11 +319,13 @@ class SizeLimit:
             return await call_next(request)
         revision = _revision_of(ctx)
         if self._requests is not None and (size := _size(request, revision)) > self._requests:
-            raise Refusal(RefusalCode.MESSAGE_TOO_LARGE, f"The request is too large: {_said(size, self._requests)}")
+            raise Refusal(
+                RefusalCode.MESSAGE_TOO_LARGE, f"The request is too large: {_size_message(size, self._requests)}"
+            )
         result = await call_next(request)
         if self._results is None or (size := _size(result, revision)) <= self._results:
             return result
-        text = f"The result is too large: {_said(size, self._results)}"
+        text = f"The result is too large: {_size_message(size, self._results)}"
         if isinstance(result, CallToolResult):
             return CallToolResult((TextContent(f"{text} Ask for less."),), is_error=True)
         raise Refusal(RefusalCode.MESSAGE_TOO_LARGE, text)
@@ -343,7 +345,7 @@ def _size(value: Any, revision: Revision) -> int:
     return len(dumps(value)) if isinstance(value, Mapping) else 0
 
 
-def _said(size: int, limit: int) -> str:
+def _size_message(size: int, limit: int) -> str:
     return f"{size:,} bytes, where at most {limit:,} are allowed."
 
 

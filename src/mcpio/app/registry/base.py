@@ -353,11 +353,11 @@ class Registry(Generic[T]):
     def _weigh(self, entry: T) -> int:
         """Return about how many bytes the description of an entry takes."""
         description = entry.description
-        known = self._weights.get(id(entry))
-        if known is None or known[0] is not description:
+        cached = self._weights.get(id(entry))
+        if cached is None or cached[0] is not description:
             # About as long as the JSON text, and of any value.
-            known = self._weights[id(entry)] = (description, len(repr(description)))
-        return known[1]
+            cached = self._weights[id(entry)] = (description, len(repr(description)))
+        return cached[1]
 
     def _changed(self) -> None:
         self._offered = None

@@ -166,10 +166,10 @@ def replacing(
 ) -> Iterator[None]:
     """Context manager that replaces functions of dependencies: see ``Server.overrides``."""
     before = {injector: injector.replaced for injector in injectors}
-    known = set[Callable[..., Any]]().union(*(injector.functions for injector in before))
+    dependencies = set[Callable[..., Any]]().union(*(injector.functions for injector in before))
     for function, other in functions.items():
-        if function not in known:
-            raise ValueError(f"no handler depends on {name_of(function)}(); there are {_names(known)}")
+        if function not in dependencies:
+            raise ValueError(f"no handler depends on {name_of(function)}(); there are {_names(dependencies)}")
         if not callable(other):
             raise TypeError(f"{name_of(function)}() is replaced by a function that returns it, not by {other!r:.100}")
     try:

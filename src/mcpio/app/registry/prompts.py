@@ -128,18 +128,18 @@ def best_matches(text: str, candidates: Iterable[str]) -> list[str]:
     wanted = text.casefold()
     ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
     for candidate in candidates:
-        known = candidate.casefold()
-        if known.startswith(wanted):
+        folded = candidate.casefold()
+        if folded.startswith(wanted):
             ranked[0].append(candidate)
-        elif wanted in known:
+        elif wanted in folded:
             ranked[1].append(candidate)
-        elif _is_scattered(wanted, known):
+        elif _is_scattered(wanted, folded):
             ranked[2].append(candidate)
     return [candidate for group in ranked for candidate in group]
 
 
-def _is_scattered(wanted: str, known: str) -> bool:
-    rest = iter(known)
+def _is_scattered(wanted: str, text: str) -> bool:
+    rest = iter(text)
     return all(character in rest for character in wanted)
 
 
@@ -161,7 +161,13 @@ class Completions:
         prompt = self._prompts.entry(name)  # disabled ones too: they may be enabled later
         if prompt is None:
             raise ValueError(f"there is no prompt {name!r} to complete: register it first")
-        _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
+        _add(
+            prompt,
+            f"prompt {name!r}",
+            [parameter.name for parameter in prompt.description.arguments],
+            argument,
+            endpoint,
+        )
         self._edition.number += 1
 
     def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
@@ -202,9 +208,9 @@ class Completions:
         return entry
 
 
-def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpoint: RegisteredFunction) -> None:
-    if argument not in known:
-        raise ValueError(f"{noun} has no argument {argument!r}: it has {', '.join(known) or 'none'}")
+def _add(owner: Completed, noun: str, arguments: Iterable[str], argument: str, endpoint: RegisteredFunction) -> None:
+    if argument not in arguments:
+        raise ValueError(f"{noun} has no argument {argument!r}: it has {', '.join(arguments) or 'none'}")
     if argument in owner.completions:
         raise ValueError(f"there is a completion for {argument!r} of {noun} already")
     if not 1 <= len(endpoint.binder.parameters) <= 2:

@@ -239,8 +239,8 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 
-def _endpoint(function: Any, options: RegistrationOptions, known: type, context: type) -> RegisteredFunction:
-    check_options(options, known.__annotations__)
+def _endpoint(function: Any, options: RegistrationOptions, allowed: type, context: type) -> RegisteredFunction:
+    check_options(options, allowed.__annotations__)
     checked("name", options.get("name"), str)
     endpoint = RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
     restrict(endpoint, options)

@@ -149,13 +149,13 @@ class ObjectConverter:
 
     def _unknown(self, members: Mapping[str, Any]) -> Fault:
         names = _quoted([name for name in members if name not in self.converters])
-        known = f"the {self.noun}s are {_listed(self.converters)}" if self.converters else f"there are no {self.noun}s"
-        missing = _listed(name for name in self.required if name not in members)
-        return Fault(f"unknown {self.noun} {names}; {known}" + (f"; missing: {missing}" if missing else ""))
+        hint = f"the {self.noun}s are {_joined(self.converters)}" if self.converters else f"there are no {self.noun}s"
+        missing = _joined(name for name in self.required if name not in members)
+        return Fault(f"unknown {self.noun} {names}; {hint}" + (f"; missing: {missing}" if missing else ""))
 
     def _missing(self, members: dict[str, Any]) -> Fault:
         names = [name for name in self.required if name not in members]
-        return Fault(f"missing {self.noun}{'s' if len(names) > 1 else ''} {_listed(names)}")
+        return Fault(f"missing {self.noun}{'s' if len(names) > 1 else ''} {_joined(names)}")
 
 
 def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Callable[[Any], Any]:
@@ -342,7 +342,7 @@ def constrained(converter: Converter, rules: list[Rule], *, output: bool) -> Con
     )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _joined(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
@@ -362,10 +362,10 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
     an integer. Classes with tags are tried only if the tags fit. An instance is written as its own class, not as one
     that this class inherits from, which would lose members.
     """
-    known: frozenset[type] = frozenset().union(
+    kinds: frozenset[type] = frozenset().union(
         *(converter.as_is | (converter.kinds or frozenset()) for converter in members)
     )
-    candidates = {kind: _candidates(members, kind) for kind in known}
+    candidates = {kind: _candidates(members, kind) for kind in kinds}
     others = tuple(converter for converter in members if converter.kinds is None)
     classes = [converter.written for converter in members]
     # Those of a generic class, such as Box[int] and Box[str], have the same one, which tells nothing.
@@ -398,7 +398,7 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
         return _first(fitting, value, names) if kind in _SCALARS else attempts.first(fitting, value)
 
     as_is = frozenset(kind for kind, converters in candidates.items() if kind in converters[0].as_is)
-    return convert, as_is, None if others else known
+    return convert, as_is, None if others else kinds
 
 
 def _candidates(members: Sequence[Converter], kind: type) -> tuple[Converter, ...]:
@@ -642,7 +642,7 @@ class SchemaBuilder:
     def _constrained(self, converter: Converter, limits: list[tuple[str, Any]]) -> Converter:
         """Return a converter with constraints. Those of a union go to the alternatives that they apply to."""
         parts = converter.alternatives or (converter,)
-        found = []
+        converters = []
         unused = dict.fromkeys(name for name, _ in limits)
         for part in parts:
             rules = []
@@ -650,15 +650,15 @@ class SchemaBuilder:
                 if (made := rule(name, limit, part.family, part.moment)) is not None:
                     rules.append(made)
                     unused.pop(name, None)
-            found.append(constrained(part, rules, output=self.output) if rules else part)
+            converters.append(constrained(part, rules, output=self.output) if rules else part)
         if unused:
             raise ValueError(f"{', '.join(unused)} cannot constrain {converter.name}")
-        return self._union(found) if converter.alternatives else found[0]
+        return self._union(converters) if converter.alternatives else converters[0]
 
     def _alias(self, annotation: Any, origin: Any) -> Converter:
         """Return the converter of a type alias. A recursive alias becomes a definition."""
-        if (known := self._named.get(annotation)) is not None:
-            return known
+        if (cached := self._named.get(annotation)) is not None:
+            return cached
         alias = origin or annotation
         named = self._begin(annotation, alias.__name__)
         name = named.name
@@ -714,8 +714,8 @@ class SchemaBuilder:
         return Converter(name, schema, convert, kinds=None if self.output else frozenset(kinds))
 
     def _foreign(self, annotation: Any, foreign: ForeignType) -> Converter:
-        if (known := self._named.get(annotation)) is not None:
-            return known
+        if (cached := self._named.get(annotation)) is not None:
+            return cached
         schema = self._adopted(foreign.schema(annotation, output=self.output))
         step = write_foreign if self.output else read_foreign
         name = getattr(annotation, "__name__", None) or _readable(annotation)
@@ -790,8 +790,8 @@ class SchemaBuilder:
         return self._record(annotation, origin)
 
     def _record(self, annotation: Any, origin: Any) -> Converter:
-        if (known := self._named.get(annotation)) is not None:
-            return known
+        if (cached := self._named.get(annotation)) is not None:
+            return cached
         kind = origin or annotation
         try:
             record = record_for(kind, self.namespace)

@@ -72,9 +72,9 @@ def _linear_search(compiled: re.Pattern[str]) -> Callable[[str], object] | None:
     while anchored and _looks_ahead(items[1:]):
         # At the beginning of the text a look ahead happens only once.
         parts.append(items.pop(1)[1][1])
-    found = [estimate.of(part, follow=0, rest=0) for part in parts]
+    estimates = [estimate.of(part, follow=0, rest=0) for part in parts]
     # A pattern that is not anchored is tried at each position.
-    steps = sum(ways if anchored else ways * max(1, width) for ways, width in found)
+    steps = sum(ways if anchored else ways * max(1, width) for ways, width in estimates)
     if steps > _MOST_STEPS:
         return None
     return compiled.match if anchored else compiled.search
@@ -211,10 +211,10 @@ class _Estimate:
         return inf, inf
 
     def _of_branch(self, branches: Any, follow: int, rest: float) -> tuple[float, float]:
-        found = [self.of(branch, follow=follow, rest=rest) for branch in branches]
+        estimates = [self.of(branch, follow=follow, rest=rest) for branch in branches]
         firsts = [self.first(branch, follow) for branch in branches]
         decided = sum(firsts) == reduce(or_, firsts)
-        return (max if decided else sum)(ways for ways, _ in found), max(width for _, width in found)
+        return (max if decided else sum)(ways for ways, _ in estimates), max(width for _, width in estimates)
 
     def _of_repeat(self, least: int, most: Any, body: Any, follow: int, rest: float) -> tuple[float, float]:
         first = self.first(body, 0)
@@ -275,15 +275,15 @@ class _Estimate:
             case _:
                 members = argument
         negated = members[0][0] is _constants.NEGATE
-        found = reduce(or_, (_member(*member) for member in members[negated:]), 0)
+        accepted = reduce(or_, (_member(*member) for member in members[negated:]), 0)
         ignores_case = self._flags & re.IGNORECASE
         if ignores_case:
-            found |= _bits("".join(c.swapcase() for c in _ASCII if found >> ord(c) & 1))
+            accepted |= _bits("".join(c.swapcase() for c in _ASCII if accepted >> ord(c) & 1))
         if negated:
-            found = _ANY & ~found | _UNSURE
-        if ignores_case and found & (_LETTERS | _OTHERS):
-            found |= _OTHERS | _bits("iIkKsS")  # letters outside of ASCII are other cases of these
-        return found
+            accepted = _ANY & ~accepted | _UNSURE
+        if ignores_case and accepted & (_LETTERS | _OTHERS):
+            accepted |= _OTHERS | _bits("iIkKsS")  # letters outside of ASCII are other cases of these
+        return accepted
 
     def _within(self, argument: Any) -> _Estimate:
         """Return the estimate for the content of a group, which may have flags."""
@@ -508,7 +508,7 @@ _COUNTED: Final[dict[Family, tuple[str, str]]] = {
 def _length(name: str, limit: int, family: Family) -> Rule:
     suffix, unit = _COUNTED[family]
     # Base64 encodes three bytes as four characters.
-    said = -(-limit // 3) * 4 if family == "bytes" else limit
+    schema_limit = -(-limit // 3) * 4 if family == "bytes" else limit
     least = name == "min_length"
     words = "at least" if least else "at most"
 
@@ -516,7 +516,7 @@ def _length(name: str, limit: int, family: Family) -> Rule:
         if (len(value) < limit) if least else (len(value) > limit):
             raise Fault(f"expected {words} {limit} {unit}, got {len(value)}")
 
-    return Rule({("min" if least else "max") + suffix: said}, check)
+    return Rule({("min" if least else "max") + suffix: schema_limit}, check)
 
 
 def _pattern_check(matcher: Matcher) -> Callable[[Any], None]:

@@ -164,12 +164,12 @@ class _Budget:
 
     def is_one_of(self, instance: Any, choices: list[Any]) -> bool:
         """Whether a part of the value is in a list of choices, the same list each time."""
-        known = self._choices.get(id(choices))
-        if known is None:
+        cached = self._choices.get(id(choices))
+        if cached is None:
             plain = frozenset(_key(choice) for choice in choices if not isinstance(choice, dict | list))
-            known = plain, [choice for choice in choices if isinstance(choice, dict | list)]
-            self._choices[id(choices)] = known
-        plain, others = known
+            cached = plain, [choice for choice in choices if isinstance(choice, dict | list)]
+            self._choices[id(choices)] = cached
+        plain, others = cached
         if not isinstance(instance, dict | list):
             return _key(instance) in plain
         self.spend_steps(len(others))

@@ -178,8 +178,8 @@ class _Models:
         return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
 
     def schema(self, kind: Any, *, output: bool) -> dict[str, Any]:
-        found: dict[str, Any] = kind.model_json_schema(mode="serialization" if output else "validation")
-        return found
+        schema: dict[str, Any] = kind.model_json_schema(mode="serialization" if output else "validation")
+        return schema
 
     def read(self, kind: Any, value: Any) -> Any:
         try:
@@ -195,10 +195,10 @@ class _Models:
 
 def _first_of(error: ValueError) -> Fault:
     errors = getattr(error, "errors", None)
-    found = errors() if callable(errors) else []
-    if not found:
+    details = errors() if callable(errors) else []
+    if not details:
         return Fault(str(error))
-    return Fault(found[0]["msg"], *reversed(found[0]["loc"]))
+    return Fault(details[0]["msg"], *reversed(details[0]["loc"]))
 
 
 _registered: list[ForeignType] = [_Models()]
@@ -254,14 +254,14 @@ class _Section:
     def entries(self) -> Iterator[tuple[str, str]]:
         """Yield (parameter, description)."""
         if self.style == "sphinx":
-            if found := _FIELD.match("\n".join(self.body)):
-                yield found[1], _one_line(found[2])
+            if match := _FIELD.match("\n".join(self.body)):
+                yield match[1], _one_line(match[2])
         elif self.title in _PARAMETERS:
             head = _GOOGLE_HEAD if self.style == "google" else _NUMPY_HEAD
             for entry in self._indented():
-                if found := head.match(entry):
-                    for name in found[1].split(","):
-                        yield name.strip().lstrip("*"), _one_line(found[2])
+                if match := head.match(entry):
+                    for name in match[1].split(","):
+                        yield name.strip().lstrip("*"), _one_line(match[2])
 
     def _indented(self) -> Iterator[str]:
         """Yield the lines at the section's margin, each with the deeper lines after it."""
@@ -541,8 +541,8 @@ def scalar_for(kind: Any) -> Scalar | None:
     """Return the scalar of a class, or ``None``. Subclasses do not count: JSON cannot restore them."""
     if not isinstance(kind, type):
         return None
-    if (known := _KNOWN.get(kind)) is not None:
-        return known
+    if (cached := _KNOWN.get(kind)) is not None:
+        return cached
     build = _BY_NAME.get((kind.__module__, kind.__qualname__))
     if build is None:
         return None
@@ -738,8 +738,8 @@ def _timedelta(kind: Any) -> Scalar:
     what = "a duration such as PT1H30M or P2D, without years and months"
 
     def read(value: Any) -> Any:
-        found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if found is None or not any(parts := found.groupdict().values()):
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None or not any(parts := match.groupdict().values()):
             raise expected(what, value)
         weeks, days, hours, minutes, seconds = (float(part or 0) for part in parts)
         try:
@@ -849,25 +849,25 @@ def in_order(items: AbstractSet[Any]) -> list[Any]:
 
 
 def _object(members: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    copy: dict[str, Any] = {}
     for name, value in members:
         key = plain(name) if isinstance(name, Enum) else name
         if not isinstance(key, str):
             raise expected("a string as the name of a member", key)
         try:
-            found[str.__str__(key)] = plain(value)
+            copy[str.__str__(key)] = plain(value)
         except Fault as fault:
             fault.steps.append(key)
             raise
-    return found
+    return copy
 
 
 def _array(items: Iterable[Any]) -> list[Any]:
-    found = []
+    copy = []
     for index, item in enumerate(items):
         try:
-            found.append(plain(item))
+            copy.append(plain(item))
         except Fault as fault:
             fault.steps.append(index)
             raise
-    return found
+    return copy

@@ -176,7 +176,7 @@ class TaskExtension:
 
     async def _get(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
         look = await self._tasks.look(scope, self._params(scope, request, TaskReference).task_id)
-        return encode(_STATELESS_CODEC, DetailedTask(**_detailed(look)))
+        return encode(_STATELESS_CODEC, DetailedTask(**_members_by_status(look)))
 
     async def _update(self, scope: HandlerScope, request: CustomRequest) -> Mapping[str, Any]:
         update = self._params(scope, request, TaskUpdate)
@@ -222,16 +222,16 @@ def result_of(outcome: TaskOutcome) -> dict[str, Any]:
 
 def task_notification(look: TaskLook) -> TaskNotification:
     """Return the notification of a task's state: what ``tasks/get`` would return (XTASK-11)."""
-    return TaskNotification(**_detailed(look))
+    return TaskNotification(**_members_by_status(look))
 
 
-def _detailed(look: TaskLook) -> dict[str, Any]:
+def _members_by_status(look: TaskLook) -> dict[str, Any]:
     """Return the members of a task, with those of its status. One whose tool failed is ``completed`` (XTASK-07)."""
     members, outcome = _members(look.task), look.outcome
     if look.task.status == "input_required":
         questions = {
-            key: _STATELESS_CODEC.decode(said["params"], METHODS[said["method"]].params_type)
-            for key, said in look.inputs.items()
+            key: _STATELESS_CODEC.decode(question["params"], METHODS[question["method"]].params_type)
+            for key, question in look.inputs.items()
         }
         # All of them may just have been answered, and the work not gone on yet.
         members |= {"input_requests": questions} if questions else {"status": "working"}
@@ -378,7 +378,7 @@ class TaskReceiver:
             limits=options.limits,
             poll_interval=options.poll_interval,
             settle=settle,
-            on_signal=self._signalled,
+            on_signal=self._hear_store,
             report=self._report,
         )
         self._watchers: dict[str, list[Callable[[str], None]]] = {}
@@ -565,7 +565,7 @@ class TaskReceiver:
         for callback in tuple(self._watchers.get(id, ())):
             callback(id)
 
-    def _signalled(self, id: str | None) -> None:
+    def _hear_store(self, id: str | None) -> None:
         """Act on a change of a task in the store; ``None`` where any may have changed."""
         for each in tuple(self._watchers) if id is None else (id,):
             # The signal of a change made here may precede the store's answer. Until then the machine shows the state
@@ -600,8 +600,8 @@ class TaskReceiver:
 
     async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
         id, owner = request.task_id, self._owner(scope)
-        found = self._runs.get(id)
-        run = None if found is None or found.owner != owner else found
+        candidate = self._runs.get(id)
+        run = None if candidate is None or candidate.owner != owner else candidate
         if run is not None:
             run.join(scope)  # so the work may ask the session of this request
         try:
@@ -660,7 +660,7 @@ class TaskReceiver:
                 report_slow("make its function async, or register it with blocking=True", blocked)
             if is_awaitable(result):
                 result = await in_steps(result, stalls, partial(report_slow, SLOW_STEP))
-            return TaskOutcome(_said(result, method))
+            return TaskOutcome(_encoded_result(result, method))
         except BaseException as error:
             if not is_fault(error, run.host.runtime):
                 raise
@@ -691,7 +691,7 @@ class TaskReceiver:
         if isinstance(event, TaskReplied):
             event.cookie.set(event)
         elif isinstance(event, TaskChanged):
-            self._changed(event)
+            self._on_change(event)
         elif isinstance(event, TaskOrphaned):
             self._adopt(event)
         elif isinstance(event, TaskTaken):
@@ -701,15 +701,15 @@ class TaskReceiver:
                 message = f"the task of {event.operation} was stopped here"
                 self._report(f"{message}: {event.reason} ({event.id})", None, kind=message)
         elif isinstance(event, TasksLapsed):
-            self._lapsed(event.ids)
+            self._on_lapse(event.ids)
         elif isinstance(event, TaskLeased):
-            self._leased(event.id)
+            self._on_lease(event.id)
         elif isinstance(event, TaskAnswered):
             self._runs[event.id].have_answer(event.key, event.answer)
         elif isinstance(event, TaskStoreFailed):
             self._report("tasks cannot be stored", event.error)
 
-    def _changed(self, event: TaskChanged) -> None:
+    def _on_change(self, event: TaskChanged) -> None:
         task = event.task
         run = self._runs.get(task.task_id)
         if event.change == "expired" or task.status in FINAL:
@@ -731,7 +731,7 @@ class TaskReceiver:
         if run is not None:
             run.stop()
 
-    def _lapsed(self, ids: tuple[str, ...]) -> None:
+    def _on_lapse(self, ids: tuple[str, ...]) -> None:
         """Act on leases that may have ended: other processes may take over what runs here."""
         stops = self.options.on_lapse == "cancel"
         for id in self._runs.keys() & set(ids):
@@ -743,7 +743,7 @@ class TaskReceiver:
         cause = "the store cannot be reached, and other processes may take them over"
         self._report(f"tasks whose leases have ended {fate}: {len(ids)}; {cause}", None, kind="lapsed")
 
-    def _leased(self, id: str) -> None:
+    def _on_lease(self, id: str) -> None:
         """Go on with a task whose lease had ended, and that no other process has taken over."""
         if id in self._runs:
             self._runs[id].is_leased = True
@@ -803,7 +803,7 @@ def _check_runs(run: TaskRun) -> None:
         raise LocalProtocolError("the task is over: it can ask no more")
 
 
-def _said(result: Any, method: str) -> dict[str, Any]:
+def _encoded_result(result: Any, method: str) -> dict[str, Any]:
     """Return a result as it would have been sent. Raises TypeError or LocalProtocolError if it is invalid."""
     wanted = METHODS[method].result_type
     if not isinstance(result, wanted):
@@ -859,7 +859,7 @@ class ToolTasks(TaskReceiver):
 
         ``new_context`` makes the context of a task. ``settle`` enters the memory that tasks take into a ledger.
         """
-        super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed, settle=settle)
+        super().__init__(options, thread_pool, page_size=page_size, resume=self._work_again, settle=settle)
         self.handlers[_CALL] = self._call
         self._stateless: TaskExtension | None = None
         for method in TASK_EXTENSION_METHODS:
@@ -905,7 +905,7 @@ class ToolTasks(TaskReceiver):
         Unless it ``must`` be a task, wait ``TaskOptions.task_after`` seconds for the work to be over, or to ask
         something: if it is over, there is no task, and its outcome is returned. Raises RequestError beyond the limits.
         """
-        saved = _saved(scope) if tool.resumes else None
+        saved = _call_to_save(scope) if tool.resumes else None
         run, task = await self._create(scope, request, None, saved)
         run.session = None  # whose messages would be of another era, or too late
         work = self._work(request, scope.session, scope.driving.event, scope)
@@ -946,7 +946,7 @@ class ToolTasks(TaskReceiver):
             return self._plain_call(scope, request)
         if support == "forbidden":
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"The tool {request.name} does not run as a task")
-        saved = _saved(scope) if tool.resumes else None
+        saved = _call_to_save(scope) if tool.resumes else None
         work = self._work(request, scope.session, scope.driving.event)
         return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
 
@@ -965,7 +965,7 @@ class ToolTasks(TaskReceiver):
 
         return work
 
-    def _resumed(self, orphan: TaskOrphaned, run: TaskRun) -> tuple[Work, str] | None:
+    def _work_again(self, orphan: TaskOrphaned, run: TaskRun) -> tuple[Work, str] | None:
         """Return the work of an interrupted call: the same function with the same arguments."""
         try:
             params = orphan.request["params"]
@@ -997,7 +997,7 @@ def _support(tool: Any) -> str:
     return "forbidden" if execution is None else execution.task_support or "forbidden"
 
 
-def _saved(scope: HandlerScope) -> dict[str, Any]:
+def _call_to_save(scope: HandlerScope) -> dict[str, Any]:
     """Return the data with which a call can run again, as JSON."""
     event = scope.driving.event
     own = codec(event.context.revision)

@@ -515,7 +515,7 @@ class TaskStorage:
                 self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
                 self._machine.load(host.now())
             self._offset = wall - host.now() - self._epoch
-            self._unsubscribe = self._store.subscribe(self._signalled)
+            self._unsubscribe = self._store.subscribe(self._hear_store)
         self._hosts.append(host)
         self.pump()
 
@@ -632,7 +632,7 @@ class TaskStorage:
     def _done(self, effect: StoreEffect, answer: Any) -> None:
         self.machine.store_done(effect.token, answer, self.now())
 
-    def _signalled(self, id: str | None) -> None:
+    def _hear_store(self, id: str | None) -> None:
         """Act on a task that a process changed in the store; ``None`` where any may have changed."""
         if id is not None:  # renewing the leases finds the others
             self.machine.task_signalled(id)

@@ -87,8 +87,8 @@ def parse_chaos(text: str) -> Chaos:
                 raise argparse.ArgumentTypeError(f"{item!r}: the seed is a whole number, as in seed=7")
             seed = int(value)
         elif name not in FAULTS:
-            known = ", ".join(["seed", *FAULTS])
-            hint = did_you_mean(name, ["seed", *FAULTS]) or f" They are {known}."
+            names = ", ".join(["seed", *FAULTS])
+            hint = did_you_mean(name, ["seed", *FAULTS]) or f" They are {names}."
             raise argparse.ArgumentTypeError(f"no fault {name!r}.{hint}")
         elif not equals or not value:
             raise argparse.ArgumentTypeError(f"{item!r} has no value: write {_example(name)}")

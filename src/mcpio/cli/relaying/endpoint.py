@@ -162,7 +162,7 @@ class _Connection:
         else:
             await self._delay(seen)
             try:
-                server = await self._connected()
+                server = await self._connect()
             except (OSError, *BROKEN) as error:
                 await self._answer(502, f"the relay cannot connect to {relay.location.place}: {error}", seen)
                 return
@@ -179,7 +179,7 @@ class _Connection:
             seen.inject(slow, f"delayed by {seconds * 1000:.0f} ms")
             await trio.sleep(seconds)
 
-    async def _connected(self) -> _Peer:
+    async def _connect(self) -> _Peer:
         """Return the connection to the server, a new one if the old one was closed."""
         if self._server is not None and self._relay.is_stale(self._server):
             await self._drop_server()

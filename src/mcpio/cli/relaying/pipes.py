@@ -140,7 +140,7 @@ class _Pump:
         with contextlib.suppress(*GONE, _Cut):
             while data := await self._source.receive_some():
                 if self._chaos.faults:
-                    await self._disturbed(data)
+                    await self._disturb(data)
                     continue
                 # Written before it is read by the log, but without a checkpoint between: its answer must not be
                 # read first.
@@ -153,7 +153,7 @@ class _Pump:
         with contextlib.suppress(*GONE):
             self._sink.send_eof()
 
-    async def _disturbed(self, data: bytes) -> None:
+    async def _disturb(self, data: bytes) -> None:
         for piece in _lines(data):
             self._seen.passed(piece)
             if not self._in_line:

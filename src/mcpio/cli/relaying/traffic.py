@@ -57,7 +57,7 @@ class Traffic:
         now = self._clock()
         if self._ladder is not None:
             with self._guarded("_ladder", "this display"):
-                text, size = self._added(self._ladder, from_client, line, scope, via, now)
+                text, size = self._add_entry(self._ladder, from_client, line, scope, via, now)
                 self._line("-->" if from_client else "<--", self._redactor.message(text), size)
         if self._recorder is not None:
             with self._guarded("_recorder", "the recording"):
@@ -101,14 +101,14 @@ class Traffic:
                 reason = error.strerror if isinstance(error, OSError) else repr(error)
                 self._line("---", f"{name} ends here: {reason}")
 
-    def _added(
+    def _add_entry(
         self, ladder: Ladder, from_client: bool, line: bytes | Overlong, scope: str, via: int | None, now: float
     ) -> tuple[str, str]:
         """Add a message to the ladder, and return it in words, with its size."""
         sender: Sender = "client" if from_client else "server"
         if not isinstance(line, Overlong):
             entry = ladder.message(sender, line, now, via=via, scope=scope)
-            return _described(entry), f"{entry['bytes']} B"
+            return _describe(entry), f"{entry['bytes']} B"
         size = f"over {line.size_seen - 1} B"
         id = answered_id(line.head)
         if id is None:
@@ -119,7 +119,7 @@ class Traffic:
         answer = dumps({"jsonrpc": "2.0", "id": id, "result": {"relay": f"{size}, not kept"}})
         entry = ladder.message(sender, answer, now, via=via, scope=scope)
         entry["bytes"] = line.size_seen
-        return _described(entry), size
+        return _describe(entry), size
 
     def _line(self, arrow: str, text: str, size: str = "") -> None:
         if self._show is None:
@@ -130,7 +130,7 @@ class Traffic:
         self._show(f"{clock} {arrow} {f'{text:58} {size:>10}' if size else text}")
 
 
-def _described(entry: Mapping[str, Any]) -> str:
+def _describe(entry: Mapping[str, Any]) -> str:
     """Return an entry of the ladder on one line."""
     id = f"#{_cut(dumps(entry['id']).decode(), 24)} " if "id" in entry else ""
     what = f"{id}{_cut(entry.get('method', ''), 60)} {_cut(entry.get('name', ''), 60)}".rstrip()

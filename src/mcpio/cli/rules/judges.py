@@ -257,7 +257,7 @@ def same_items(name: str, key: str) -> Judge:
             (reply.answer(sent.ids[0]) or {}).get("result")
             for sent, reply in zip(tried.sent, tried.replies, strict=True)
         ]
-        first, second = ([item.get(key) for item in _listed(result, name)] for result in results[-2:])
+        first, second = ([item.get(key) for item in _list_in(result, name)] for result in results[-2:])
         if first != second:
             raise Violated(f"first {_json(first)}, then {_json(second)}")
 
@@ -287,10 +287,10 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]*$")
 
 
 def _items(tried: Tried, name: str) -> Iterable[dict[str, Any]]:
-    return _listed(_result(tried), name)
+    return _list_in(_result(tried), name)
 
 
-def _listed(result: Any, name: str) -> list[dict[str, Any]]:
+def _list_in(result: Any, name: str) -> list[dict[str, Any]]:
     items = result.get(name) if isinstance(result, dict) else None
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 

@@ -60,7 +60,7 @@ class Report:
                 yield from _entry(list(alike), is_whole=level == "broken" or whole_warnings)
         broken, warnings = len(self.faults("broken")), len(self.faults("warning"))
         yield f"{self.server}: {', '.join(self.groups)}"
-        yield f"{len(self.checks)} checks, {broken} broken, {_counted(warnings, 'warning')}"
+        yield f"{len(self.checks)} checks, {broken} broken, {_count(warnings, 'warning')}"
 
     def as_json(self) -> str:
         """Return the report as one JSON object."""
@@ -84,9 +84,9 @@ class Report:
                 if check.fault is None:
                     continue
                 if check.level == "broken":
-                    ET.SubElement(case, "failure", message=_xml(check.fault)).text = _xml(_told(check))
+                    ET.SubElement(case, "failure", message=_xml(check.fault)).text = _xml(_fault_lines(check))
                 else:
-                    ET.SubElement(case, "system-out").text = _xml(f"warning: {check.fault}\n{_told(check)}")
+                    ET.SubElement(case, "system-out").text = _xml(f"warning: {check.fault}\n{_fault_lines(check)}")
         ET.indent(root)
         return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -120,7 +120,7 @@ class Report:
         return {
             "ruleId": _rule_id(check),
             "level": "error" if check.level == "broken" else "warning",
-            "message": {"text": f"{check.name}, {check.group}: {check.fault}\n{_told(check)}"},
+            "message": {"text": f"{check.name}, {check.group}: {check.fault}\n{_fault_lines(check)}"},
             "locations": [
                 {
                     "physicalLocation": {"artifactLocation": {"uri": self.target.replace(" ", "%20")}},
@@ -146,12 +146,12 @@ def _entry(alike: list[Check], *, is_whole: bool) -> Iterator[str]:
         yield f"{head}: {first.fault}"
         return
     yield head
-    for line in _told(first).splitlines():
+    for line in _fault_lines(first).splitlines():
         yield f"  {line}"
     yield ""
 
 
-def _told(check: Check) -> str:
+def _fault_lines(check: Check) -> str:
     """Return all that is known of a fault, in lines."""
     parts = {
         "demanded": check.demand,
@@ -168,7 +168,7 @@ def _told(check: Check) -> str:
     return "\n".join(lines)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -311,8 +311,8 @@ class Conversation:
         params = whole.get("params", {})
         if self.is_stateless and meta is not None and "id" in whole and "method" in whole and isinstance(params, dict):
             usual = {"protocolVersion": self.revision.name, "clientCapabilities": {}, "clientInfo": CLIENT, **meta}
-            known = {f"{META}{name}": value for name, value in usual.items() if value is not None}
-            whole["params"] = {**params, "_meta": known | params.get("_meta", {})}
+            envelope = {f"{META}{name}": value for name, value in usual.items() if value is not None}
+            whole["params"] = {**params, "_meta": envelope | params.get("_meta", {})}
         return whole
 
     def _headers(self, value: Any, send: Send) -> dict[str, str]:

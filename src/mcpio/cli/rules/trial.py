@@ -95,9 +95,9 @@ async def try_rows(
         await _Run(trial, connect, revision, dict(headers or {}), rows).run()
         on_revision(revision, revision in trial.opened)
     for era in Era:
-        spoken = [revision for revision in trial.opened if revision.era is era]
-        if spoken:
-            await _Run(trial, connect, max(spoken, key=lambda each: each.rank), dict(headers or {}), rows).run_first()
+        in_era = [revision for revision in trial.opened if revision.era is era]
+        if in_era:
+            await _Run(trial, connect, max(in_era, key=lambda each: each.rank), dict(headers or {}), rows).run_first()
     return trial
 
 

@@ -27,15 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--carrier", choices=("pipe", "http"), help="how all clients connect")
     parser.add_argument("--level", choices=("machines", "programs"), default="machines", help="what of it runs")
     parser.add_argument("--faults", choices=_FAULTS, default="harsh", help="the harm that is done")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     report = explore(
-        seconds=given.seconds,
-        worlds=None if given.seed is None else 1,
-        seed=given.first if given.seed is None else given.seed,
-        faults=_FAULTS[given.faults](),
-        era=given.era,
-        carrier=given.carrier,
-        level=given.level,
+        seconds=options.seconds,
+        worlds=None if options.seed is None else 1,
+        seed=options.first if options.seed is None else options.seed,
+        faults=_FAULTS[options.faults](),
+        era=options.era,
+        carrier=options.carrier,
+        level=options.level,
     )
     print(report)
     for failure in report.failures[:_MOST_SHOWN]:

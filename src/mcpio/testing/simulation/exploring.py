@@ -73,20 +73,20 @@ def explore(
     """
     make, acts = _workload(server, clients)
     began = time.process_time()
-    count = steps = asked = 0
+    count = steps = requests = 0
     injected: Counter[str] = Counter()
     failures: list[Outcome] = []
     harm = Faults.harsh() if faults is None else faults
     while count < worlds if worlds is not None else time.process_time() - began < seconds:
         plan = drawn(seed + count, harm, tuple(acts), era=era, carrier=carrier, level=level)
         outcome = run_plan(plan, make, acts)
-        count, steps, asked = count + 1, steps + outcome.steps, asked + outcome.asked
+        count, steps, requests = count + 1, steps + outcome.steps, requests + outcome.asked
         injected += outcome.faults
         if outcome.violation is not None:
             failures.append(outcome)
             if stop_after is not None and len(failures) >= stop_after:
                 break
-    return Report(count, steps, asked, injected, tuple(failures), time.process_time() - began)
+    return Report(count, steps, requests, injected, tuple(failures), time.process_time() - began)
 
 
 def simulate(

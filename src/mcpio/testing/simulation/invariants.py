@@ -192,18 +192,18 @@ class Invariants:
         call.is_over = True
         if error is None:
             return
-        said = f"{call} failed with {error!r:.300}"
+        failure = f"{call} failed with {error!r:.300}"
         if isinstance(error, AssertionError):
-            self.broken("program", said)
+            self.broken("program", failure)
         elif not isinstance(error, McpError):
-            self.broken("errors", said)
+            self.broken("errors", failure)
         elif isinstance(error, RequestError) and error.message == "Task not found":
             if self.is_durable:
-                self.broken("acknowledged", said)
+                self.broken("acknowledged", failure)
         elif isinstance(error, RequestError) and error.code in _INVALID and not error.is_closing():
-            self.broken("valid requests", said)
+            self.broken("valid requests", failure)
         elif call.is_calm or (self.is_kind and call.is_patient and isinstance(error, RequestTimeout)):
-            self.broken("liveness", said)
+            self.broken("liveness", failure)
         if self.violation is not None and self.violation.__cause__ is None:
             self.violation.__cause__ = error
 

@@ -59,8 +59,8 @@ class Network:
 
     def lag(self) -> float:
         """Return the delay of the next piece: mostly short, sometimes ten times as long."""
-        found = self.chance.random() * self.delay
-        return found * 10 if self.splits and self.chance.random() < 0.05 else found
+        seconds = self.chance.random() * self.delay
+        return seconds * 10 if self.splits and self.chance.random() < 0.05 else seconds
 
     def piece(self, available: int) -> int:
         """Return how many of the bytes that are there arrive together."""
@@ -560,8 +560,8 @@ class _Exchange:
     def _tell_server(self, cause: Exception) -> None:
         service, self.service = self.service, None
         if service is not None:
-            found = partial(self._lose, service, cause)
-            self.network.world.after(self.network.lag() * 3, service.process, found)
+            notice = partial(self._lose, service, cause)
+            self.network.world.after(self.network.lag() * 3, service.process, notice)
 
     def _lose(self, service: HttpService, cause: Exception) -> None:
         service.exchanges.pop(self.number, None)

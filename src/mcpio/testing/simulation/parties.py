@@ -71,14 +71,14 @@ class FailingStore:
         self.is_failing = False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found) or name == "subscribe":
-            return found
+        attribute = getattr(self._store, name)
+        if not callable(attribute) or name == "subscribe":
+            return attribute
 
         def call(*arguments: Any) -> Any:
             if self.is_failing:
                 raise OSError("the disk is full")
-            return found(*arguments)
+            return attribute(*arguments)
 
         return call
 
@@ -143,9 +143,9 @@ class Site:
         """Return the process for a request: that of its session, as balancers do, or any."""
         for name, value in head.headers:
             if name == b"mcp-session-id":
-                found = self._sticky.get(value.decode())
-                if found is not None and any(each.service is found for each in self.up()):
-                    return found
+                service = self._sticky.get(value.decode())
+                if service is not None and any(each.service is service for each in self.up()):
+                    return service
         up = self.up()
         return self.network.chance.choice(up).service if up else None
 
@@ -343,8 +343,8 @@ class Visitor:
                 await self._acts[act.what](Visit(client, act, token, self, self.invariants))
             finally:
                 timed.is_over = True
-        except Exception as found:
-            error = found
+        except Exception as failure:
+            error = failure
         finally:
             self.invariants.end(call, error)
             if len(self.calls) > 100:
@@ -384,7 +384,7 @@ class Visitor:
             client.driving.reconnect_by(end.reconnector)
             end.on_lost = lambda: self._lost(client, end)
         self.site.connect(end, self.principal)
-        return await self._opened(client)
+        return await self._open(client)
 
     async def _open_http(self) -> Client:
         options = self._options()
@@ -401,9 +401,9 @@ class Visitor:
         end.session = client
         end.reconnector = SessionReconnector(client, None)
         client.driving.reconnect_by(end.reconnector)
-        return await self._opened(client)
+        return await self._open(client)
 
-    async def _opened(self, client: Client) -> Client:
+    async def _open(self, client: Client) -> Client:
         try:
             await client.initialize()
         except BaseException:
@@ -503,9 +503,9 @@ class Visit:
             raise ToolError(text)
         return text
 
-    def check(self, said: str, expected: str) -> None:
+    def check(self, answer: str, expected: str) -> None:
         """Judge an answer."""
-        self.invariants.holds("own answers", said == expected, f"{said!r:.100} in place of {expected!r:.100}")
+        self.invariants.holds("own answers", answer == expected, f"{answer!r:.100} in place of {expected!r:.100}")
 
 
 def answer_as(visitor: Visitor, scope: Any, request: Any) -> ElicitResult:

@@ -171,11 +171,11 @@ class Plan:
 def _shortly(value: Act | Mishap) -> str:
     """Return the text that makes a value again, without defaults."""
     fields = attrs.fields(type(value))
-    given = [
-        f"{field.name}={found!r}" for field in fields[1:] if (found := getattr(value, field.name)) != field.default
+    arguments = [
+        f"{field.name}={member!r}" for field in fields[1:] if (member := getattr(value, field.name)) != field.default
     ]
     first = getattr(value, fields[0].name)
-    return f"{type(value).__name__}({', '.join([repr(first), *given])})"
+    return f"{type(value).__name__}({', '.join([repr(first), *arguments])})"
 
 
 # -------------------------------------------------------------------------------------------------------------- drawing
@@ -246,10 +246,10 @@ def drawn(
 def _for_programs(plan: Plan, chance: Random) -> Plan:
     """Return a plan of whole programs: without what only machines have, and with tasks that are cancelled at a step."""
 
-    def act(given: Act) -> Act:
-        if given.cancel is None or chance.random() < 0.3:
-            return given
-        return attrs.evolve(given, cancel=None, steps=chance.choice((chance.randint(1, 12), chance.randint(1, 100))))
+    def act(drawn: Act) -> Act:
+        if drawn.cancel is None or chance.random() < 0.3:
+            return drawn
+        return attrs.evolve(drawn, cancel=None, steps=chance.choice((chance.randint(1, 12), chance.randint(1, 100))))
 
     return attrs.evolve(
         plan,

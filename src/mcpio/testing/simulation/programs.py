@@ -203,21 +203,21 @@ class _Caller:
                 await self.site.acts[act.what](visit)
             finally:
                 timed.is_over = True
-        except Exception as found:
-            error = found
+        except Exception as failure:
+            error = failure
         finally:
             self.invariants.end(call, error)
 
     async def _open(self) -> Client:
         async with self._turns:
-            found = self.client
-            if found is None or found.ended is not None or found.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+            client = self.client
+            if client is None or client.ended is not None or client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
                 self.client = None
-                self.client = await self._connected()
+                self.client = await self._connect()
             assert self.client is not None
             return self.client
 
-    async def _connected(self) -> Client:
+    async def _connect(self) -> Client:
         keeps = self.party.keeps
         options: dict[str, Any] = {
             "era": self.party.era,
@@ -271,8 +271,8 @@ class _Programs:
 
     def left(self, where: str, **counts: int) -> None:
         """Ask that nothing is left."""
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        self.invariants.holds("nothing is left", not said, f"{said} at {where}")
+        leftovers = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        self.invariants.holds("nothing is left", not leftovers, f"{leftovers} at {where}")
 
     def run(self) -> Outcome:
         """Run it to its end."""
@@ -290,8 +290,8 @@ class _Programs:
             self.invariants.broken("liveness", f"more than {MOST_STEPS:,} steps")
         if self.world.is_stuck:
             self.invariants.broken("liveness", "all tasks wait for each other")
-        found = self.invariants
-        return Outcome(self.plan, self.world.steps, found.asked, self.faults, found.violation)
+        invariants = self.invariants
+        return Outcome(self.plan, self.world.steps, invariants.asked, self.faults, invariants.violation)
 
     async def _live(self) -> None:
         async with trio.open_nursery() as self._nursery:
@@ -316,11 +316,11 @@ class _Programs:
     async def _happen(self, mishap: Mishap) -> None:
         await trio.sleep_until(mishap.at)
         if mishap.kind == "vanishing":
-            place = mishap.on % len(self.callers)
-            old = self.callers[place]
+            index = mishap.on % len(self.callers)
+            old = self.callers[index]
             old.vanish()
-            self.callers[place] = _Caller(self, old.party, f"{old.name}'")
-            self._nursery.start_soon(self.callers[place].live)
+            self.callers[index] = _Caller(self, old.party, f"{old.name}'")
+            self._nursery.start_soon(self.callers[index].live)
         elif mishap.kind == "restarts":
             self.hosts[mishap.on % len(self.hosts)].end(begins_anew=True)
         elif mishap.kind == "clock_jumps":
@@ -356,7 +356,7 @@ class _Programs:
             self._nursery.start_soon(caller.perform, act)  # it may find that its connection is gone
         await trio.sleep(60.0)
         self.invariants.is_calm = True
-        heard = judged_listeners(self.callers, self.invariants)
+        listeners = judged_listeners(self.callers, self.invariants)
         for caller in self.callers:
             self._nursery.start_soon(caller.perform, act)
         if "touch" in self.acts:
@@ -364,7 +364,7 @@ class _Programs:
                 for size in range(3):
                     self._nursery.start_soon(caller.perform, Act("touch", size=size, timeout=20.0))
         await trio.sleep(30.0)
-        judged_news(heard, self.invariants)
+        judged_news(listeners, self.invariants)
 
     async def _end(self) -> None:
         """Close the clients, then the servers, and look what is left."""

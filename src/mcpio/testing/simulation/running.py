@@ -79,8 +79,8 @@ class Running:
         finally:
             for process in self.world.processes:
                 process.bury()
-        found = self.invariants
-        return Outcome(self.plan, self.world.steps, found.asked, self.network.faults, found.violation)
+        invariants = self.invariants
+        return Outcome(self.plan, self.world.steps, invariants.asked, self.network.faults, invariants.violation)
 
     def _until(self, when: float) -> None:
         step, invariants, world = self.world.step, self.invariants, self.world
@@ -97,47 +97,47 @@ class Running:
         if getattr(self, f"_{mishap.kind}")(mishap):
             self.network.faults[mishap.kind.replace("_", " ")] += 1
 
-    def _one(self, mishap: Mishap, found: list[Any]) -> Any:
-        return found[mishap.on % len(found)] if found else None
+    def _one(self, mishap: Mishap, candidates: list[Any]) -> Any:
+        return candidates[mishap.on % len(candidates)] if candidates else None
 
     def _resets(self, mishap: Mishap) -> bool:
-        found = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
-        if found is not None:
-            found.reset()
-        return found is not None
+        victim = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
+        if victim is not None:
+            victim.reset()
+        return victim is not None
 
     def _stalls(self, mishap: Mishap) -> bool:
         links = self.site.links()
-        found = self._one(mishap, [*links, *self.site.exchanges()])
-        if found in links:
-            found.stall(mishap.lasts)
-        elif found is not None:
-            found.stalled_until = self.world.now + mishap.lasts
-        return found is not None
+        victim = self._one(mishap, [*links, *self.site.exchanges()])
+        if victim in links:
+            victim.stall(mishap.lasts)
+        elif victim is not None:
+            victim.stalled_until = self.world.now + mishap.lasts
+        return victim is not None
 
     def _half_open(self, mishap: Mishap) -> bool:
-        found = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
-        if found is not None:
-            found.cut()
-        return found is not None
+        victim = self._one(mishap, [*self.site.links(), *self.site.exchanges()])
+        if victim is not None:
+            victim.cut()
+        return victim is not None
 
     def _kills(self, mishap: Mishap) -> bool:
-        found: ServerProcess | None = self._one(mishap, self.site.up())
-        if found is not None:
-            found.kill()
-            self._start_later(found, mishap.lasts)
-        return found is not None
+        victim: ServerProcess | None = self._one(mishap, self.site.up())
+        if victim is not None:
+            victim.kill()
+            self._start_later(victim, mishap.lasts)
+        return victim is not None
 
     def _restarts(self, mishap: Mishap) -> bool:
-        found: ServerProcess | None = self._one(mishap, self.site.up())
-        if found is not None:
-            found.close(mishap.lasts)
+        victim: ServerProcess | None = self._one(mishap, self.site.up())
+        if victim is not None:
+            victim.close(mishap.lasts)
             if self.plan.durable:  # a store belongs to one process at a time
-                found.on_over = lambda: self._start_later(found, 0.1)
+                victim.on_over = lambda: self._start_later(victim, 0.1)
             else:
-                found.on_over = lambda: self._leave(found)
-                self._start_later(found, 0.1)
-        return found is not None
+                victim.on_over = lambda: self._leave(victim)
+                self._start_later(victim, 0.1)
+        return victim is not None
 
     def _leave(self, old: ServerProcess) -> None:
         self.world.soon(self.world.network, old.kill)
@@ -151,15 +151,15 @@ class Running:
         self.world.after(seconds, self.world.network, start)
 
     def _pauses(self, mishap: Mishap) -> bool:
-        found = self._one(mishap, [*self.site.up(), *self.visitors])
-        found.process.pause(min(mishap.lasts, max(0.0, self.plan.calm_at - self.world.now)))
+        victim = self._one(mishap, [*self.site.up(), *self.visitors])
+        victim.process.pause(min(mishap.lasts, max(0.0, self.plan.calm_at - self.world.now)))
         return True
 
     def _vanishing(self, mishap: Mishap) -> bool:
-        found: Visitor = self._one(mishap, self.visitors)
-        found.vanish()
-        place = self.visitors.index(found)
-        self.visitors[place] = Visitor(self.site, self._acts, found.party, f"{found.name}'")
+        victim: Visitor = self._one(mishap, self.visitors)
+        victim.vanish()
+        index = self.visitors.index(victim)
+        self.visitors[index] = Visitor(self.site, self._acts, victim.party, f"{victim.name}'")
         return True
 
     def _clock_jumps(self, mishap: Mishap) -> bool:
@@ -198,14 +198,14 @@ class Running:
             self._do(visitor, act)  # it may find that its connection is gone
         self._until(self.world.now + 60.0)
         invariants.is_calm = True
-        heard = judged_listeners(self.visitors, invariants)
+        listeners = judged_listeners(self.visitors, invariants)
         for visitor in self.visitors:
             self._do(visitor, act)
         if "touch" in self._acts:
             for size in range(3):
                 self._do(self.visitors[0], Act("touch", size=size, timeout=20.0))
         self._until(self.world.now + 30.0)
-        judged_news(heard, invariants)
+        judged_news(listeners, invariants)
         self._raise()
 
     def _end(self) -> None:
@@ -215,23 +215,23 @@ class Running:
         self._until(self.world.now + 20.0)
         for visitor in self.visitors:
             process = visitor.process
-            self._left(process.name, tasks=process.tasks, timers=process.timers)
+            self._check_left(process.name, tasks=process.tasks, timers=process.timers)
             client = visitor.client
             if client is not None:
-                self._left(
+                self._check_left(
                     process.name, requests=len(client.connection.pending.outgoing), handlers=client.health().serving
                 )
         self._until(self.world.now + 45.0)  # longer than sessions stay idle
         for server in self.site.up():
             sessions = server.service.host.machine.sessions
-            self._left(server.process.name, sessions=len(sessions), streams=len(server.ends))
+            self._check_left(server.process.name, sessions=len(sessions), streams=len(server.ends))
             server.close(2.0)
         self._until(self.world.now + 30.0)
         for server in self.site.processes:
             if server.process.is_dead:
                 continue
             self.invariants.holds("nothing is left", server.is_over, f"{server.process.name} does not end")
-            self._left(
+            self._check_left(
                 server.process.name,
                 bytes=server.server.ledger.total,
                 sessions=len(server.server.sessions),
@@ -248,7 +248,7 @@ class Running:
         except McpError:
             return
 
-    def _left(self, where: str, **counts: int) -> None:
+    def _check_left(self, where: str, **counts: int) -> None:
         left = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         self.invariants.holds("nothing is left", not left, f"{left} at {where}")
 
@@ -259,7 +259,7 @@ class Running:
 
 def judged_listeners(visitors: Iterable[Any], invariants: Invariants) -> list[tuple[Listening, str]]:
     """Return the listeners that are to hear of a change, and judge those that have ended."""
-    found: list[tuple[Listening, str]] = []
+    listeners: list[tuple[Listening, str]] = []
     for visitor in visitors:
         for listening, uri in visitor.listeners.items():
             if visitor.client is not listening._client or visitor.client.ended is not None:  # noqa: SLF001  a world looks inside
@@ -268,12 +268,12 @@ def judged_listeners(visitors: Iterable[Any], invariants: Invariants) -> list[tu
             invariants.holds("changes", not is_over, f"a listener of {visitor.name} has ended, and is to be kept")
             if listening.ended is None and uri in (listening.honoured.resource_subscriptions or ()):
                 listening._waiting.clear()  # noqa: SLF001  what it heard before says nothing of now
-                found.append((listening, visitor.name))
-    return found
+                listeners.append((listening, visitor.name))
+    return listeners
 
 
-def judged_news(heard: Iterable[tuple[Listening, str]], invariants: Invariants) -> None:
+def judged_news(listeners: Iterable[tuple[Listening, str]], invariants: Invariants) -> None:
     """Judge whether listeners have heard of a change that there was."""
-    for listening, owner in heard:
+    for listening, owner in listeners:
         is_told = bool(listening._waiting) or listening.ended is not None  # noqa: SLF001  a look that takes nothing
         invariants.holds("changes", is_told, f"a listener of {owner} hears nothing of a change")

@@ -21,9 +21,9 @@ def shrunk(plan: Plan, fails: Callable[[Plan], bool], most: int = 400) -> Plan:
             if tries > most:
                 return plan
             # What follows from the seed changes with every part that is left out, so that another seed may fail.
-            found = next((each for each in _reseeded(smaller) if fails(each)), None)
-            if found is not None:
-                plan = found
+            candidate = next((each for each in _reseeded(smaller) if fails(each)), None)
+            if candidate is not None:
+                plan = candidate
                 break
         else:
             return plan
@@ -42,29 +42,29 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield attrs.evolve(plan, parties=parties)
     for mishaps in _without(plan.mishaps):
         yield attrs.evolve(plan, mishaps=mishaps)
-    for place, party in enumerate(plan.parties):
+    for index, party in enumerate(plan.parties):
         for lanes in _smaller_lanes(party):
-            parties = (*plan.parties[:place], attrs.evolve(party, lanes=lanes), *plan.parties[place + 1 :])
+            parties = (*plan.parties[:index], attrs.evolve(party, lanes=lanes), *plan.parties[index + 1 :])
             yield attrs.evolve(plan, parties=parties)
     for field in attrs.fields(Plan)[3:]:
         if field.name != "level" and getattr(plan, field.name) != field.default:
             plain: Any = {field.name: field.default}
             yield attrs.evolve(plan, **plain)
-    for place, party in enumerate(plan.parties):
+    for index, party in enumerate(plan.parties):
         for number, lane in enumerate(party.lanes):
             for at, act in enumerate(lane):
                 for plainer in _plainer(act):
                     plainer_lane = (*lane[:at], plainer, *lane[at + 1 :])
                     lanes = (*party.lanes[:number], plainer_lane, *party.lanes[number + 1 :])
-                    parties = (*plan.parties[:place], attrs.evolve(party, lanes=lanes), *plan.parties[place + 1 :])
+                    parties = (*plan.parties[:index], attrs.evolve(party, lanes=lanes), *plan.parties[index + 1 :])
                     yield attrs.evolve(plan, parties=parties)
 
 
 def _smaller_lanes(party: Party) -> Iterator[tuple[tuple[Act, ...], ...]]:
     yield from _without(party.lanes)
-    for place, lane in enumerate(party.lanes):
+    for index, lane in enumerate(party.lanes):
         for rest in _without(lane):
-            yield (*party.lanes[:place], rest, *party.lanes[place + 1 :])
+            yield (*party.lanes[:index], rest, *party.lanes[index + 1 :])
 
 
 def _without(values: tuple[object, ...]) -> Iterator[tuple]:  # type: ignore[type-arg]  # of the same kind

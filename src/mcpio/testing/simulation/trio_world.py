@@ -72,7 +72,7 @@ class TrioWorld(Instrument):
                 await main()
 
         try:
-            with self._replaced():
+            with self._replace_trio():
                 trio.run(scoped, clock=self.clock, instruments=[self])
         except BaseException as error:
             self.on_crash(self, error)
@@ -147,7 +147,7 @@ class TrioWorld(Instrument):
     # What the system gives
 
     @contextmanager
-    def _replaced(self) -> Iterator[None]:
+    def _replace_trio(self) -> Iterator[None]:
         """Replace what Trio and its drivers ask of the system, and how Trio chooses the next task."""
         core: Any = trio._core._run  # noqa: SLF001  Trio has it for pytest-trio, without a public name
         drawn = random.Random(self.chance.random())  # noqa: S311  not for secrets

@@ -64,13 +64,13 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
         return token
 
     @server.tool
-    async def fail(how: int, ctx: Context) -> str:
-        await ctx.sleep(0.01 * how)
-        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
+    async def fail(kind: int, ctx: Context) -> str:
+        await ctx.sleep(0.01 * kind)
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[kind % 3]
 
     @server.tool
-    def fail_at_once(how: int) -> str:
-        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
+    def fail_at_once(kind: int) -> str:
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[kind % 3]
 
     @server.tool
     def long(size: int) -> str:
@@ -82,8 +82,8 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
 
     @server.tool
     async def ask(token: str, ctx: Context) -> str:
-        found = await ctx.elicit("Who are you?", _Name, key=token)
-        who = found.value.name if isinstance(found, Accepted) else "?"
+        reply = await ctx.elicit("Who are you?", _Name, key=token)
+        who = reply.value.name if isinstance(reply, Accepted) else "?"
         return f"{said(token, ctx)} who is {who}"
 
     @server.tool
@@ -155,8 +155,8 @@ async def _job(visit: Visit) -> None:
     if visit.visitor.site.plan.processes > 1:
         return  # the stores of worlds are not shared between processes
     owner = str(visit.visitor.principal)
-    said = await visit.call("job", token=visit.token, seconds=visit.act.lasts, owner=owner)
-    visit.check(said, visit.own)
+    answer = await visit.call("job", token=visit.token, seconds=visit.act.lasts, owner=owner)
+    visit.check(answer, visit.own)
 
 
 async def _touch(visit: Visit) -> None:

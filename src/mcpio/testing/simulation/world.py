@@ -212,9 +212,9 @@ class Process(ManualRuntime):
         return task
 
     def _prune(self) -> None:
-        kept = [(task, each) for task, each in zip(self._tasks, self._running, strict=True) if not task.is_over]
-        self._tasks = [task for task, _ in kept]
-        self._running = [each for _, each in kept]
+        unfinished = [(task, each) for task, each in zip(self._tasks, self._running, strict=True) if not task.is_over]
+        self._tasks = [task for task, _ in unfinished]
+        self._running = [each for _, each in unfinished]
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""

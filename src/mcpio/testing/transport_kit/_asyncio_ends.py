@@ -97,10 +97,10 @@ class _Gate:
     async def through(self, call: Coroutine[Any, Any, T]) -> T:
         """Await a call that reads, before and after which the gate must be open."""
         await self._opened.wait()
-        found = await watched(call)
+        value = await watched(call)
         # Input that arrived while the gate was shut must wait too.
         await self._opened.wait()
-        return found
+        return value
 
 
 @types.coroutine
@@ -126,14 +126,14 @@ def watched(call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
             else:
                 came = steps.send(value)
     except StopIteration as end:
-        found: T = end.value
-        return found
+        returned: T = end.value
+        return returned
     finally:
         if again is not None:
             again.cancel()
 
 
-async def _awaited(call: Awaitable[T]) -> T:
+async def _await_call(call: Awaitable[T]) -> T:
     return await call
 
 
@@ -169,8 +169,8 @@ class GatedChannel(_Gate):
 
     async def receive(self) -> str | bytes | None:
         """Receive when the gate is open."""
-        return await self.through(_awaited(self._receive()))
+        return await self.through(_await_call(self._receive()))
 
     async def send(self, text: str) -> None:
         """Send a message."""
-        await watched(_awaited(self._send(text)))
+        await watched(_await_call(self._send(text)))

@@ -195,15 +195,15 @@ class CheckRun:
         if not condition:
             raise self.fault(expected, happened)
 
-    def equal(self, found: Any, wanted: Any, expected: str) -> None:
+    def equal(self, actual: Any, wanted: Any, expected: str) -> None:
         """Fail unless they are equal."""
-        if found != wanted:
-            raise self.fault(expected, _difference(found, wanted))
+        if actual != wanted:
+            raise self.fault(expected, _difference(actual, wanted))
 
     def fault(self, expected: str, happened: str) -> TransportFault:
         """Return the fault to raise."""
-        said = "".join(f"\n  mcpio reported: {report:.300}" for report in self.reports[:3])
-        return TransportFault(self._check, expected, happened + said)
+        reports = "".join(f"\n  mcpio reported: {report:.300}" for report in self.reports[:3])
+        return TransportFault(self._check, expected, happened + reports)
 
     async def _release_after(self, conversation: Conversation) -> None:
         """End the server's handlers when their client has ended; the end of input alone does not cancel them."""
@@ -269,8 +269,8 @@ async def served(conversation: Conversation, name: str, **arguments: Any) -> Any
 
 async def report(conversation: Conversation) -> dict[str, Any]:
     """Return the server's record, the attributes of ``Seen``."""
-    found = (await conversation.client.call_tool("report")).structured_content
-    return dict(found or {})
+    content = (await conversation.client.call_tool("report")).structured_content
+    return dict(content or {})
 
 
 async def reported(conversation: Conversation, name: str, least: int) -> None:
@@ -291,26 +291,26 @@ def _parrot(_: object, request: CreateMessageRequest) -> CreateMessageResult:
     return CreateMessageResult(role="assistant", content=message.content, model="parrot")
 
 
-def _difference(found: Any, wanted: Any) -> str:
-    if isinstance(found, list) and isinstance(wanted, list) and found != wanted:
-        return f"{_list_difference(found, wanted)}: {found!r:.200} in place of {wanted!r:.200}"
-    if isinstance(found, str) and isinstance(wanted, str):
-        at = next((at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), None)
-        place = f"the first {min(len(found), len(wanted))} are right" if at is None else f"they differ at {at}"
-        if max(len(found), len(wanted)) > 80:
-            return f"{len(found)} characters in place of {len(wanted)}; {place}"
-    return f"{found!r:.200} in place of {wanted!r:.200}"
+def _difference(actual: Any, wanted: Any) -> str:
+    if isinstance(actual, list) and isinstance(wanted, list) and actual != wanted:
+        return f"{_list_difference(actual, wanted)}: {actual!r:.200} in place of {wanted!r:.200}"
+    if isinstance(actual, str) and isinstance(wanted, str):
+        at = next((at for at, (a, b) in enumerate(zip(actual, wanted, strict=False)) if a != b), None)
+        position = f"the first {min(len(actual), len(wanted))} are right" if at is None else f"they differ at {at}"
+        if max(len(actual), len(wanted)) > 80:
+            return f"{len(actual)} characters in place of {len(wanted)}; {position}"
+    return f"{actual!r:.200} in place of {wanted!r:.200}"
 
 
-def _list_difference(found: list[Any], wanted: list[Any]) -> str:
+def _list_difference(actual: list[Any], wanted: list[Any]) -> str:
     """Describe how two lists differ, briefly."""
-    missing = [each for each in wanted if found.count(each) < wanted.count(each)]
-    more = [each for each in found if found.count(each) > wanted.count(each)]
+    missing = [each for each in wanted if actual.count(each) < wanted.count(each)]
+    more = [each for each in actual if actual.count(each) > wanted.count(each)]
     if missing:
         return f"{len(missing)} of {len(wanted)} are missing, the first {missing[0]!r:.80}"
     if more:
-        return f"{len(found) - len(wanted)} too many, the first {more[0]!r:.80}"
-    at = next(at for at, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other)
+        return f"{len(actual) - len(wanted)} too many, the first {more[0]!r:.80}"
+    at = next(at for at, (one, other) in enumerate(zip(actual, wanted, strict=True)) if one != other)
     return f"out of order, first at {at}"
 
 
@@ -394,15 +394,15 @@ async def answers_out_of_order(run: CheckRun) -> None:
 @check("speaks_back", "ordered")
 async def notifications_in_order(run: CheckRun) -> None:
     """Send log messages and progress from a handler: they arrive in order, once, and before its answer (P14)."""
-    count, heard = 100, []
-    async with run.join(on_log=lambda message: heard.append(message.data)) as conversation:
+    count, received = 100, []
+    async with run.join(on_log=lambda message: received.append(message.data)) as conversation:
         expected = f"the {count} log messages of a tool, in order, once, and before its answer"
         async with run.expecting(expected):
             progress: list[float] = []
             await conversation.client.call_tool(
                 "talk", {"count": count}, on_progress=lambda done, total, message: progress.append(done)
             )
-        run.equal(heard, [*range(count)], expected)
+        run.equal(received, [*range(count)], expected)
         run.equal(progress, [count], "the tool's progress, before its answer")
 
 
@@ -530,10 +530,10 @@ async def a_stalled_server(run: CheckRun) -> None:
 async def a_stalled_client(run: CheckRun) -> None:
     """Stop a client from reading: it loses log messages by policy, without effect on other clients (P6, P14)."""
     room = run.harness.room
-    size, heard = 3 * room // PIECES, []
+    size, received = 3 * room // PIECES, []
     server = kit_server(run.seen, Limits(queued_logs=QUEUED_LOGS, logs_per_second=10**6))
     async with (
-        run.join(server, on_log=lambda message: heard.append(message.data[0])) as conversation,
+        run.join(server, on_log=lambda message: received.append(message.data[0])) as conversation,
         run.join(server) as other,
         run.loop.tasks() as group,
     ):
@@ -548,8 +548,8 @@ async def a_stalled_client(run: CheckRun) -> None:
         conversation.resume()
         await run.until(lambda: answers, "the call to be answered when the client reads again")
         run.equal(answers, [PIECES], "the call to be answered when the client reads again")
-        run.equal(heard, sorted(set(heard)), "notifications to stay in order, each once")
-        taken = (len(heard) - QUEUED_LOGS) * size
+        run.equal(received, sorted(set(received)), "notifications to stay in order, each once")
+        taken = (len(received) - QUEUED_LOGS) * size
         _check_room(run, taken, room + 2 * size + 65536, "server")
 
 
@@ -603,12 +603,12 @@ DIALLED: Final[tuple[dict[str, Any], ...]] = (
 @check("half_closes", "in_process")
 async def half_close(run: CheckRun) -> None:
     """Close a client's output: it still gets every answer, and then the end of the server's output (P4)."""
-    asked = b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in DIALLED)
-    heard = b""
+    requests = b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in DIALLED)
+    received = b""
     expected = "every answer, and then the end, after the client has ended what it sends"
     async with run.expecting(expected), run.harness.dial(run.server) as stream:
-        heard = await _half_closed(stream, asked)
-    messages = [json.loads(line) for line in heard.splitlines()]
+        received = await _half_close(stream, requests)
+    messages = [json.loads(line) for line in received.splitlines()]
     run.equal(sorted(message["id"] for message in messages if "id" in message), [0, 1, 2, 3], expected)
     await run.until(lambda: not run.server.sessions, "the server's session to end after a half-close")
 
@@ -654,17 +654,17 @@ async def closing_by_the_server(run: CheckRun) -> None:
 @check(breaks=True)
 async def a_cancelled_block(run: CheckRun) -> None:
     """Cancel a client's block with calls in flight: it ends soon, and the server notices (P9)."""
-    begun = ended = run.loop.now()
+    started = ended = run.loop.now()
     with run.loop.scope() as scope:
         async with run.join() as conversation, run.loop.tasks() as group:
             for _ in range(WAITING):
                 group.start_soon(served, conversation, "wait")
             await _until_waiting(run, conversation)
-            begun = run.loop.now()
+            started = run.loop.now()
             scope.cancel()
     ended = run.loop.now()
     expected = "a cancelled block to be left soon"
-    run.hold(ended - begun < run.harness.patience, expected, f"it took {ended - begun:.1f} s")
+    run.hold(ended - started < run.harness.patience, expected, f"it took {ended - started:.1f} s")
     if run.harness.in_process:
         await run.until(lambda: not run.server.sessions, "the server's session to end with the cancelled block")
     await _check_ended(run)
@@ -728,7 +728,7 @@ async def loss_at_any_point(run: CheckRun) -> None:
 @check("loses", "not reconnects", breaks=True)
 async def connecting_anew_after_a_loss(run: CheckRun) -> None:
     """Connect again after a loss: it works, and receives nothing of the lost connection (P16)."""
-    heard: list[Any] = []
+    received: list[Any] = []
     async with run.join() as conversation, run.loop.tasks() as group:
         for number in range(SEVERAL):
             group.start_soon(run.together, echoed(conversation, f"old {number}"))
@@ -737,14 +737,16 @@ async def connecting_anew_after_a_loss(run: CheckRun) -> None:
         await _lose(run, conversation)
         await _check_over(run, conversation, "the connection was lost")
     del run.reports[:]
-    async with run.join(on_notification=heard.append) as conversation:
+    async with run.join(on_notification=received.append) as conversation:
         await run.check_works(conversation, "over the next connection, after one was lost")
         texts = [f"new {number}" for number in range(SEVERAL)]
         expected = "the next connection to get nothing of the one that was lost"
         async with run.expecting(expected):
             run.equal(await run.together(*(echoed(conversation, text) for text in texts)), texts, expected)
         run.hold(
-            not run.reports and not heard, expected, f"something was received without a request: {heard[:1]!r:.200}"
+            not run.reports and not received,
+            expected,
+            f"something was received without a request: {received[:1]!r:.200}",
         )
 
 
@@ -769,16 +771,16 @@ async def leaving_nothing_behind(run: CheckRun) -> None:
                 conversation.client.close(0)
 
 
-async def _half_closed(stream: BareStream, data: bytes) -> bytes:
+async def _half_close(stream: BareStream, data: bytes) -> bytes:
     """Send something, end the output, and return what comes until the end."""
     if isinstance(stream, tuple):
         reader, writer = stream
         writer.write(data)
         writer.write_eof()
-        heard = await reader.read(-1)
+        received = await reader.read(-1)
         writer.close()
         await writer.wait_closed()
-        return heard
+        return received
     async with stream:
         await stream.send_all(data)
         await stream.send_eof()

@@ -131,8 +131,8 @@ def _factory(name: LoopName) -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     import uvloop
 
-    found: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return found
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def _said_by_loop(context: dict[str, Any]) -> str:

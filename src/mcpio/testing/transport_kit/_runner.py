@@ -211,11 +211,11 @@ def _threads() -> set[threading.Thread]:
 
 def _open_files() -> dict[int, str]:
     """Return the open descriptors and their targets; empty on systems that do not list them."""
-    found: dict[int, str] = {}
+    files: dict[int, str] = {}
     for directory in OPEN_FILES:
         with contextlib.suppress(OSError):
             for name in os.listdir(directory):
                 with contextlib.suppress(OSError):
-                    found[int(name)] = os.readlink(f"{directory}/{name}")
-            return found
-    return found
+                    files[int(name)] = os.readlink(f"{directory}/{name}")
+            return files
+    return files

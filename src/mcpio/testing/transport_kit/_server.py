@@ -128,8 +128,8 @@ def _add_slow_tools(server: Server, seen: Seen) -> None:
         answers: dict[str, str] = {}
 
         async def put(question: str) -> None:
-            asked = CreateMessageRequest((SamplingMessage("user", TextContent(question)),), max_tokens=10)
-            answers[question] = str((await ctx.sample(asked)).content.text)  # type: ignore[union-attr]  # the parrot's
+            request = CreateMessageRequest((SamplingMessage("user", TextContent(question)),), max_tokens=10)
+            answers[question] = str((await ctx.sample(request)).content.text)  # type: ignore[union-attr]  # the parrot's
 
         async with current_loop().tasks() as group:
             for question in questions:
