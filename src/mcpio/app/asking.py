@@ -1,4 +1,4 @@
-"""What a handler may ask a client for: forms and addresses, sampling, roots."""
+"""The questions that a handler may ask a client: forms and addresses, sampling, roots."""
 
 from __future__ import annotations
 

@@ -764,7 +764,7 @@ class Client(Session):
         return await get_skill(self, self._cache_of_skills(cache), uri, call)
 
     def directory(self, uri: str, **call: Unpack[CallOptions]) -> Items[Resource]:
-        """Iterate over what is in a directory of a skill. This adds nothing to the files of a skill that is held."""
+        """Iterate over the entries of a directory of a skill. A ``Skill`` that you hold gains no files by it."""
         from mcpio.app.client_skills import directory_page
 
         fetch = partial(directory_page, self, uri, call)
@@ -1059,7 +1059,7 @@ class Client(Session):
             self._call_back(f"the callback for {method}", callback, event.notification)
 
     def _begin_stateless(self, outcome: Negotiated) -> None:
-        """Keep what a stateless server said of itself, and listen for changes if the program wants notifications."""
+        """Store the description of a stateless server, and listen for changes if the program wants notifications."""
         if self._on_log is not None and self.connection.log_level is None:
             # As in a session, whose server sends all messages until it is told a level.
             self.connection.log_level = "debug"

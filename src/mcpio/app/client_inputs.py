@@ -101,7 +101,7 @@ async def send_in_rounds(usual: int, call: RoundsCall, request: Any, call_next: 
         TooManyRounds: The server asked again after ``most`` rounds.
         InvalidMessage: The server must not ask here, or a question is malformed.
         RemoteProtocolError: The server asked for what this client did not declare, or too much at once.
-        Exception: What a callback raised, such as SamplingRejected. Nothing is sent then (MRTR-13).
+        Exception: The exception of a callback, such as SamplingRejected. Nothing is sent then (MRTR-13).
 
     """
     client, most = call.session, usual if call.rounds is None else call.rounds

@@ -2,7 +2,8 @@
 
 This keeps the rules SKILL-20 to SKILL-27, as far as a library can.
 
-What a skill says is untrusted text of its server. ``allowed-tools`` and hooks in its frontmatter grant nothing.
+The text of a skill comes from its server and is untrusted. ``allowed-tools`` and hooks in its frontmatter grant
+nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class SkillCache(Protocol):
     """Keeps files of skills by their digest. What it returns is hashed at each use, so it need not be trusted."""
 
     def get(self, digest: str) -> bytes | None:
-        """Return what is kept under a digest, or ``None``. May block: it is called in a thread."""
+        """Return the cached bytes with a digest, or ``None``. May block: it is called in a thread."""
 
     def put(self, digest: str, data: bytes) -> None:
         """Keep something. May block, as ``get``."""
@@ -80,7 +81,7 @@ class MemorySkillCache:
         self._files: OrderedDict[str, bytes] = OrderedDict()
 
     def get(self, digest: str) -> bytes | None:
-        """Return what is kept under a digest, or ``None``."""
+        """Return the cached bytes with a digest, or ``None``."""
         data = self._files.get(digest)
         if data is not None:
             self._files.move_to_end(digest)
@@ -226,7 +227,7 @@ async def get_skill(client: SkillClient, cache: SkillCache, uri: str, call: Mapp
 
 
 def directory_page(client: SkillClient, uri: str, call: Mapping[str, Any], cursor: str | None) -> Any:
-    """Return a page of what is in a directory."""
+    """Return a page of the entries of a directory."""
     return client._call(ReadDirectoryRequest(uri, cursor), call)  # noqa: SLF001  a part of the client
 
 

@@ -39,7 +39,7 @@ class FrontmatterFault(ValueError):
     line: int
     """The line of the file, counted from 1."""
     reason: str
-    """What is wrong."""
+    """A description of the fault."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")

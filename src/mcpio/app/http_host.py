@@ -173,7 +173,7 @@ class HttpHost:
         return answer
 
     def _begin_turn(self, now: float) -> None:
-        """Bring what the machine depends on up to date."""
+        """Update the options of the machine that depend on the server."""
         if (offer := self.server.offer()) is not self._offer:
             self._offer = offer
             if self._engine is not None:

@@ -422,15 +422,15 @@ class HandshakeSource:
 
 
 class _Resource:
-    """A resource that parts of the program need, and what the server was told of it."""
+    """A resource that parts of the program need, and whether the server knows of the subscription."""
 
     __slots__ = ("is_subscribed", "needs", "turns")
 
     def __init__(self, turns: Turns) -> None:
         self.needs = 0
-        """How many need it."""
+        """The number of parts of the program that need the resource."""
         self.is_subscribed: bool | None = False
-        """Whether the server has it for subscribed; ``None`` while a request is under way, and after one that failed
+        """Whether the server has a subscription; ``None`` while a request is under way, and after one that failed
         without an answer."""
         self.turns = turns
         """One request at a time, so that none overtakes another."""

@@ -79,9 +79,9 @@ _WAITING: Final = (_State.ENDING, _State.LOST)
 class SessionReconnector:
     """Opens the next session when the transport says so; requests that begin meanwhile wait for it.
 
-    Requests under way when the session was lost have failed; ``retry`` decides whether they are sent again. Before
-    anything that waits, the new session is told what the server knew of the last one: the subscriptions to resources,
-    and the log level.
+    Requests under way when the session was lost have failed; ``retry`` decides whether they are sent again. The new
+    session first receives the subscriptions to resources and the log level of the last one, and then the waiting
+    requests.
     """
 
     def __init__(self, client: Reconnectable, on_lost: Callable[[], None] | None) -> None:

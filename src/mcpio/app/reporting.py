@@ -49,10 +49,13 @@ _PER_SECOND: Final = 0.1
 _MOST_SHOWN: Final = 3
 """How many exceptions of a group are described."""
 _MOST_KINDS: Final = 1000
-"""How many kinds are remembered. All beyond are one kind. None is forgotten: a peer may cause new ones at will."""
+"""How many kinds of reports are remembered; all further ones count as one kind.
+
+No kind is dropped for a newer one, because a peer may cause new kinds at will.
+"""
 
 STUBBORN: Final = "does not end when it is cancelled, and keeps what serves it from ending"
-"""What the log says of such a handler, or task."""
+"""The log message for a handler or task that continues after its cancellation."""
 
 
 class Operator(Protocol):

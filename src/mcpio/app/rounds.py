@@ -644,7 +644,10 @@ class AnsweredFlow(Flow):
 
 
 async def gather(runtime: Runtime, coroutines: Iterable[Coroutine[Any, Any, Any]]) -> tuple[Any, ...]:
-    """Run coroutines at once, and return what they return. The first failure cancels the others, and is raised."""
+    """Run coroutines concurrently, and return their results in order.
+
+    The first failure cancels the others, and is raised.
+    """
     waiting = dict(enumerate(coroutines))
     results: list[Any] = [None] * len(waiting)
     over = runtime.one_shot()

@@ -307,14 +307,14 @@ def parted(
 
 
 def failure_of(error: BaseException) -> BaseException:
-    """Return what a plain function raised, or raise it again if it must propagate: see ``parted``."""
+    """Return the exception of a plain function, or raise it again if it must propagate: see ``parted``."""
     if parted(error)[0] is not None:
         raise error
     return error
 
 
 def is_fault(error: BaseException, runtime: Runtime) -> bool:
-    """Whether an exception of what the current coroutine awaited is a failure of that, which costs one request."""
+    """Whether an exception is a failure of the awaited handler, which fails one request only."""
     if isinstance(error, GeneratorExit):
         # Python closes a coroutine by raising this in each of its frames, the innermost first: one that comes from
         # deeper down was raised there.
@@ -323,7 +323,7 @@ def is_fault(error: BaseException, runtime: Runtime) -> bool:
 
 
 async def is_stopping(runtime: Runtime) -> bool:
-    """Whether the current task itself was cancelled, rather than only what it awaited."""
+    """Whether the current task itself was cancelled, rather than only an object that it awaited."""
     turn = runtime.one_shot()
     turn.set(None)
     try:

@@ -802,7 +802,7 @@ class Server:
         return self._add_session(StatelessSession(self, engine, driver, own_state(state), new_scope=Context), state)
 
     def forget(self, session: ServerSession) -> None:
-        """Remove a session that has ended from those that broadcasts go to."""
+        """Remove an ended session from the receivers of broadcasts."""
         self._sessions.pop(session, None)
         self.audience.remove(session, (LISTS, *map(resource_topic, session.subscriptions)))
         if self.tasks is not None:

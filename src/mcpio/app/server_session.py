@@ -137,7 +137,7 @@ class ServerSession(Session):
         *,
         new_scope: Callable[[Any, RequestReceived], Any],
     ) -> None:
-        """Use ``Server.session``, which also adds the session to those that broadcasts go to."""
+        """Use ``Server.session``, which also adds the session to the receivers of broadcasts."""
         super().__init__(connection, driver, new_scope)
         self.server = server
         self.state = state

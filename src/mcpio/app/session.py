@@ -311,7 +311,7 @@ class Session(TaskCalls):
         Args:
             request: A request of ``mcpio.types``.
             timeout: Seconds, or a ``Timeout``. ``None`` waits without limit.
-            on_progress: Asks for progress, and is called with it. What it raises is reported, and has no other effect.
+            on_progress: Asks for progress, and is called with it. Its exceptions are only reported.
             related_to: The peer's request on whose behalf this one is sent.
 
         Raises:
@@ -892,7 +892,7 @@ class Waiter:
 
 
 def _as_known(result: Any, revision: Revision) -> Any:
-    """Return a result in what a revision has, such as texts in place of audio before 2025-03-26; else the same one."""
+    """Return a result that a revision can express, such as texts in place of audio; else the same one."""
     from mcpio.types.asking import CreateMessageResult
     from mcpio.types.content import ResourceLink, TextContent
     from mcpio.types.features import CallToolResult, GetPromptResult, ListToolsResult

@@ -57,7 +57,7 @@ class SkillFault:
     path: str
     """The file or directory."""
     reason: str
-    """What is wrong, and what to do."""
+    """The fault, and how to correct it."""
     line: int | None = None
     """The line, counted from 1, where it is in one."""
     is_fatal: bool = True
@@ -98,12 +98,12 @@ class SkillTree:
 
 @attrs.frozen
 class FolderScan:
-    """What was found in a folder."""
+    """The skills and faults that were found in a folder."""
 
     trees: Mapping[tuple[str, ...], SkillTree]
     """The trees, by path below the folder."""
     faults: tuple[SkillFault, ...]
-    """What is wrong outside of all trees."""
+    """The faults outside of all trees."""
 
 
 class SkillFolder(Protocol):
@@ -160,7 +160,7 @@ class _ServedSkill:
 
 
 class _ServedTree:
-    """A tree of a folder, and what is served of it."""
+    """A tree of a folder, and the files of it that are served."""
 
     __slots__ = ("endpoint", "folder", "key", "skills", "tree")
 
@@ -367,7 +367,7 @@ class Skills:
     def _hints(self) -> Mapping[str, Any]:
         return {**self._given_hints, "cache_scope": "private"} if self._is_private else self._given_hints
 
-    # What is served
+    # Served skills
 
     def _begin(self) -> None:
         """Answer the methods of the extension, from the first skill on. Called after each change of the registry."""
@@ -393,7 +393,7 @@ class Skills:
             self._apply(served_trees[key], tree)
 
     def _apply(self, served_tree: _ServedTree, tree: SkillTree) -> None:
-        """Serve a tree as it was read, in place of what was served of it."""
+        """Serve a tree as it was read, in place of its earlier version."""
         before = served_tree.tree
         if tree.number <= before.number:
             return

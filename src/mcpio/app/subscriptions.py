@@ -127,7 +127,10 @@ class Subscription:
         self._is_begun = True
 
     def hear(self, notification: Any) -> bool:
-        """Send a notification; return whether that was possible. What the client has not read yet is not sent twice."""
+        """Send a notification; return whether that was possible.
+
+        A change that still waits for the client to read is not sent twice.
+        """
         connection, id = self._scope.session.connection, self._scope.id
         if not connection.is_pending(id):
             return False  # it has ended, and its handler is about to stop

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["DOMAINS", "PERMISSIONS", "Permission", "ViewOptions", "check_view", "is_origin", "make_view", "shows_views"]
 
 Permission = Literal["camera", "microphone", "geolocation", "clipboardWrite"]
-"""What a view may ask its host for."""
+"""The permissions that a view may request from its host."""
 PERMISSIONS: Final = get_args(Permission)
 DOMAINS: Final = {
     "connect": "connectDomains",
@@ -43,7 +43,7 @@ class ViewOptions(RegistrationOptions, total=False):
     bases: Collection[str] | None
     """The origins that its base address may have."""
     permissions: Collection[Permission] | None
-    """What it would use, if the host grants it."""
+    """The permissions that the view would use if the host grants them."""
     border: bool | None
     """Whether it wants a visible border; ``None`` leaves that to the host."""
     domain: str | None

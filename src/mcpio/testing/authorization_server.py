@@ -177,7 +177,7 @@ class AuthorizationServer:
         self._families = 0
         self._dead: set[int] = set()
 
-    # What a test does.
+    # Calls for tests
 
     def respond(self, request: Fetch, now: float) -> Response:
         """Answer a request to the authorization server, or for the metadata of the resource."""

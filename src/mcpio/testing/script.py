@@ -334,7 +334,7 @@ class At:
 
 @attrs.frozen
 class Flow:
-    """The network stops taking what a side sends, or goes on."""
+    """The network stops accepting the output of a side, or accepts it again."""
 
     place: Place
     role: Role

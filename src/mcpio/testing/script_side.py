@@ -151,7 +151,7 @@ def _related(side: Side, act: Act) -> IncomingId | None:
 
 
 def _era(side: Side, act: Act) -> Era:
-    """Return the era of what a side says: that of the client's opening, or of the request that it is related to."""
+    """Return the era of a side's message: the era of the client's opening, or of the request that it is related to."""
     if "related" in act.options:
         return side.request(act, act.options["related"]).context.era
     revision = side.connection.revision
@@ -177,7 +177,7 @@ def _result(event: RequestReceived, raw: Any) -> Any:
 
 
 def _revision(method: Method, era: Era) -> Revision:
-    """Return the revision to read what a script says in: the newest of the era, as far as it has the method."""
+    """Return the revision in which to read a script's message: the newest of the era that has the method."""
     newest = LATEST_HANDSHAKE if era is Era.HANDSHAKE else _STATELESS.revision
     return newest if method.exists_in(newest) else method.since
 

@@ -296,7 +296,7 @@ class SizeLimit:
         methods: The methods that are limited, one or several; ``None`` for all.
 
     Raises:
-        ValueError: A limit is below 1, or there is none.
+        ValueError: A limit is below 1, or no limit was given.
         TypeError: ``methods`` is of the wrong type.
 
     """
@@ -360,7 +360,7 @@ class Cache:
     """Middleware: keeps results for ``ttl`` seconds, and answers equal requests by them.
 
     Requests are equal if their method, parameters, revision and ``per`` are. Failures are not kept, nor what asks the
-    client something or became a task. What a handler reported or logged on the way is not repeated. On a server, a
+    client something or became a task. Progress and log messages of the handler are not repeated. On a server, a
     resource is forgotten when ``notify_resource_updated`` tells of it, and all results of a kind when its list changes.
 
     Args:

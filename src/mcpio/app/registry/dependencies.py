@@ -53,7 +53,7 @@ class _Step:
 
 
 class _Plan:
-    """The steps that a handler needs, each after those that it depends on. One function is one step."""
+    """The steps that a handler needs, in the order of their dependencies. One function is one step."""
 
     def __init__(
         self, handler: RegisteredFunction, context: type, replaced: Mapping[Callable[..., Any], Callable[..., Any]]

@@ -180,7 +180,7 @@ class Binder:
             self._defaults = {**self._defaults, field.name: default}
 
     def _with_defaults(self, bound: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments with those that are omitted, where the default of the function itself is a ``Field``."""
+        """Return arguments with defaults for the omitted ones, where the function's own default is a ``Field``."""
         return {name: default() for name, default in self._defaults.items() if name not in bound} | bound
 
     def _check_default(self, field: Field) -> None:

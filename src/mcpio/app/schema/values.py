@@ -25,8 +25,8 @@ Family = Literal["number", "string", "bytes", "array", "object", "moment"]
 class Fault(Exception):
     """A value does not fit its type.
 
-    ``reason`` says what was expected and what was given. ``steps`` is the path from the inside out: each converter of a
-    member or an item appends its name or index.
+    ``reason`` names the expected value and the actual one. ``steps`` is the path from the inside out: each converter
+    of a member or an item appends its name or index.
     """
 
     def __init__(self, reason: str, *steps: str | int) -> None:
@@ -62,7 +62,7 @@ MOST_CONVERSIONS: Final = 100_000
 
 
 class _Work:
-    """How many conversions are left. What the program itself makes is converted without a bound.
+    """How many conversions are left. Values that the program itself makes are converted without a bound.
 
     One for all, since a conversion waits for nothing. Event loops in several threads share it: at worst, two very large
     messages at the same time are one message to it.

@@ -395,7 +395,7 @@ class TaskReceiver:
     def attach(self, host: TaskHost, state: Any = None, session: PeerSession | None = None) -> None:
         """Run tasks at a host: those of one session at its driver, or without ``session`` those of all.
 
-        ``state`` is what the lifespan around the host yielded.
+        ``state`` is the value that the lifespan around the host yielded.
         """
         self._hosts[host] = (own_state(state), session)
         if session is None:

@@ -236,7 +236,7 @@ class TaskHandle(Generic[R]):
         """Record that changes may have been missed."""
 
     def wake(self) -> None:
-        """Have those that wait for a change look again."""
+        """Wake all waiters for a change, which read the state again."""
         self._changed.notify_all()
 
     def settle(self, plain: Any) -> None:

@@ -687,7 +687,7 @@ class TaskStorage:
                 return outcome
 
     def expect(self, runtime: Runtime, id: str) -> OneShot:
-        """Return what is set to the outcome of a task, or to ``None`` when the task is to be read again."""
+        """Return the one-shot that is set to the outcome of a task, or to ``None`` when the task must be read again."""
         ended = runtime.one_shot()
         self._waiting.setdefault(id, []).append(ended)
         return ended

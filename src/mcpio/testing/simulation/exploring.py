@@ -1,4 +1,4 @@
-"""Runs worlds as long as there is time, and tells what was found: ``simulate`` for tests, ``explore`` for figures."""
+"""Runs worlds until a time limit and returns the failures: ``simulate`` for tests, ``explore`` for figures."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Program: TypeAlias = "Callable[[Client], Awaitable[object]]"
 
 @attrs.frozen
 class Report:
-    """What the worlds of one run have shown."""
+    """The results of all worlds of one run."""
 
     worlds: int
     """How many were run."""
     steps: int
     """How much happened in them: see ``mcpio.testing.simulation.world.World``."""
     asked: int
-    """How often an invariant was asked."""
+    """How often an invariant was checked."""
     faults: Counter[str]
     """The faults that were injected, by kind."""
     failures: tuple[Outcome, ...]

@@ -56,7 +56,7 @@ class Planned(BaseException):
 
 
 class Seen:
-    """What was seen of one connection: the requests of this side that have an outcome, and those of the peer."""
+    """The requests of one connection that were seen: own ones with an outcome, and the peer's."""
 
     __slots__ = ("ended", "received")
 
@@ -93,7 +93,7 @@ class Invariants:
     is_kind: bool
     """Whether the world has no faults at all."""
     is_durable: bool
-    """Whether what was acknowledged outlives its process."""
+    """Whether acknowledged changes survive the end of their process."""
 
     def __init__(self, world: World) -> None:
         self._world = world

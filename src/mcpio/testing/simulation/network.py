@@ -55,7 +55,7 @@ class Network:
         self.exchanges = 0
         """How many HTTP exchanges there were."""
         self.cut: list[Link | _Exchange] = []
-        """What is half open."""
+        """The half-open connections: cut, but neither end knows it."""
 
     def lag(self) -> float:
         """Return the delay of the next piece: mostly short, sometimes ten times as long."""
@@ -99,7 +99,7 @@ class Driving:
             self.world.soon(self.runtime, self.turn)
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Judge what the operator is told."""
+        """Check a report to the operator."""
         self.network.invariants.reported(self.runtime, message, error)
 
     def close(self, grace: float) -> None:
@@ -218,7 +218,7 @@ class PipeEnd(Driving):
 
 
 class _Stream:
-    """What is on its way in one direction."""
+    """The bytes in flight in one direction of a connection."""
 
     __slots__ = ("capacity", "data", "has_end", "is_ended", "reader", "stalled_until", "timer")
 
@@ -267,7 +267,7 @@ class Link:
         self._carry(self._to[end])
 
     def close(self, end: PipeEnd) -> None:
-        """Close an end. What it has written still arrives."""
+        """Close an end. The bytes that it has written still arrive."""
         stream = self._to[self.other(end)]
         stream.has_end = True
         self._carry(stream)
@@ -293,7 +293,7 @@ class Link:
             stream.data.clear()
 
     def reset(self) -> None:
-        """Break the stream. What is on its way is lost, and the ends learn of it at different times."""
+        """Break the stream. Bytes in flight are lost, and the two ends learn of it at different times."""
         self._break(None, *self.ends)
 
     def _break(self, quiet: PipeEnd | None, *ends: PipeEnd) -> None:

@@ -84,7 +84,7 @@ class FailingStore:
 
 
 class Site:
-    """The server processes behind one address, with what they share."""
+    """The server processes behind one address, and the stores that they share."""
 
     def __init__(self, plan: Plan, make: MakeServer, network: Network) -> None:
         self.plan: Final = plan
@@ -476,7 +476,7 @@ class Visitor:
 
 @attrs.frozen
 class Visit:
-    """One act of a program, with what it needs."""
+    """One act of a program, with the client and the checks that it uses."""
 
     client: Client
     act: Act
@@ -486,12 +486,12 @@ class Visit:
 
     @property
     def uri(self) -> str:
-        """The resource that it is about."""
+        """The URI of the resource that the act is about."""
         return URIS[self.act.size % len(URIS)]
 
     @property
     def own(self) -> str:
-        """What the server says of this act."""
+        """The text that the server must answer to this act."""
         return f"{self.token} for {self.visitor.principal}"
 
     async def call(self, tool: str, on_progress: Any = None, /, **arguments: Any) -> str:

@@ -39,11 +39,11 @@ class Faults:
     store_failures: int = 0
     """Times in which stores raise."""
     delay: float = 0.02
-    """The longest usual delay on the way, in seconds. Reordering between HTTP streams follows from it."""
+    """The longest usual delay of a piece in flight, in seconds. Reordering between HTTP streams follows from it."""
     splits: float = 0.0
-    """How often a read brings a part of what is there, from 0 to 1."""
+    """The share of reads that return only some of the available bytes, from 0 to 1."""
     duplicates: float = 0.0
-    """How often an HTTP request that may be repeated arrives twice, from 0 to 1."""
+    """The share of repeatable HTTP requests that arrive twice, from 0 to 1."""
 
     @staticmethod
     def none() -> Faults:
@@ -103,9 +103,9 @@ class Party:
     era: Era = "handshake"
     """The era that the client speaks."""
     keeps: bool = True
-    """Whether its client connects again by itself."""
+    """Whether the client reconnects automatically."""
     lanes: tuple[tuple[Act, ...], ...] = ()
-    """What each of its tasks does, one after the other."""
+    """The acts of each of its tasks, in order."""
 
 
 @attrs.frozen
@@ -115,11 +115,11 @@ class Mishap:
     kind: str
     """A field of ``Faults``."""
     at: float
-    """When, in seconds."""
+    """The time of the fault, in seconds since the start of the world."""
     on: int = 0
-    """On which of those that it can happen to, by a count that wraps around."""
+    """The index of the connection, process or store that it hits, modulo their number."""
     lasts: float = 1.0
-    """For how long, where it ends."""
+    """The duration in seconds, of faults that end."""
 
 
 @attrs.frozen

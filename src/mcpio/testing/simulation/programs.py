@@ -341,7 +341,7 @@ class _Programs:
         self.faults[mishap.kind.replace("_", " ")] += 1
 
     def _calm(self) -> None:
-        """Switch the faults off. What is half open breaks at last."""
+        """End all faults. Half-open connections are reset, so that both ends learn that they are broken."""
         self.network.delay, self.network.splits = 0.01, 0.0
         for link in tuple(self.network.links):
             if link.is_cut:
@@ -350,7 +350,7 @@ class _Programs:
     # The calm, and the end
 
     async def _prove_liveness(self) -> None:
-        """Have every client call, and every listener hear; then have every client admitted anew."""
+        """Check that every client can call and every listener is notified, also over a new connection."""
         act = Act("touch" if "touch" in self.acts else min(self.acts), timeout=20.0)
         for caller in self.callers:
             self._nursery.start_soon(caller.perform, act)  # it may find that its connection is gone
@@ -367,7 +367,7 @@ class _Programs:
         judged_news(listeners, self.invariants)
 
     async def _end(self) -> None:
-        """Close the clients, then the servers, and look what is left."""
+        """Close the clients, then the servers, and check that no task, timer or connection remains."""
         for caller in self.callers:
             self._nursery.start_soon(caller.say_goodbye)
         await trio.sleep(65.0)  # longer than sessions stay idle

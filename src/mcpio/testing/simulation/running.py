@@ -26,12 +26,12 @@ SETTLING: Final = 150.0
 PROMPT: Final = 0.2
 """The longest usual delay with which patient calls are answered in time, in seconds."""
 MOST_STEPS: Final = 200_000
-"""Steps after which a world is taken for one that does not end."""
+"""The most steps of a world. One that takes more is judged not to end."""
 
 
 @attrs.frozen
 class Outcome:
-    """What came of a world."""
+    """The result of running one world."""
 
     plan: Plan
     """The plan of the world."""
@@ -180,7 +180,7 @@ class Running:
     # The calm, and the end
 
     def _calm(self) -> None:
-        """Switch the faults off. What is half open breaks at last."""
+        """End all faults. Half-open connections are reset, so that both ends learn that they are broken."""
         network = self.network
         network.delay, network.splits, network.duplicates = 0.01, 0.0, 0.0
         for each in network.cut:
@@ -209,7 +209,7 @@ class Running:
         self._raise()
 
     def _end(self) -> None:
-        """Close the clients, then the servers, and look what is left."""
+        """Close the clients, then the servers, and check that no task, timer or connection remains."""
         for visitor in self.visitors:
             visitor.process.spawn(self._guarded(visitor))
         self._until(self.world.now + 20.0)
@@ -258,7 +258,7 @@ class Running:
 
 
 def judged_listeners(visitors: Iterable[Any], invariants: Invariants) -> list[tuple[Listening, str]]:
-    """Return the listeners that are to hear of a change, and judge those that have ended."""
+    """Return the listeners that must be notified of a change; check why the others ended."""
     listeners: list[tuple[Listening, str]] = []
     for visitor in visitors:
         for listening, uri in visitor.listeners.items():

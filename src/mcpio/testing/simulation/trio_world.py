@@ -28,11 +28,11 @@ __all__ = ["MOST_STEPS", "TrioNetwork", "TrioWorld", "replaced"]
 T = TypeVar("T")
 
 MOST_STEPS: Final = 500_000
-"""Steps of tasks after which a world is taken for one that does not end."""
+"""The most steps of tasks in a world. One that takes more is judged not to end."""
 MOST_LAST_STEPS: Final = 5_000
 """Steps in which a world that is cancelled must end; after as many more, its tasks are closed."""
 ROOM: Final = 16_384
-"""Bytes that a stream holds on their way; a writer of more waits."""
+"""The most bytes in flight in a stream. A writer of more waits."""
 _IDLE: Final = 10
 """How often Trio may look for input before a run in which nothing happens is stuck."""
 
@@ -92,7 +92,7 @@ class TrioWorld(Instrument):
         self._tasks.pop(task, None)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Count a step, and do what is due after it."""
+        """Count a step of a task, and run the timers that are due after it."""
         self._idle = 0
         self.steps += 1
         self.now = self.clock.current_time()
@@ -144,11 +144,11 @@ class TrioWorld(Instrument):
         clock: Any = self.clock
         clock.current_time = clock.deadline_to_sleep_time = fail
 
-    # What the system gives
+    # Replacements for the operating system
 
     @contextmanager
     def _replace_trio(self) -> Iterator[None]:
-        """Replace what Trio and its drivers ask of the system, and how Trio chooses the next task."""
+        """Replace the clock, randomness, threads and scheduling that Trio and its drivers use."""
         core: Any = trio._core._run  # noqa: SLF001  Trio has it for pytest-trio, without a public name
         drawn = random.Random(self.chance.random())  # noqa: S311  not for secrets
         with ExitStack() as stack:
@@ -210,7 +210,7 @@ def replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 
 class _Way:
-    """One direction of a connection: what is on its way, and when it arrives."""
+    """One direction of a connection: the pieces in flight, with the times at which they arrive."""
 
     def __init__(self) -> None:
         self.pieces: deque[tuple[float, bytes]] = deque()
@@ -244,7 +244,7 @@ class _Link:
         network.links[self] = None
 
     def reset(self) -> None:
-        """Break it: what is on its way is lost."""
+        """Break the connection. Bytes in flight are lost."""
         self.is_broken = True
         self.wake()
 

@@ -221,4 +221,4 @@ ACTS: Final[dict[str, Callable[[Visit], Awaitable[None]]]] = {
     "unsubscribe": _unsubscribe,
     "close": _close,
 }
-"""What a program may do, by name."""
+"""The acts of a program, by name."""

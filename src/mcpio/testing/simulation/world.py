@@ -16,7 +16,7 @@ from mcpio.testing.manual_runtime import ManualOneShot, ManualRuntime, ManualTas
 T = TypeVar("T")
 
 HURRY: Final = 0.005
-"""Seconds: what is due sooner may come before tasks that are ready, as on a busy machine."""
+"""Seconds. Timers that are due sooner may run before tasks that are ready, as on a busy machine."""
 
 
 class Timer:
@@ -186,7 +186,7 @@ class Process(ManualRuntime):
             self.append(function)
 
     def bury(self) -> None:
-        """Close what a killed process left, so that Python does not run its ``finally`` blocks later."""
+        """Close the coroutines of a killed process, so that Python does not run their ``finally`` blocks later."""
         self.is_dead = True
         with catch_warnings():
             simplefilter("ignore")  # of coroutines that were never awaited

@@ -20,14 +20,14 @@ __all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
 T = TypeVar("T")
 
 PERSISTENCE: Final = 0.2
-"""Seconds after which a transport that goes on is cancelled again."""
+"""Seconds after which a transport that ignored a cancellation is cancelled again."""
 
 MOST_CANCELLATIONS: Final = 5
-"""So many in a row, and the transport is taken to ignore them."""
+"""Cancellations in a row after which the transport is judged to ignore them."""
 
 
 def gated(end: Any) -> GatedStreams | GatedChannel:
-    """Return an end with ``shut`` and ``open``, which hold up its reader. Raises TypeError for what is no end."""
+    """Return an end with ``shut`` and ``open``, which hold up its reader. Raises TypeError for other objects."""
     match end:
         case (asyncio.StreamReader() as reader, asyncio.StreamWriter() as writer):
             return GatedStreams(reader, writer)
@@ -159,7 +159,7 @@ class GatedStreams(_Gate):
 
 
 class GatedChannel(_Gate):
-    """Functions that carry messages, of which the one that receives can be held up."""
+    """A channel of functions that carry messages, whose ``receive`` can be held up."""
 
     def __init__(self, receive: Receive, send: Send, close: Callable[[], Awaitable[object]]) -> None:
         super().__init__()

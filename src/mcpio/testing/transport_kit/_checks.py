@@ -96,7 +96,7 @@ class Step:
 
     def __init__(self, loop: KitLoop, scope: CancelScope, expected: str) -> None:
         self.expected = expected
-        """What has to happen."""
+        """The expected outcome of the step, for the error message."""
         self._loop = loop
         self._scope = scope
         self.move(scope.deadline)
@@ -112,7 +112,7 @@ class Step:
         self._cut_at = time.monotonic() + deadline - self._loop.now()
 
     def is_overdue(self, seconds: float) -> bool:
-        """Whether the step goes on, ``seconds`` after it was cut short. May be called from another thread."""
+        """Whether the step still runs ``seconds`` after it was cut short. May be called from another thread."""
         return time.monotonic() > self._cut_at + seconds
 
 

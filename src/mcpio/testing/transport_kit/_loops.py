@@ -36,7 +36,7 @@ class KitLoop(EventLoop, Protocol):
 
     @property
     def manners(self) -> str:
-        """What a transport raises there when it does not work, and when it is cancelled."""
+        """The exceptions that a transport raises on this loop when it fails and when it is cancelled, for messages."""
 
     def tasks(self) -> AbstractAsyncContextManager[Group]:
         """Return a block that waits for its tasks. An error of one ends the others, and is raised alone."""

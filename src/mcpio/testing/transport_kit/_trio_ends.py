@@ -19,11 +19,11 @@ __all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
 T = TypeVar("T")
 
 MOST_CANCELLATIONS: Final = 2000
-"""Cancellations per second beyond which a transport is taken to ignore them; millisecond timeouts cause fewer."""
+"""Cancellations per second beyond which a transport is judged to ignore them; millisecond timeouts cause fewer."""
 
 
 def gated(end: Any) -> Any:
-    """Return an end with ``shut`` and ``open``, which hold up its reader. Raises TypeError for what is no end."""
+    """Return an end with ``shut`` and ``open``, which hold up its reader. Raises TypeError for other objects."""
     if isinstance(end, trio.abc.HalfCloseableStream):
         return _GatedHalfCloseableStream(end)
     if isinstance(end, trio.abc.Stream):
