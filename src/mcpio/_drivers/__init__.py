@@ -102,7 +102,7 @@ def report(message: str, error: BaseException | None) -> None:
         info = (type(error), error, error.__traceback__)
         caller = logger.findCaller()[:2]
         record = logger.makeRecord("mcpio", logging.ERROR, *caller, "%s", (_in_one_entry(message),), info)
-        # Formatters print this in place of what they would make of ``exc_info``.
+        # Formatters print this instead of formatting ``exc_info``.
         record.exc_text = _in_one_entry("    " + "".join(format_exception(*info)).rstrip("\n"))
         logger.handle(record)
 

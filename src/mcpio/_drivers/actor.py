@@ -310,7 +310,7 @@ class Actor:
 
     @contextlib.contextmanager
     def _pumping(self) -> Iterator[None]:
-        """Record when the task that reads, or the one that writes, has ended. A failure of it ends the session."""
+        """Record that the reading or the writing task has ended. A failure of it ends the session."""
         try:
             yield
         except Exception as error:

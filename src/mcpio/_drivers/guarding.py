@@ -1,4 +1,4 @@
-"""Protects a server by a ``Guard``: judges the head of each request, and fetches what its verifiers need."""
+"""Protects a server by a ``Guard``: judges the head of each request, and fetches documents for its verifiers."""
 
 from __future__ import annotations
 

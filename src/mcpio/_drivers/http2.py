@@ -953,7 +953,7 @@ class Http2Connection:
                     await self._work.wait()
 
     def _send_now(self) -> bool:
-        """Write what is ready, as much as the stream accepts without waiting; return whether there was any.
+        """Write the ready output, as far as the stream accepts it without waiting; return whether there was any.
 
         Does nothing while the writer is in the middle of a write, or while it is called from within itself: pulling
         output may end requests, which the machine then hears of.

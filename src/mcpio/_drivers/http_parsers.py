@@ -1,4 +1,4 @@
-"""Parsers of HTTP/1.1, and what they write."""
+"""Parsers and writers of HTTP/1.1."""
 
 from __future__ import annotations
 

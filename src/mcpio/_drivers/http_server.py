@@ -433,7 +433,7 @@ class HttpConnection:
         self._writer = self._tasks.spawn(self._write_rest())
 
     async def _write_rest(self) -> None:
-        """Write what the socket did not take at once, and then what the response has by then."""
+        """Write the bytes that the socket did not accept at once, then the further output of the response."""
         try:
             # Nothing is waited for between an empty pull and the end of _is_writing, so no wake is lost in between.
             # Nothing follows a write that took too long: how much of it was sent is unknown, and a gap is misread.

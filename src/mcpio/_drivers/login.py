@@ -643,7 +643,7 @@ Auth: TypeAlias = OAuth | Device | ClientCredentials | WorkloadIdentity | Enterp
 _LOCK_POLL: Final = 0.05
 """Seconds between two tries for a lock that another process holds."""
 _RESTORE_SECONDS: Final = 5.0
-"""Seconds that a cancelled renewal may take to give back what it took from the store."""
+"""Seconds that a cancelled renewal may take to release its lock in the store."""
 
 
 class LoginOptions(TypedDict, total=False):
@@ -724,7 +724,7 @@ def declare_extension(of_client: dict[str, Any], auth: Any) -> None:
 
 
 class EffectRunner:
-    """Does what a flow asks for that needs neither a person nor a lock: fetches, the store and assertions."""
+    """Carries out the effects of a flow that need neither a person nor a lock: fetches, the store and assertions."""
 
     def __init__(self, setup: LoginSetup, loop: EventLoop, runtime: Runtime) -> None:
         self._setup = setup
@@ -1140,7 +1140,7 @@ class _ThreadedCall(Generic[T]):
         return value
 
     def leave(self) -> None:
-        """Note that the task was cancelled, and give back what the call acquired."""
+        """Record that the task was cancelled, and release the resource that the call acquired."""
         with self._mutex:
             self._left.set()
             gives_back, self._must_give_back = self._must_give_back, False

@@ -1,4 +1,4 @@
-"""Files below a directory, opened without following links, whoever moves them meanwhile."""
+"""Files below a directory, opened without following links, even if another process moves them meanwhile."""
 
 from __future__ import annotations
 

@@ -611,7 +611,7 @@ class _Upstreams:
             link.attempt = None
 
     async def _open(self, session: ServerSession) -> Client:
-        """Connect for a session, and tell the server what its predecessor knew. Raises ConnectFailed."""
+        """Connect for a session, and restore the state that the last server had of it. Raises ConnectFailed."""
         hosted = self._runtime.one_shot()
         hosting = self.spawn(self._host(self._server.options_for(session), hosted))
         try:
@@ -628,7 +628,7 @@ class _Upstreams:
         return opened
 
     async def _restore(self, client: Client, session: ServerSession) -> None:
-        """Tell a server what its predecessor knew of a session."""
+        """Send a server the log level and subscriptions that the last one had of a session."""
         with contextlib.suppress(McpError):
             # A stateless server logs for those only that ask for it.
             if client.era is Era.STATELESS or session.log_level != self._server.log_level:

@@ -1,4 +1,4 @@
-"""Options of servers and clients, and what is done before they serve."""
+"""Options of servers and clients, checked before they serve."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ConnectOptions(ClientOptions, ClientSetupOptions, total=False):
 
 @attrs.frozen
 class SessionSetup:
-    """A connection that is ready to run, and what its session resumes."""
+    """A connection that is ready to run, with the state that its session resumes."""
 
     connection: Connection
     saved: SavedSession | None

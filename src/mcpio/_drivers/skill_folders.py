@@ -64,7 +64,7 @@ class _Read:
 
 @attrs.define
 class _Findings:
-    """What a walk found below a directory."""
+    """The directories, files and faults that a walk found below a directory."""
 
     files: dict[Segments, Place] = attrs.field(factory=dict)
     directories: list[Segments] = attrs.field(factory=list)
@@ -324,7 +324,7 @@ class FolderOnDisk:
         return os.path.basename(self._root) if self._is_skill else None
 
     def _report(self, faults: Any) -> None:
-        """Report what was not reported before."""
+        """Report the faults that were not reported before."""
         for fault in faults:
             if fault not in self._reported and len(self._reported) < MAX_ENTRIES:
                 self._reported.add(fault)

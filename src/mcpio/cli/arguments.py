@@ -247,7 +247,7 @@ def _expected(name: str, member: Any, root: Mapping[str, Any]) -> str:
 
 
 def _words(schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator[int] | None = None) -> str:
-    """Describe what a schema accepts: ``integer``, ``red|green``, ``string|null``."""
+    """Describe the values that a schema accepts: ``integer``, ``red|green``, ``string|null``."""
     looks = looks or iter(range(_LOOKS))
     if not isinstance(schema, Mapping) or depth > _DEPTH or next(looks, None) is None:
         return "any"

@@ -94,7 +94,7 @@ def _time(text: str) -> float:
 
 
 class _Target:
-    """One server, its clients, and what is called."""
+    """One server, its clients, and the call to measure."""
 
     def __init__(self, options: argparse.Namespace, word: str | None) -> None:
         """``word`` names the server; ``None`` takes it from the command line."""
@@ -146,7 +146,7 @@ _OF_URLS: Final[Sequence[tuple[str, Any]]] = (("header", ()), ("auth", None))
 
 
 async def _chosen_call(client: Client, options: argparse.Namespace) -> tuple[str, Call]:
-    """Return what is called, in words and as a function. Raises Failure for an unknown tool or unfit arguments."""
+    """Return the call to measure, as a text and a function. Raises Failure for an unknown tool or unfit arguments."""
     if options.tool is None:
         if getattr(client.server.capabilities, "tools", None) is not None:
             return "tools/list", _list_tools
@@ -194,7 +194,7 @@ class _Usage:
 
 @attrs.frozen(kw_only=True)
 class _Figures:
-    """What one measurement gave."""
+    """The result of one measurement."""
 
     seconds: float
     latencies: Sequence[float]

@@ -188,7 +188,7 @@ def without_secrets(lines: Sequence[str]) -> str:
 
 @contextmanager
 def _reports_in(ladder: Ladder) -> Iterator[None]:
-    """Show in the ladder what the library reports."""
+    """Show the library's log messages in the ladder."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -539,7 +539,7 @@ def _create(path: str) -> IO[bytes]:
 
 
 def _keep(path: str, data: bytes) -> None:
-    """Write the old text beside a file, in place of what has the name. The lock on ``path`` is held."""
+    """Write the old text beside a file. Replaces a file of that name. The lock on ``path`` is held."""
     backup = path + BACKUP
     with contextlib.suppress(FileNotFoundError):
         os.unlink(backup)

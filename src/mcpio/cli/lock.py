@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def lock(client: Client, options: argparse.Namespace, console: Console) -> int:
-    """Write the file, and print what it has."""
+    """Write the file, and print the number of its definitions."""
     defined = await definitions(client)
     text = json.dumps(defined, indent=2, ensure_ascii=False, sort_keys=True)
     write(options.output, f"{text}\n")
@@ -120,7 +120,7 @@ def _digest(definition: Any) -> str:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return what a file has locked. Raises Failure if it cannot be used, or was edited by hand."""
+    """Return the definitions in a lock file. Raises Failure if it cannot be used, or was edited by hand."""
     try:
         with open(path, encoding="utf-8") as file:
             locked = json.load(file)

@@ -70,7 +70,7 @@ _SHOWN = 10
 
 
 def _show_relayed(lines: Iterable[str], view: View) -> int:
-    """Show what a relay recorded: it has no engine, and so no phases."""
+    """Show a relay's recording: it has no engine, and so no phases."""
     at = 0.0
     for passage in read_relayed(lines):
         at = passage.at

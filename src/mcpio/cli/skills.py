@@ -86,7 +86,7 @@ def _run_in_folder(action: str, folder: str, options: argparse.Namespace) -> int
 
 
 def _say_faults(faults: Iterable[SkillFault], count: int, options: argparse.Namespace, console: Console) -> int:
-    """Print what is wrong, one line each, and return the status."""
+    """Print the faults, one line each, and return the status."""
     all_faults = list(faults)
     if options.json:
         console.result(json.dumps({"skills": count, "faults": [attrs.asdict(fault) for fault in all_faults]}).decode())

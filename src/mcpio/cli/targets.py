@@ -291,7 +291,7 @@ def known_servers(place: Place, environ: Mapping[str, str]) -> tuple[list[Known]
     return servers, faults
 
 
-# What a host's file says of a server
+# Servers in a host's configuration file
 
 
 def members(host: Host | None, entry: ServerEntry) -> dict[str, Any]:

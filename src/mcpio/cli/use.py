@@ -190,7 +190,7 @@ class Use:
 
     work: connect.ClientWork
     name: str | None = None
-    """What the word after the server names."""
+    """The kind of item that the word after the server names."""
     words: tuple[str, ...] = ()
     """The words after the server, as the usage shows them."""
 

@@ -31,7 +31,7 @@ _LISTEN: Final = "subscriptions/listen"
 
 
 class Call:
-    """One call that runs: the carrier of what is said for it."""
+    """One call that runs: the carrier of its messages."""
 
     __slots__ = ("_calls", "_held", "exchange", "id", "is_answered", "outbox", "refused", "sent_at", "size")
 
@@ -62,7 +62,7 @@ class Call:
         self.size = 0
 
     def __repr__(self) -> str:
-        # What a recording calls the exchange.
+        # The exchange's name in recordings.
         return f"call {int(self.id)}"
 
     # The carrier
@@ -123,7 +123,7 @@ class Call:
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes, beside what its exchange has."""
+        """Bytes that it holds, in addition to those of its exchange."""
         waiting = 0 if self.outbox is None else self.outbox.size
         return self.size + waiting + (0 if self._held is None else self._held.subscriptions)
 
@@ -194,7 +194,7 @@ class Calls:
         settle: Callable[[Exchange], None],
         overloaded: Rejection,
     ) -> None:
-        """``settle`` updates what the ledger knows of an exchange; ``overloaded`` answers a call that is given up."""
+        """``settle`` updates the count of an exchange in the ledger; ``overloaded`` answers a call that is given up."""
         self.connection = engine
         self.limits = limits
         self._options = options

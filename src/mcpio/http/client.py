@@ -580,7 +580,7 @@ class ClientExchanges:
         self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
 
     def set_time(self, now: float) -> None:
-        """Note the time. Raises ``LocalProtocolError`` for what is none."""
+        """Note the time. Raises ``LocalProtocolError`` for other values."""
         check_time(now)
         self.now = max(now, self.now)
 

@@ -195,7 +195,7 @@ class Endpoint:
 class HttpServer:
     """Any number of clients of one server, over HTTP. It owns the engine of each session.
 
-    ``receive`` takes what came of a request, ``serve`` a whole one. ``next_event`` gives what happened and in
+    ``receive`` takes a part of a request, ``serve`` a whole one. ``next_event`` gives what happened and in
     which session; ``next_ready`` names an exchange that has something to send, and ``responses_to_send`` gives it.
     After acting on the connection of a session outside of an event of it, call ``touch``. The machine reads no clock
     and waits for nothing.
@@ -241,7 +241,7 @@ class HttpServer:
             on_given_up: Called when the ledger had something of this server's freed: drain the events.
             on_room: Takes a session whose output may have become less, for callers that hold answers back while
                 ``connection.has_room`` is false.
-            on_advice: Takes what the operator should know of a request that was refused, each time.
+            on_advice: Called with a report for the operator on each refused request.
             durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
             protected: The authorization of its clients. Its metadata is served, and its challenges are sent; the
                 adapter authenticates each request, and puts the principal into its head.
@@ -429,7 +429,7 @@ class HttpServer:
         return events.popleft()
 
     def _answer_from(self, exchange: Exchange, stream: Stream) -> None:
-        """Answer with what the engine of a session has for an exchange, if the session then needs no other look."""
+        """Answer an exchange with the output of its engine, if the session then needs no further processing."""
         session: Any = exchange.session
         is_usual = exchange.session_id is not None and exchange.answers != "sse" and not stream.refused
         if not is_usual or self._durable is not None or session not in self._touched:
@@ -1175,7 +1175,7 @@ class HttpServer:
                 self._settle(session)
             self._on_room(session)
 
-    # Sessions: what is held for them
+    # The memory of sessions
 
     def _settle(self, session: HttpSession) -> None:
         """Update the memory held for a client in the ledger, if it has changed. This may end a session."""
@@ -1328,7 +1328,7 @@ class HttpServer:
 
 
 def _engine_of(connection: ServerConnection) -> StatelessEngine:
-    """Return an engine of stateless requests that serves what a connection does."""
+    """Return an engine of stateless requests with the offer of a connection."""
     return StatelessEngine(
         connection.info, connection.capabilities, instructions=connection.instructions, options=connection.options
     )

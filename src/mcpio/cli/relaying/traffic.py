@@ -72,7 +72,7 @@ class Traffic:
                 self._recorder.head(from_client, head, self._clock(), via)
 
     def note(self, text: str) -> None:
-        """Show and record what the relay did or saw."""
+        """Show and record an event of the relay."""
         self._note("---", text, "server")
         if self._recorder is not None:
             with self._guarded("_recorder", "the recording"):

@@ -25,7 +25,7 @@ SETTLE: Final = 0.1
 RECEIVE_SIZE: Final = 65536
 
 MAX_BYTES: Final = 64 << 20
-"""How much is read of what follows one message."""
+"""The most bytes to read after one message."""
 
 _TOO_MUCH: Final = f"the server sent more than {MAX_BYTES >> 20} MiB"
 
@@ -36,9 +36,9 @@ class RawCarrier(Protocol):
     kind: Carrier
 
     async def exchange(self, sent: Sent, fence: Callable[[], Sent]) -> Reply:
-        """Send a message and return what came.
+        """Send a message and return the answer.
 
-        ``fence`` makes a request whose answer shows that the server has read what was sent before.
+        ``fence`` makes a request whose answer shows that the server has read all earlier messages.
         """
         ...
 
@@ -120,7 +120,7 @@ def _is_answer(line: bytes, id: Any) -> bool:
 
 
 class HttpCarrier:
-    """Each message as an HTTP request, on a connection of its own."""
+    """Sends each message as an HTTP request, on a separate connection."""
 
     kind: Carrier = "http"
 

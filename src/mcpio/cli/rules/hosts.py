@@ -112,7 +112,7 @@ def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _resolved(root: Any, reference: str) -> Any:
-    """Return what a JSON pointer or an anchor refers to, or ``None``."""
+    """Return the target of a JSON pointer or an anchor, or ``None``."""
     pointer = reference.removeprefix("#")
     if pointer and not pointer.startswith("/"):
         return next((each for _, _, each in _subschemas(root, "", 0) if each.get("$anchor") == pointer), None)

@@ -1,4 +1,4 @@
-"""Judges: what can be demanded of the answers to raw messages. Each raises Violated with what came instead."""
+"""Judges: what can be demanded of the answers to raw messages. Each raises Violated with the actual answer."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def both(*judges: Judge) -> Judge:
 
 
 def each_item(name: str, check: Callable[[dict[str, Any], Revision], str | None]) -> Judge:
-    """Demand something of each item of a list; ``check`` returns what is wrong with one."""
+    """Demand something of each item of a list; ``check`` returns the fault of an item, if any."""
 
     def judge(tried: Tried) -> None:
         for item in _items(tried, name):

@@ -24,11 +24,11 @@ class Check:
     name: str
     demand: str
     fault: str | None
-    """What was found in place of what was demanded; ``None`` if nothing was."""
+    """The actual behaviour, where it differs from the demand; else ``None``."""
     level: Level
-    """What a fault is."""
+    """The severity of a fault."""
     group: str
-    """The revision, or what else was compared."""
+    """The revision, or the other subject of the comparison."""
     rules: tuple[str, ...] = ()
     sent: str = ""
     came: str = ""
@@ -42,7 +42,7 @@ class Report:
     target: str
     """The server, as it was named."""
     server: str
-    """What the server calls itself."""
+    """The name and version that the server reports."""
     groups: tuple[str, ...]
     """The revisions that the server speaks, or what else was compared."""
     checks: Sequence[Check]

@@ -1,4 +1,4 @@
-"""What a row of the table is: the messages to send, and what came of them."""
+"""What a row of the table is: the messages to send, and the answers to them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLIENT: Final = {"name": "mcpio-check", "version": "1"}
 
 
 class Violated(Exception):
-    """The answers break the rule. The message says what came, as in ``the code is -32603, not -32601``."""
+    """The answers break the rule. The message names the actual value, as in ``the code is -32603, not -32601``."""
 
 
 # ------------------------------------------------------------------------------------------------------------ to send
@@ -125,7 +125,7 @@ class Sent:
 
 @attrs.frozen(slots=False)
 class Reply:
-    """What came after a message: the messages, as bytes, and over HTTP the head of the response."""
+    """The answer to a message: the messages, as bytes, and over HTTP the head of the response."""
 
     raw: tuple[bytes, ...] = ()
     status: int | None = None
@@ -170,7 +170,7 @@ def same_id(one: Any, other: Any) -> bool:
 
 @attrs.frozen
 class Tried:
-    """The messages of a row, and what came of each."""
+    """The messages of a row, and the answer to each."""
 
     conversation: Conversation
     sent: tuple[Sent, ...]
@@ -178,7 +178,7 @@ class Tried:
 
     @property
     def reply(self) -> Reply:
-        """What came of the last message."""
+        """The answer to the last message."""
         return self.replies[-1]
 
     @property
@@ -188,7 +188,7 @@ class Tried:
 
 
 Judge: TypeAlias = Callable[[Tried], None]
-"""Raises Violated if what came breaks the rule."""
+"""Raises Violated if the answers break the rule."""
 
 Step: TypeAlias = Send | Callable[[Tried], Send | None]
 """A message, or what makes it of those before and their replies; ``None`` if the row does not apply."""
@@ -206,7 +206,7 @@ class Row:
     rules: str
     """The ids of the rules, as ``docs/conformance`` lists them, separated by blanks."""
     demand: str
-    """What the server has to do."""
+    """The demand: the required behaviour of the server."""
     judge: Judge
     send: tuple[Step, ...] = ()
     """The messages. Without any, the judge looks at what opened the conversation; see also ``watches``."""
@@ -251,7 +251,7 @@ def has_capability(declared: Any, path: str) -> bool:
 
 @attrs.define
 class Conversation:
-    """What was said with a server in one revision: completes messages for it, and knows the ids that were used."""
+    """A conversation with a server in one revision: completes messages for it, and knows the ids that were used."""
 
     revision: Revision
     carrier: Carrier
@@ -280,7 +280,7 @@ class Conversation:
         return request("server/discover") if self.is_stateless else initialize(self.revision.name)
 
     def fence(self) -> Sent:
-        """Return a harmless request, whose answer shows that what was sent before was read."""
+        """Return a harmless request, whose answer shows that all earlier messages were read."""
         return self.dress(request("server/discover" if self.is_stateless else "ping"))
 
     def dress(self, send: Send) -> Sent:

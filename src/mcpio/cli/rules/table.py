@@ -169,7 +169,7 @@ def _identified(id: Any, named: str) -> tuple[Row, ...]:
 
 
 def _malformed(named: str, rules: str, code: int, body: Any) -> Row:
-    """Return the row for a message that is none."""
+    """Return the row for a malformed message."""
     return Row(named, rules, f"Answer with the error {code}, and go on.", error_of_malformed(code), (Send(body),),
                level="should", page=_BASIC)
 

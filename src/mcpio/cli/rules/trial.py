@@ -33,7 +33,7 @@ MAX_PAGES: Final = 100
 
 @attrs.frozen
 class Outcome:
-    """What came of a row in a revision."""
+    """The result of a row in a revision."""
 
     row: Row
     revision: Revision
@@ -49,7 +49,7 @@ class Outcome:
 
 @attrs.define
 class Trial:
-    """What is known of a server, and what came of the rows."""
+    """A server under test, and the results of the rows."""
 
     outcomes: list[Outcome] = attrs.Factory(list)
     opened: dict[Revision, Tried] = attrs.Factory(dict)
@@ -67,7 +67,7 @@ class Trial:
         return [outcome for outcome in self.outcomes if outcome.fault is not None]
 
     def take(self, row: Row, tried: Tried) -> None:
-        """Judge what came of a row."""
+        """Judge the answers to a row."""
         self.outcomes.append(Outcome(row, tried.conversation.revision, tried, _fault(row, tried)))
 
 
@@ -208,7 +208,7 @@ class _Talk:
         self._carrier = carrier
 
     async def say(self, send: Send, before: Tried | None = None) -> Tried:
-        """Send a message. Returns what was said so far."""
+        """Send a message. Returns the conversation so far."""
         before = before or Tried(self.conversation, (), ())
         sent = self.conversation.dress(send)
         reply = await self._carrier.exchange(sent, self.conversation.fence)
