@@ -166,10 +166,10 @@ _TABLES: Final[dict[str, tuple[list[str] | None, Callable[[str], Iterator[list[s
         lambda words: member_rows(),
     ),
     "missed-targets": (["Benchmark", "What", "Against", "Times as good", "Target"], figures.missed_rows),
-    "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
+    "methods-by-revision": (["Method", "To", "Revisions"], lambda words: method_rows()),
     "opening": (["Outcome", "On a channel", "Over HTTP"], lambda words: opening_rows()),
     "promises": (
-        ["Promise", "Tests", "Passed", "Examples", "Breakages caught", "Worlds ask"],
+        ["Promise", "Tests passed", "Breakages caught", "Worlds check"],
         lambda words: promise_rows(),
     ),
     "requirements-left-out": (["Rule", "What it says", "Why it is not kept"], lambda words: left_out_rows()),

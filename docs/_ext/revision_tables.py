@@ -16,19 +16,16 @@ import mcpio.types
 from mcpio.methods import METHODS, Direction, Method
 from mcpio.revisions import REVISIONS, Revision
 
+EXTENSION = "extensions.io.modelcontextprotocol/"
 RECEIVERS = {Direction.TO_SERVER: "server", Direction.TO_CLIENT: "client", Direction.BOTH: "either"}
 
 
 def method_rows() -> Iterator[list[str]]:
-    """Yield a row for each method: name, who receives it, the capability it needs, the revisions that have it."""
+    """Yield a row for each method: name, receiver with the capability that it needs, and revisions that have it."""
     for method in METHODS.values():
-        capability = ".".join(map(wire_name, method.capability))
-        yield [
-            f"`{method.name}`",
-            RECEIVERS[method.direction],
-            f"`{capability}`" if capability else "",
-            _presence(method),
-        ]
+        capability = ".".join(map(wire_name, method.capability)).removeprefix(EXTENSION)
+        receiver = RECEIVERS[method.direction]
+        yield [f"`{method.name}`", f"{receiver}, `{capability}`" if capability else receiver, _presence(method)]
 
 
 def _presence(method: Method) -> str:

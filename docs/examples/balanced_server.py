@@ -89,7 +89,7 @@ async def main(port: int) -> None:
 
         @server.tool
         async def process(ctx: Context, seconds: float = 0) -> str:
-            """Return the number of the process that answers, after some seconds."""
+            """Return the process id of the answering process, after some seconds."""
             await ctx.sleep(seconds)
             return str(os.getpid())
 

@@ -31,7 +31,7 @@ from mcpio import (
 
 
 class Driver:
-    """Drives a connection in a thread of its own, and calls functions for other threads."""
+    """Drives a connection in a dedicated thread, where other threads can call functions."""
 
     def __init__(self, conn: ClientConnection | ServerConnection, sock: socket.socket) -> None:
         self.conn = conn

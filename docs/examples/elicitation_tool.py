@@ -25,7 +25,7 @@ server = Server("travel", "1.0")
 
 
 class Seat(Enum):
-    """Where to sit."""
+    """Seat preference."""
 
     WINDOW = "window"
     AISLE = "aisle"
@@ -33,7 +33,7 @@ class Seat(Enum):
 
 @attrs.frozen
 class Booking:
-    """A flight."""
+    """Details of a flight."""
 
     to: Annotated[str, "Where to", Constraints(min_length=3)]
     people: Annotated[int, Constraints(ge=1, le=9)] = 1
@@ -58,7 +58,7 @@ async def book(ctx: Context) -> str:
 def ask_user(
     scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest
 ) -> ElicitResult:
-    """Stand for a window with the form in it: who asks, what for, and what it begins with."""
+    """Stand in for a dialog: show the server, its message and the form with its defaults."""
     if not isinstance(request, ElicitFormRequest):
         return ElicitResult("decline")
     print(f"{scope.peer.info.name}: {request.message} {defaults_of(request.requested_schema)}")

@@ -54,7 +54,7 @@ class Tokens(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815  # the name that the class looks for
 
     def log_message(self, *args: Any) -> None:
-        """Stay silent."""
+        """Do not log requests."""
 
 
 class OurTokens:
@@ -68,16 +68,16 @@ class OurTokens:
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | None:
         """Return the grant of a token, or None."""
-        found = tokens.accepts([("authorization", f"Bearer {token.reveal()}")], at)
-        if isinstance(found, Challenge):
+        decision = tokens.accepts([("authorization", f"Bearer {token.reveal()}")], at)
+        if isinstance(decision, Challenge):
             return None
-        return Grant(issuer, found.subject, found.client_id, found.scopes)
+        return Grant(issuer, decision.subject, decision.client_id, decision.scopes)
 
     def load_key(self, token: Secret) -> None:
-        """Say that no key has to be fetched."""
+        """Return None: no key has to be fetched."""
 
     def load_keys(self, context: FlowContext, token: Secret) -> Flow[None]:
-        """Fetch nothing."""
+        """Do nothing, since no key has to be fetched."""
         yield from ()
 
 

@@ -34,7 +34,7 @@ class MqttChannel(trio.abc.Channel[bytes]):
             await trio.to_thread.run_sync(self._client.loop_stop)
 
     def take_in(self, payload: bytes) -> None:
-        """Act on what the other end published, or on the loss of the broker."""
+        """Handle messages of the other end, and the loss of the broker."""
         if payload == END:
             self._put.close()
             self._taken.close()

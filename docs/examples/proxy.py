@@ -58,15 +58,15 @@ Engine = ClientConnection | ServerConnection
 
 
 class Proxy:
-    """Passes on what comes, as it came. Call ``handle`` with every event of either engine."""
+    """Passes messages on unchanged. Call ``handle`` with every event of either engine."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.back = ClientConnection(Implementation("proxy", "1.0"), ANYTHING)
         self.front: ServerConnection | None = None
-        """There is one when the server has said what it offers: the proxy offers the same."""
+        """The engine towards the client, made once the offer of the server is known."""
         self.passed_on: dict[tuple[Engine, IncomingId], OutgoingId] = {}
-        """Which request over there stands for which request here."""
+        """The ids on the other side, by the engine that received a request and its id there."""
 
     def handle(self, here: Engine, event: Event) -> None:
         """Act on an event of the engine ``here``."""
@@ -79,8 +79,8 @@ class Proxy:
             case RequestReceived() if there is not None:
                 self.ask(here, there, event)
             case CancelReceived(id, reason) if there is not None:
-                if (asked := self.passed_on.pop((here, id), None)) is not None:
-                    there.cancel_request(asked, reason)
+                if (passed_id := self.passed_on.pop((here, id), None)) is not None:
+                    there.cancel_request(passed_id, reason)
             case NotificationReceived() if there is not None:
                 try:
                     params = event.raw.get("params", {})
@@ -109,7 +109,7 @@ class Proxy:
             here.send_error(event.id, RequestError(ErrorCode.METHOD_NOT_FOUND, str(error)))
 
     def answer(self, there: Engine, event: ResponseReceived | RequestFailed) -> None:
-        """Pass an answer on as it came, whether it makes sense or not."""
+        """Pass an answer on unchanged, even if it is invalid."""
         self.passed_on.pop((there, event.cookie), None)
         raw = event.raw or {}
         if "result" in raw:
@@ -131,7 +131,7 @@ class Carrier:
         self.changed = trio.Condition()
 
     async def touched(self) -> None:
-        """Drain the events of both, and let the writers look."""
+        """Drain the events of both engines, and wake the writers."""
         busy = True
         while busy:
             engines = [each for each in (self.proxy.back, self.proxy.front) if each]
@@ -143,7 +143,7 @@ class Carrier:
             self.changed.notify_all()
 
     async def carry(self, engine: Engine, stream: trio.abc.HalfCloseableStream) -> None:
-        """Carry one engine to its end."""
+        """Drive one engine until its connection ends."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.read, engine, stream)
             while not engine.closed:
@@ -164,7 +164,7 @@ class Carrier:
 
 
 async def main(command: list[str]) -> None:
-    """Serve the client that started this, by asking the server ``command``."""
+    """Serve standard input and output through the server that ``command`` starts."""
     carrier = Carrier()
     back = carrier.proxy.back
     async with stdio_stream() as near, open_process_stream(command) as process:

@@ -20,12 +20,12 @@ server = Server("weather", "1.0")
 
 
 def temperature(city: str) -> int:
-    """Tell the temperature in a city, in degrees Celsius."""
+    """Return the temperature in a city, in degrees Celsius."""
     return {"Oslo": 4, "Rome": 21}[city]
 
 
 def warmer(first: int, second: int) -> bool:
-    """Tell whether the first of two temperatures is higher."""
+    """Return whether the first of two temperatures is higher."""
     return first > second
 
 
@@ -39,12 +39,12 @@ async def advise(question: str, ctx: Context) -> str:
 
 
 def shown(block: object) -> str:
-    """Return what a function returned, as the model reads it."""
+    """Return a function's result as the text that the model reads."""
     return block.text if isinstance(block, ToolResultContent) else ""
 
 
 def think(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
-    """Stand for a model: it looks both cities up, and then it knows."""
+    """Stand in for a model: look both cities up, then answer."""
     if len(request.messages) == 1:
         print("tools:", *[tool.name for tool in request.tools or ()])
         looked_up = tuple(

@@ -28,7 +28,7 @@ class SerialLine(trio.abc.Stream):
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it."""
+        """Write all of ``data``."""
         rest = memoryview(data)
         while rest:
             await self.wait_send_all_might_not_block()
@@ -44,7 +44,7 @@ class SerialLine(trio.abc.Stream):
         await trio.lowlevel.wait_writable(self._open())
 
     async def aclose(self) -> None:
-        """Close the line. Tasks that wait for it are told."""
+        """Close the line, and wake the tasks that wait for it."""
         if (descriptor := self._descriptor) != -1:
             self._descriptor = -1
             trio.lowlevel.notify_closing(descriptor)

@@ -10,14 +10,14 @@ from mcpio.trio import open_transport, serve
 
 
 class QueueChannel(trio.abc.Channel[str]):
-    """One end of two queues: what is sent here is received there, and the other way round."""
+    """One end of two queues: messages sent on one end are received on the other."""
 
     def __init__(self, out: MemorySendChannel[str], back: MemoryReceiveChannel[str]) -> None:
         self._out = out
         self._back = back
 
     async def send(self, value: str) -> None:
-        """Put one whole message on its way, or raise ``trio.BrokenResourceError``."""
+        """Send one whole message, or raise ``trio.BrokenResourceError``."""
         await self._out.send(value)
 
     async def receive(self) -> str:

@@ -74,7 +74,7 @@ async def serve_mcp(request: web.Request) -> web.StreamResponse:
 
 
 async def lifespan(_: web.Application) -> AsyncIterator[None]:
-    """Keep what outlives a request: idle sessions, tasks."""
+    """Run the server's background work: idle sessions and tasks outlive their requests."""
     async with application.lifespan():
         yield
 

@@ -35,7 +35,7 @@ class Window:
 
 
 class Echo:
-    """A client with an interface of callbacks. The host calls all methods but ``main``."""
+    """A client with a callback interface. The host calls all methods except ``main``."""
 
     def __init__(
         self, on_open: Callable[[], object], on_answer: Callable[[str], object]

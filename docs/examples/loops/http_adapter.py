@@ -74,8 +74,8 @@ class Adapter:
         machine = self.machine
         if session is not None:
             machine.touch(session, self._loop.time())
-        while (found := machine.next_event()) is not None:
-            self._on_event(*found)
+        while (item := machine.next_event()) is not None:
+            self._on_event(*item)
         while (exchange := machine.next_ready()) is not None:
             if exchange in self._has_output:
                 self._has_output[exchange].set()

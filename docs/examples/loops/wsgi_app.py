@@ -35,7 +35,7 @@ EXCHANGE = "this call"
 
 
 def wsgi_app(policy: HostPolicy) -> WSGIApplication:
-    """Return the application. ``policy`` says which ``Host`` and ``Origin`` are served."""
+    """Return the application. ``policy`` accepts ``Host`` and ``Origin`` headers."""
     # One JSON object for each request, however long it takes: no streams.
     options = HttpOptions(sessions=False, answers="json", sse_after=None, policy=policy)
 
@@ -76,15 +76,15 @@ def request(environ: WSGIEnvironment) -> Iterator[RequestItem]:
 
 def respond(machine: HttpServer) -> list[ResponseItem]:
     """Handle the request, if it has arrived; return the response as far as it is ready."""
-    while (found := machine.next_event()) is not None:
-        session, event = found
+    while (item := machine.next_event()) is not None:
+        session, event = item
         if isinstance(event, RequestReceived):
             answer(session.connection, event)
     return machine.responses_to_send(EXCHANGE)
 
 
 class Handler(WSGIRequestHandler):
-    """Keeps quiet."""
+    """A request handler that does not log."""
 
     def log_message(self, *_: object) -> None:
         pass
