@@ -64,13 +64,13 @@ def exercised_server(site: Site) -> Server:  # noqa: C901  one small function af
         return token
 
     @server.tool
-    async def fail(kind: int, ctx: Context) -> str:
-        await ctx.sleep(0.01 * kind)
-        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[kind % 3]
+    async def fail(how: int, ctx: Context) -> str:
+        await ctx.sleep(0.01 * how)
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
 
     @server.tool
-    def fail_at_once(kind: int) -> str:
-        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[kind % 3]
+    def fail_at_once(how: int) -> str:
+        raise (ToolError("planned"), RequestError(-32050, "planned"), Planned())[how % 3]
 
     @server.tool
     def long(size: int) -> str:
@@ -221,4 +221,4 @@ ACTS: Final[dict[str, Callable[[Visit], Awaitable[None]]]] = {
     "unsubscribe": _unsubscribe,
     "close": _close,
 }
-"""The acts of a program, by name."""
+"""What a program may do, by name."""
