@@ -21,7 +21,7 @@ class Memory(BaseModel):
     importance: float = 1.0
 
     def likeness(self, other: "Memory") -> float:
-        """Return the similarity of two memories, from 0 to 1: the cosine of their words."""
+        """Return how alike two memories are, from 0 to 1: the cosine of their words."""
         one, two = (Counter(re.findall(r"\w+", each.content.lower())) for each in (self, other))
         lengths = math.hypot(*one.values()) * math.hypot(*two.values())
         return sum(one[word] * two[word] for word in one) / lengths if lengths else 0.0
@@ -34,9 +34,9 @@ async def add(content: str) -> str:
     new = Memory(content=content)
     async with lock:
         await asyncio.sleep(0)  # stands for a call of a model or a database
-        for similar in [each for each in memories if each.likeness(new) > ALIKE]:
-            memories.remove(similar)
-            new.importance += similar.importance
+        for known in [each for each in memories if each.likeness(new) > ALIKE]:
+            memories.remove(known)
+            new.importance += known.importance
         memories.append(new)
         memories.sort(key=lambda each: -each.importance)
         del memories[MOST:]

@@ -17,7 +17,7 @@ class Lamp(BaseModel):
 
 
 class Bridge:
-    """A stand-in for the bridge that controls the lamps."""
+    """Stands for the device that the lamps answer to."""
 
     def __init__(self, lamps: list[Lamp]) -> None:
         self.lamps = {lamp.name: lamp for lamp in lamps}
