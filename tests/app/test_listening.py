@@ -15,6 +15,7 @@ from mcpio.types import (
     ResourceUpdatedNotification,
     SubscriptionFilter,
     ToolListChangedNotification,
+    UnsubscribeRequest,
 )
 
 
@@ -223,6 +224,24 @@ def test_resource_that_is_needed_again_is_not_unsubscribed_from() -> None:
     link.client.driving.lose_session()
     link.run()
     assert sent(link, "resources/unsubscribe") == 0
+
+
+def test_resource_whose_end_passes_to_the_next_session_is_subscribed_to_when_it_is_needed_again() -> None:
+    link = Link(server_of_changes(), era="handshake")
+    changes = Changes(link, uris=["a:1"])
+    request = link.client.request
+
+    async def request_in_the_next_session(*given: Any, **options: Any) -> Any:
+        if isinstance(given[0], UnsubscribeRequest):
+            link.client.driving.lose_session()
+            link.client.driving.restored_subscription("a:1")
+        return await request(*given, **options)
+
+    link.client.request = request_in_the_next_session  # type: ignore[method-assign]  # what a reconnection does
+    changes.leave()
+    assert not link.session.is_subscribed("a:1")
+    link.do(link.client.listen(uris=["a:1"]).__aenter__())
+    assert link.session.is_subscribed("a:1")
 
 
 @pytest.mark.parametrize("keep", [False, True])

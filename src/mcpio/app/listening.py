@@ -545,7 +545,11 @@ class SessionChanges:
         async with resource.turns:
             if not resource.needs:
                 resource.is_subscribed = False
-                await send()
+                try:
+                    await send()
+                finally:
+                    # Again: where the session was lost meanwhile, its successor was told of the resource before this.
+                    resource.is_subscribed = False
 
     def _forget_unneeded(self, uri: str) -> None:
         resource = self._resources.get(uri)
