@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from httpwire import Exchange, MemoryWire, RawClient
-from stateless import tool_call
+from stateless import stateless, tool_call
+from statelessly import StatelessClient
 
 from mcpio import Context, Server
 from mcpio.app.http_host import HttpHost
@@ -561,6 +562,26 @@ def test_whole_request_is_answered_within_the_call(is_stateless: bool) -> None:
     assert (
         direct.post({"jsonrpc": "2.0", "id": 1, "method": "no/such", "params": {}}, accept="text/plain").status == 406
     )
+
+
+def test_listen_requests_of_a_host_can_be_answered_while_it_serves_the_others() -> None:
+    direct = Direct()
+    direct.host.finish_listening()  # before anyone listens
+    wanted = {"toolsListChanged": True}
+    elsewhere = StatelessClient(direct.host.server, direct.runtime).begin(
+        "subscriptions/listen", {"notifications": wanted}
+    )
+    message = stateless("subscriptions/listen", notifications=wanted)
+    assert direct.post(message, mcp_protocol_version="2026-07-28", mcp_method="subscriptions/listen") is None
+    listening = direct.asked
+    assert direct.call("slow", is_stateless=True) is None
+    assert b"subscriptions/acknowledged" in direct.pulled(listening)
+    direct.host.finish_listening()
+    direct.runtime.run()
+    assert b'"resultType":"complete"' in direct.pulled(listening)
+    direct.runtime.advance_to(1)
+    assert b"late" in direct.pulled(direct.asked)
+    assert [each["method"] for each in elsewhere.said] == ["notifications/subscriptions/acknowledged"]
 
 
 @pytest.mark.parametrize("is_stateless", [False, True])

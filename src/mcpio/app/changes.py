@@ -193,7 +193,7 @@ class Audience:
 
     def finish(self, driver: Driver) -> None:
         """Answer the ``subscriptions/listen`` requests that a driver carries."""
-        for listener in self._stateless:
+        for listener in tuple(self._stateless):
             if listener.driver is driver:
                 listener.finish()
 
