@@ -140,14 +140,18 @@ class Site:
         self.network.chance.choice(up).accept(end, principal)
 
     def route(self, head: RequestHead) -> HttpService | None:
-        """Return the process for a request: that of its session, as balancers do, or any."""
-        for name, value in head.headers:
-            if name == b"mcp-session-id":
-                service = self._sticky.get(value.decode())
-                if service is not None and any(each.service is service for each in self.up()):
-                    return service
-        up = self.up()
-        return self.network.chance.choice(up).service if up else None
+        """Return the process for a request: that of its session, as balancers do, or any.
+
+        If that has ended, the session belongs to another from then on: two processes never serve it at once.
+        """
+        up = [each.service for each in self.up()]
+        session = next((value.decode() for name, value in head.headers if name == b"mcp-session-id"), None)
+        service = None if session is None else self._sticky.get(session)
+        if up and service not in up:
+            service = self.network.chance.choice(up)
+            if session is not None:
+                self._sticky[session] = service
+        return service if up else None
 
     def learn(self, session: str, service: HttpService | None) -> None:
         """Learn which process keeps a session."""
