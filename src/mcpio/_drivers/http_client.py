@@ -314,7 +314,7 @@ class _PooledConnection:
                 return
 
     async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
-        """Read a response. What the last read brought is left in ``_items``. Raises ConnectionLost if it breaks off."""
+        """Read a response; its last items stay in ``_items``. Raises ConnectionLost if it breaks off."""
         pool, http = self._pool, self._http
         # Some servers send the head of a quiet stream with its first comment.
         limit = pool.timeouts.idle if exchange.head.method == "GET" else pool.timeouts.head

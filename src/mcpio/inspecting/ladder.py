@@ -45,7 +45,7 @@ class Ladder:
     ``at``      seconds on the ladder's clock, from its begin
     ``from``    ``client`` or ``server``
     ``kind``    ``request``, ``result``, ``error``, ``notification``, ``batch``, ``malformed``, ``long`` (too long to
-                read); or, of what is not a message, those of ``NOTES``: ``stderr`` (a line that the server wrote) and
+                read); or a kind of ``NOTES``, which are no messages: ``stderr`` (a line that the server wrote) and
                 ``note`` (what the program says, such as an end)
     ``bytes``   how long the message is
     ``head``    the begin of its params, result or error, or the line of a note

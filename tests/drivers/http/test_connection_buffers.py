@@ -1,4 +1,4 @@
-"""What a connection of an HTTP server holds beside what the ledger counts."""
+"""The memory of a connection of an HTTP server that the ledger does not count."""
 
 from __future__ import annotations
 

@@ -181,12 +181,7 @@ def test_a_draining_server_serves_an_open_connection_once_more(each_loop: EachLo
             scope.cancel()
             while not await _refuses(here, listening.port):
                 await here.checkpoint()
-            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            heard = b""
-            while more := bytes(await stream.receive_some()):
-                heard += more
-            assert b"connection: close" in heard.lower()
-            await stream.aclose()
+            await _ask_for_the_last_time(stream)
 
     each_loop.run(main)
 
@@ -203,15 +198,20 @@ def test_a_draining_server_answers_listen_requests_and_serves_their_connections_
             assert b'"resultType":"complete"' in await _hear_until(stream, b"0\r\n\r\n")
             while not await _refuses(here, listening.port):
                 await here.checkpoint()
-            await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            heard = b""
-            while more := bytes(await stream.receive_some()):
-                heard += more
-            assert heard.startswith(b"HTTP/1.1 404")
-            assert b"connection: close" in heard.lower()
-            await stream.aclose()
+            await _ask_for_the_last_time(stream)
 
     each_loop.run(main)
+
+
+async def _ask_for_the_last_time(stream: Any) -> None:
+    """Check that a connection serves one more request, says that it is the last, and ends."""
+    await stream.send_all(b"GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    heard = b""
+    while more := bytes(await stream.receive_some()):
+        heard += more
+    assert heard.startswith(b"HTTP/1.1 404")
+    assert b"connection: close" in heard.lower()
+    await stream.aclose()
 
 
 def listen_request() -> bytes:

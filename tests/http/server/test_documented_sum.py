@@ -10,7 +10,7 @@ from mcpio.engine.limits import Limits
 ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
 CONNECTION = 256 * 1024
-"""What the buffers of a connection take at most, on Trio without TLS."""
+"""The most bytes in the buffers of a connection, on Trio without TLS."""
 
 
 def test_maximum_memory_with_the_defaults_is_documented() -> None:

@@ -1,4 +1,4 @@
-"""What reaches a server at the moment at which it, or the connection, closes."""
+"""Clients and requests that reach a server while it, or the connection, closes."""
 
 from __future__ import annotations
 

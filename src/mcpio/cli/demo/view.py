@@ -43,7 +43,7 @@ class Row:
     client: str
     """The client's phase."""
     is_message: bool = True
-    """False for what is shown between messages, and not counted."""
+    """False for a line between messages, which is not counted."""
 
 
 class View:

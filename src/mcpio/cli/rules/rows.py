@@ -1,4 +1,4 @@
-"""What a row of the table is: the messages to send, and the answers to them."""
+"""The rows of the table: the messages to send, and the answers to them."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class TrioWorld(Instrument):
     def _end(self, task: trio.lowlevel.Task) -> None:
         """End a task even where a shield keeps it alive, or where it catches what cancels it.
 
-        A run that stopped without its tasks would leave their coroutines to Python, which reports each that is not
-        over, in whichever later run it collects them.
+        A run that stopped without its tasks would leave their coroutines to Python. It reports those that have not
+        ended when it collects them, which may be in a later run.
         """
         self._scope.cancel()
         status: Any = task._cancel_status  # noqa: SLF001  Trio has no public name for the scopes of another task
