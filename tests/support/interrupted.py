@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Self
 
 import trio
@@ -177,6 +177,8 @@ class Interruption:
     def __init__(self, at: int = 0) -> None:
         """``at`` 0 is for never, and to count."""
         self.calls = 0
+        self.places: dict[tuple[CodeType | None, int, CodeType], int] = {}
+        """The number of the first call of each function from each line."""
         self._at = at
 
     def __enter__(self) -> Self:
@@ -190,6 +192,8 @@ class Interruption:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_flags & PAUSED:
             self.calls += 1
+            caller = frame.f_back
+            self.places.setdefault((caller and caller.f_code, caller.f_lineno if caller else 0, code), self.calls)
             if self.calls == self._at:
                 sys.setprofile(None)
                 signal.raise_signal(signal.SIGINT)

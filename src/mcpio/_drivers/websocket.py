@@ -62,6 +62,7 @@ class WebSocketAdapter:
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
         self._send_eof: Callable[[], Awaitable[None]] | None = getattr(stream, "send_eof", None)
         self._connection: Connection | None = None
+        """``None`` until its first message is waited for."""
         self._rest = b""
         self._ends = self._must_tell = False
         self._writing, self._last_write = loop.scope(), inf
@@ -234,8 +235,11 @@ class WebSocketAdapter:
 
     # Closing
 
-    def _close(self, connection: Connection, now: float) -> None:
+    def _close(self, connection: Connection | None, now: float) -> None:
         """Close the WebSocket with the code and reason of the connection's end."""
+        if connection is None:
+            self._socket.close(CloseCode.GOING_AWAY, "", now)
+            return
         end = connection.end
         if self._has_expired:
             self._socket.close(CloseCode.POLICY, "the token has expired", now)
@@ -247,7 +251,7 @@ class WebSocketAdapter:
     async def _shake_hands_to_close(self) -> None:
         """Perform the closing handshake, until its deadline."""
         socket = self._socket
-        if self._connection is not None and socket.is_open:
+        if socket.is_open:
             self._close(self._connection, self._now())
         has_ended = False
         while True:

@@ -15,7 +15,7 @@ import trio
 
 from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, Deadlines, ListenerClosed, set_tcp_keep_alive
 from mcpio.app.runtime import Runtime
-from mcpio.trio._runtime import Signal, Timekeeper, TrioOneShot, TrioRuntime, last_moment, ungrouped
+from mcpio.trio._runtime import Signal, Timekeeper, TrioRuntime, last_moment, ungrouped
 from mcpio.trio._signals import terminate_on_signals
 
 __all__ = ["BROKEN", "TrioEventLoop", "keep_tcp_alive"]
@@ -77,12 +77,11 @@ class TrioEventLoop:
         """Return a shielded nursery as a runtime. A task of its own holds it open, since a shield covers the body."""
         with ungrouped():
             async with trio.open_nursery() as nursery:
-                held, over = TrioOneShot(), trio.Event()
-                nursery.start_soon(_hold, held, over)
+                over = trio.Event()
                 try:
                     # Not a place to be cut off at: a server that is told to end serves the clients that have connected.
                     with trio.CancelScope(shield=True):
-                        runtime = await held.wait()
+                        runtime = await nursery.start(_hold, over)
                     yield runtime
                 finally:
                     over.set()
@@ -218,11 +217,11 @@ class TrioEventLoop:
         await listener.aclose()
 
 
-async def _hold(held: TrioOneShot, over: trio.Event) -> None:
+async def _hold(over: trio.Event, *, task_status: trio.TaskStatus[TrioRuntime]) -> None:
     """Hold a shielded nursery open, and cancel it when it is over."""
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as nursery:
-            held.set(TrioRuntime(nursery))
+            task_status.started(TrioRuntime(nursery))
             await over.wait()
             nursery.cancel_scope.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -28,11 +29,14 @@ from mcpio import (
     RequestTimeout,
     Server,
 )
+from mcpio._drivers.websocket import WebSocketAdapter
 from mcpio.backoff import Backoff
+from mcpio.engine.table import Role
 from mcpio.errors import UnexpectedResponse, WebSocketClosed
 from mcpio.profiles import Profile
 from mcpio.trio import connect_websocket, open_websocket, serve_http, serve_websocket
-from mcpio.websocket import WebSocketOptions
+from mcpio.trio._event_loop import TrioEventLoop
+from mcpio.websocket import WebSocket, WebSocketOptions
 
 SHARED = partial(serve_http, websocket=WebSocketOptions(compression=True))
 SERVING = pytest.mark.parametrize("serve", [serve_websocket, SHARED], ids=["alone", "shared"])
@@ -424,6 +428,24 @@ def test_cancelled_client_sends_a_close_frame() -> None:
         assert said == ["notifications/cancelled", 1000]
 
     run(main)
+
+
+def test_close_frame_is_sent_for_a_session_that_never_began() -> None:
+    """As after a Ctrl-C between the opening handshake and the session."""
+
+    async def main() -> None:
+        here, there = trio.testing.memory_stream_pair()
+        loop = TrioEventLoop()
+        opened = WebSocket(Role.CLIENT, WebSocketOptions(), max_bytes=1000, now=loop.now(), entropy=os.urandom)
+        adapter = WebSocketAdapter(here, opened, b"", loop)
+        async with FarServer(there) as far:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(adapter.aclose)
+                assert (await far.frame()).code == 1001
+                await far.send(close(1001))
+            await far.ended()
+
+    in_virtual_time(main)
 
 
 # Again
