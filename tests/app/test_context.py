@@ -146,7 +146,7 @@ def test_each_log_level_has_a_method(level: str) -> None:
 def test_unknown_log_level_raises() -> None:
     error, _ = captured(lambda ctx: ctx.log("warn", "text"))  # type: ignore[arg-type]  # the mistake
     assert str(error) == (
-        "there is no log level 'warn': there are debug, info, notice, warning, error, critical, alert, emergency"
+        "level must be one of debug, info, notice, warning, error, critical, alert, emergency, not 'warn'"
     )
 
 

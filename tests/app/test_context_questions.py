@@ -315,7 +315,10 @@ def odd(value: Any) -> Any:
         ),
         (lambda ctx: ctx.sample(odd(5)), "request must be a CreateMessageRequest, not 5"),
         (lambda ctx: ctx.sample_with_tools(odd("hi"), []), "request must be a CreateMessageRequest, not 'hi'"),
-        (lambda ctx: ctx.elicit(odd("hi")), "give a request, or a message and the class of the form, not 'hi'"),
+        (
+            lambda ctx: ctx.elicit(odd("hi")),
+            "request must be a request, or a message with .*, not 'hi'",
+        ),
         (lambda ctx: ctx.elicit("hi", odd({})), "form must be a class or a Form, not {}"),
         (lambda ctx: ctx.elicit_url("hi", odd(5)), "url must be str, not 5"),
         (lambda ctx: ctx.elicit_url(odd(5), "https://example.com"), "message must be a str, not 5"),

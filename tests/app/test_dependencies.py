@@ -409,7 +409,7 @@ def test_override_of_an_unused_function_raises() -> None:
 
     with pytest.raises(ValueError, match=r"no handler depends on database\(\); there are awaited\(\)"):
         server.overrides({database: Session}).__enter__()
-    with pytest.raises(TypeError, match=r"awaited\(\) is replaced by a function that returns it, not by 'text'"):
+    with pytest.raises(TypeError, match=r"awaited\(\) must be replaced by a function, not by 'text'"):
         server.overrides({awaited: "text"}).__enter__()  # type: ignore[dict-item]  # the mistake
 
 

@@ -84,9 +84,9 @@ def test_server_info_is_sent() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"log_level": "warn"}, "there is no log level 'warn'"),
-        ({"page_size": 0}, "a page must have at least 1 entry, not 0"),
-        ({"page_size": "9"}, "a page must have at least 1 entry, not '9'"),
+        ({"log_level": "warn"}, "level must be one of .*, not 'warn'"),
+        ({"page_size": 0}, "page_size must be a whole number of at least 1, or None, not 0"),
+        ({"page_size": "9"}, "page_size must be a whole number of at least 1, or None, not '9'"),
     ],
 )
 def test_invalid_server_arguments_raise(options: Any, message: str) -> None:

@@ -78,9 +78,9 @@ def test_toml_of_codex_read() -> None:
         ('{"a": 1 /* open', "mcp.json is not JSON: line 1, column 9: "),
         ("", "mcp.json is not JSON: line 1, column 1: "),
         ("[" * 100_000, "mcp.json is nested too deeply"),
-        ("[]", "mcp.json holds an array, not an object with the member mcpServers"),
-        ("null", "mcp.json holds null, not "),
-        ("3", "mcp.json holds a number, not "),
+        ("[]", "mcp.json must hold an object with the member mcpServers, not an array"),
+        ("null", "mcp.json must hold an object with the member mcpServers, not null"),
+        ("3", "mcp.json must hold an object with the member mcpServers, not a number"),
         (
             "{}",
             "mcp.json has no servers: none of mcpServers, servers, context_servers, mcp_servers is there; it is empty",
@@ -90,7 +90,7 @@ def test_toml_of_codex_read() -> None:
             "mcp.json has no servers: none of mcpServers, servers, context_servers, mcp_servers is there; it has k",
         ),
         ('{"servers": {}, "mcpServers": {}}', "mcp.json has both mcpServers and servers: keep the one "),
-        ('{"servers": []}', "mcp.json: servers is an array, not an object of servers by name"),
+        ('{"servers": []}', "mcp.json: servers must be an object of servers by name, not an array"),
     ],
 )
 def test_malformed_file_rejected(text: str, fault: str) -> None:

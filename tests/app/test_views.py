@@ -180,7 +180,7 @@ def test_wrong_options_are_refused_by_name() -> None:
         clock(connect="https://example.com")
     with pytest.raises(TypeError, match="frames must be a list"):
         clock(frames=5)
-    with pytest.raises(ValueError, match="permissions must be camera"):
+    with pytest.raises(ValueError, match="permissions must be of camera"):
         clock(permissions=["screen"])
     with pytest.raises(TypeError, match="border must be bool"):
         clock(border="yes")

@@ -298,7 +298,7 @@ def ask_user(
         _check_address(request.url)
         return _await_visit(ask(request, _without_content), request.elicitation_id, elicitations)
     if not isinstance(request, ElicitFormRequest):
-        raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
+        raise TypeError(f"request must be a request, or a message with the class of its form, not {request!r:.100}")
     for name, field in request.requested_schema.properties.items():
         if isinstance(field, UnknownSchema):
             raise TypeError(f"the field {name!r:.100} is not one of the fields of a form (ELIC-04): {field.raw!r:.100}")

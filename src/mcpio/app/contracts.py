@@ -43,7 +43,7 @@ class InputRequired:
 
     def __attrs_post_init__(self) -> None:
         if not self.requests and self.state is None:
-            raise ValueError("InputRequired takes requests, a state, or both")
+            raise ValueError("InputRequired must have requests, a state, or both")
         if self.state is not None and not isinstance(self.state, bytes):
             raise TypeError(f"state must be bytes, not {self.state!r:.60}")
         requests: Mapping[Any, Any] = self.requests

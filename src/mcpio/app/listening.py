@@ -89,7 +89,9 @@ def wanted_changes(*, tools: bool, prompts: bool, resources: bool, uris: Collect
     if isinstance(uris, str) or not all(isinstance(uri, str) for uri in uris):
         raise TypeError(f"uris must be a collection of URIs, not {uris!r:.100}")
     if not (tools or prompts or resources or uris):
-        raise ValueError("listen for something: tools=True, prompts=True, resources=True, or uris=[...]")
+        raise ValueError(
+            "listen() must have something to report: tools=True, prompts=True, resources=True or uris=[...]"
+        )
     return SubscriptionFilter(
         tools_list_changed=tools or None,
         prompts_list_changed=prompts or None,

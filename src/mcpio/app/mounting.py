@@ -157,7 +157,7 @@ class Mount:
             names = PublicNames([prefix])
             if names.public(prefix, "x") != f"{prefix}__x":
                 raise ValueError(
-                    f"a prefix must have 1 to {MAX_PREFIX} of the characters A-Z a-z 0-9 _ -, must not begin or "
+                    f"prefix must have 1 to {MAX_PREFIX} of the characters A-Z a-z 0-9 _ -, must not begin or "
                     f"end with _ or -, and must have no two _ in a row; not {prefix!r:.60}"
                 )
             self._public: Callable[[str], str] = partial(names.public, prefix)

@@ -236,7 +236,7 @@ _ELICIT: Final = "write await ctx.elicit(message, Type), with no message= and re
 _MISUSES: Final = {
     "NoneType can't be used in 'await'": _NOT_AWAITED,
     "'NoneType' object can't be awaited": _NOT_AWAITED,  # from Python 3.14 on
-    "give a request, or a message and the class of the form": _ELICIT,
+    "request must be a request, or a message with the class of its form": _ELICIT,
     "elicit() missing 1 required positional argument: 'request'": _ELICIT,
 }
 """Phrases in the messages of TypeErrors, and what to write."""

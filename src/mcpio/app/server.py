@@ -923,7 +923,7 @@ def _checked_changes(changes: Any) -> Changes:
 def _checked_page_size(size: int | None) -> int | None:
     if size is None or is_count(size, 1):
         return size
-    raise ValueError(f"a page must have at least 1 entry, not {size!r:.100}")
+    raise ValueError(f"page_size must be a whole number of at least 1, or None, not {size!r:.100}")
 
 
 _ANSWERED_BY_THE_ENGINE: Final = ("initialize", "ping", "server/discover")

@@ -555,4 +555,4 @@ def checked_level(level: Any) -> LoggingLevel:
     if level in LOGGING_LEVELS:
         checked: LoggingLevel = level
         return checked
-    raise ValueError(f"there is no log level {level!r:.100}: there are {', '.join(LOGGING_LEVELS)}")
+    raise ValueError(f"level must be one of {', '.join(LOGGING_LEVELS)}, not {level!r:.100}")

@@ -74,7 +74,7 @@ class ServersConfig(Mapping[str, ServerEntry]):
         name = source or "the configuration"
         data = _toml(text, name) if syntax == "toml" else load_json(text, name)
         if not isinstance(data, dict):
-            raise ValueError(f"{name} holds {_kind(data)}, not an object with the member mcpServers")  # noqa: TRY004  a fault of the file, not of the caller
+            raise ValueError(f"{name} must hold an object with the member mcpServers, not {_kind(data)}")  # noqa: TRY004  a fault of the file, not of the caller
         keys = [key for key in SERVER_KEYS if key in data]
         if not keys:
             has = f"it has {', '.join(map(str, data))}" if data else "it is empty"
@@ -83,7 +83,7 @@ class ServersConfig(Mapping[str, ServerEntry]):
             raise ValueError(f"{name} has both {keys[0]} and {keys[1]}: keep the one that its host reads")
         entries = data[keys[0]]
         if not isinstance(entries, dict):
-            raise ValueError(f"{name}: {keys[0]} is {_kind(entries)}, not an object of servers by name")  # noqa: TRY004  a fault of the file, not of the caller
+            raise ValueError(f"{name}: {keys[0]} must be an object of servers by name, not {_kind(entries)}")  # noqa: TRY004  a fault of the file, not of the caller
         return cls(entries, variables=variables, source=source)
 
     def __getitem__(self, name: str) -> ServerEntry:

@@ -503,5 +503,5 @@ def _name_in(uri: str) -> str:
     _, separator, path = uri.partition("://")
     *before, name, file = ["", *path.split("/")]
     if not separator or file != "SKILL.md" or not is_skill_name(name) or not all(before[1:]) or "{" in uri:
-        raise ValueError(f"{uri!r:.100} is not the URI of a skill, such as skill://reports/daily/SKILL.md")
+        raise ValueError(f"uri must be that of a skill, such as skill://reports/daily/SKILL.md, not {uri!r:.100}")
     return name

@@ -56,11 +56,11 @@ def make_view(uri: Any, source: Any, options: ViewOptions, *, context: type) -> 
     """Return the resource of a view. Raises as ``Server.view`` does."""
     if not isinstance(uri, str) or not uri.startswith("ui://") or uri == "ui://" or "{" in uri:
         raise ValueError(
-            f"the URI of a view must begin with ui://, as in ui://clock, and must have no variables; not {uri!r:.100}"
+            f"the URI of a view must begin with ui://, as in ui://clock, and must have no variables, not {uri!r:.100}"
         )
     meta: Mapping[str, Any] = options.get("meta") or {}
     if "ui" in meta:
-        raise ValueError("meta= of a view cannot have the member ui: use the options of Server.view")
+        raise ValueError("meta must not have the member ui: use the options of Server.view")
     members = {**options, "meta": {**meta, "ui": _ui_members(uri, options)}, "mime_type": VIEW_MIME_TYPE}
     members["name"] = options.get("name") or uri.removeprefix("ui://").rstrip("/").rpartition("/")[2] or uri
     for name in (*DOMAINS, "permissions", "border", "domain"):
@@ -83,7 +83,7 @@ def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
             if not is_origin(origin):
                 raise ValueError(
                     f"{uri:.100}: {option} must be origins: a scheme (https, http, wss, ws), a host, perhaps a port, "
-                    f"such as https://api.example.com or https://*.example.com; not {origin!r:.100}"
+                    f"such as https://api.example.com or https://*.example.com, not {origin!r:.100}"
                 )
         if origins:
             csp[name] = list(origins)
@@ -92,7 +92,7 @@ def _ui_members(uri: str, options: ViewOptions) -> dict[str, Any]:
     permissions = listed("permissions", options.get("permissions"))
     for permission in permissions:
         if permission not in PERMISSIONS:
-            raise ValueError(f"{uri:.100}: permissions must be {', '.join(PERMISSIONS)}; not {permission!r:.100}")
+            raise ValueError(f"{uri:.100}: permissions must be of {', '.join(PERMISSIONS)}, not {permission!r:.100}")
     if permissions:
         ui["permissions"] = {permission: {} for permission in permissions}
     for option, name, kind in (("domain", "domain", str), ("border", "prefersBorder", bool)):

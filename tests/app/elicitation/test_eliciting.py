@@ -179,7 +179,11 @@ def test_request_for_secrets_warns_at_its_definition() -> None:
 @pytest.mark.parametrize(
     ("ask", "kind", "reason"),
     [
-        (lambda ctx: ctx.elicit("Where to?"), TypeError, "give a request, or a message and the class of the form"),
+        (
+            lambda ctx: ctx.elicit("Where to?"),
+            TypeError,
+            "request must be a request, or a message with the class",
+        ),
         (lambda ctx: ctx.elicit("Where to?", int), TypeError, "it has no fields"),
         (lambda ctx: ctx.elicit_url("Log in", "example.com"), ValueError, "a web address must begin with https://"),
         (

@@ -392,7 +392,7 @@ def test_failing_check_refuses_the_request() -> None:
         (lambda: RateLimit(1, burst="2"), "burst must be 1 call or more, not '2'"),  # type: ignore[arg-type]  # as above
         (lambda: RateLimit(1, burst=0), "burst must be 1 call or more, not 0"),
         (lambda: RateLimit(1, code=-32051), "a refusal code must lie between 1001 and 1089"),
-        (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning in the table"),
+        (lambda: RateLimit(1, code=1061), "message must be given for the code 1061"),
         (lambda: ConcurrencyLimit(-1), "a number of requests must be 0 or more, not -1"),
         (lambda: ConcurrencyLimit("5"), "a number of requests must be 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
         (lambda: ConcurrencyLimit(1, code=1090), "a refusal code must lie between 1001 and 1089"),

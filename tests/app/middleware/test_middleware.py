@@ -389,7 +389,7 @@ def test_a_cancelled_call_is_cancelled_through_middleware() -> None:
 
 def test_non_request_through_middleware_raises() -> None:
     link = Link(greeter(), middleware=[counting([])])
-    with pytest.raises(LocalProtocolError, match="a int is not a request"):
+    with pytest.raises(LocalProtocolError, match="payload must be a request, not int"):
         link.do(link.client.request(5))
 
 

@@ -207,8 +207,14 @@ def test_client_may_have_a_cache(options: Any) -> None:
         ({"ttl": "1"}, "ttl must be a number"),
         ({"ttl": 1, "entries": 0}, "entries must be an integer of 1 or more"),
         ({"ttl": 1, "size": 0.5}, "size must be an integer"),
-        ({"ttl": 1, "methods": "tools/call"}, r"results of 'tools/call' are not kept by methods=: name the tools"),
-        ({"ttl": 1, "methods": ["ping"]}, "results of 'ping' are not kept by methods=: there are resources/read"),
+        (
+            {"ttl": 1, "methods": "tools/call"},
+            r"methods must have results that can be kept, not 'tools/call': name the tools",
+        ),
+        (
+            {"ttl": 1, "methods": ["ping"]},
+            "methods must have results that can be kept, not 'ping': there are resources/read",
+        ),
     ],
 )
 def test_invalid_options_are_refused(options: Any, message: str) -> None:

@@ -230,10 +230,10 @@ def yields(value: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (nothing, r"nothing\(\): take the text so far, and perhaps the arguments chosen already"),
-        (three, r"three\(\): take the text so far, and perhaps the arguments chosen already"),
+        (nothing, r"nothing\(\) must take the text so far, and at most the arguments chosen already"),
+        (three, r"three\(\) must take the text so far, and at most the arguments chosen already"),
         (yields, r"yields\(\) yields: return a list"),
-        ("name", "expected a function"),
+        ("name", "the handler must be a function"),
     ],
 )
 def test_completion_receives_the_text_so_far(function: Any, message: str) -> None:

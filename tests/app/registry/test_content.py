@@ -80,7 +80,7 @@ def test_resource_contents_are_embedded(contents: Any) -> None:
 
 @pytest.mark.parametrize("part", [Tool("a", {"type": "object"}), ToolUseContent("1", "a", {})])
 def test_other_payloads_are_not_content(part: Any) -> None:
-    with pytest.raises(TypeError, match=r"^a Tool\w* is not content: return text, a content block, or plain data$"):
+    with pytest.raises(TypeError, match=r"^the result must be text, a content block or plain data, not a Tool\w*$"):
         blocks_of(part)
 
 

@@ -128,7 +128,7 @@ def test_generator_function_is_refused(function: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("value", ["echo", 5, None])
 def test_non_callable_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"^expected a function to register, got .*: options are given by name$"):
+    with pytest.raises(TypeError, match=r"^the handler must be a function, not .*: options are given by name$"):
         RegisteredFunction(value, blocking=False, context=Context)
 
 

@@ -78,7 +78,7 @@ def test_prompt_result_is_sent_unchanged() -> None:
         (None, "prompt say: a message must be text, content or a PromptMessage, not None"),
         ({"a": 1}, "prompt say: a message must be text, content or a PromptMessage, not {'a': 1}"),
         (["Hello", 5], "prompt say: a message must be text, content or a PromptMessage, not 5"),
-        (Tool("a", {}), "a Tool is not content: return text, a content block, or plain data"),
+        (Tool("a", {}), "the result must be text, a content block or plain data, not a Tool"),
     ],
 )
 def test_prompt_returning_other_types_is_an_internal_error(later: bool, value: Any, fault: str) -> None:
@@ -95,7 +95,7 @@ def test_resource_in_a_prompt_needs_a_mime_type(wrap: Any) -> None:
     link = giving(wrap(EmbeddedResource(TextResourceContents("notes://a", "text"))))
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.client.get_prompt("say"))
-    assert str(link.errors[0]) == "prompt say: a resource in a prompt needs its mime_type"
+    assert str(link.errors[0]) == "prompt say: a resource in a prompt must have a mime_type, not None"
 
 
 # Arguments

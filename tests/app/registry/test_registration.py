@@ -123,24 +123,32 @@ def test_valid_name_does_not_warn(name: str) -> None:
 @pytest.mark.parametrize(
     ("register", "kind", "message"),
     [
-        (lambda s: s.tool("name"), TypeError, "expected a function to register, got 'name': options are given by name"),
+        (lambda s: s.tool("name"), TypeError, "the handler must be a function, not 'name': options are given by name"),
         (lambda s: s.tool(lambda: 1), TypeError, "has no name of its own: give name="),
         (lambda s: s.tool(echo, titel="x"), TypeError, "unknown option 'titel'; the options are annota"),
         (lambda s: s.tool(titel="x")(echo), TypeError, "unknown option 'titel'"),
         (lambda s: s.prompt(echo, annotations=1), TypeError, "unknown option 'annotations'; the options are"),
         (lambda s: s.resource("a:b", name="x", q=1)(bare), TypeError, "unknown option 'q'"),
-        (lambda s: s.prompt("name"), TypeError, "expected a function to register"),
+        (lambda s: s.prompt("name"), TypeError, "the handler must be a function"),
         (lambda s: s.tool(Counter.up), TypeError, "register the method of an instance"),
-        (lambda s: s.tool(echo, input_schema={}), ValueError, 'input_schema .* needs "type": "object" at its root'),
+        (
+            lambda s: s.tool(echo, input_schema={}),
+            ValueError,
+            'input_schema must have "type": "object" at its root, not None',
+        ),
         (lambda s: s.tool(echo, input_schema={"type": 5}), SchemaError, "type"),
-        (lambda s: s.resource(bare), TypeError, r"give the URI: @server.resource\(\"scheme://{variable}\"\), not "),
-        (lambda s: s.resource("notes"), ValueError, "'notes' is not a URI: begin with a scheme"),
-        (lambda s: s.resource("a b:c"), ValueError, "is not a URI"),
+        (
+            lambda s: s.resource(bare),
+            TypeError,
+            r"uri must be a str, as in @server.resource\(\"scheme",
+        ),
+        (lambda s: s.resource("notes"), ValueError, "uri must begin with a scheme, as in notes://today, not 'notes'"),
+        (lambda s: s.resource("a b:c"), ValueError, "uri must begin with a scheme"),
         (lambda s: s.resource("a:{b"), UriTemplateError, "a:{b"),
         (lambda s: s.resource("a:{b}{c}"), UriTemplateError, "nothing stands between the values of b and the next"),
         (lambda s: s.resource("a:b")(echo), TypeError, r"echo\(\): the URI has no variable 'text'"),
         (lambda s: s.resource("a:{c}")(bare), TypeError, r"bare\(\): no parameter takes the variable 'c' of the URI"),
-        (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
+        (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "size must be left out: each resource has its own"),
         (
             lambda s: s.resource("a:b", size=-1)(bare),
             ValueError,
@@ -281,7 +289,7 @@ def test_task_support_is_declared_per_tool() -> None:
     assert found == {"a": ToolExecution("required"), "b": ToolExecution("forbidden"), "c": None}
     with pytest.raises(ValueError, match="task_support must be"):
         server.tool(echo, name="d", task_support=cast("Any", "maybe"))
-    with pytest.raises(TypeError, match="resume= is for tools"):
+    with pytest.raises(TypeError, match="resume must be given with task_support='optional' or 'required', not None"):
         server.tool(echo, name="d", resume=True)
 
 

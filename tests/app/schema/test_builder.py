@@ -372,7 +372,7 @@ def test_default_is_included_only_if_it_fits_its_type() -> None:
         (Seeded, "Seeded has no JSON Schema: its members and the parameters of its constructor differ: 'seed'"),
         (list[Deep], "it, Deep, member 'broken': complex has no JSON Schema"),
         (Annotated[str, Constraints(ge=1)], "ge cannot constrain a string"),
-        (Annotated[int, Constraints(ge="a")], "ge='a' is not a finite number"),
+        (Annotated[int, Constraints(ge="a")], "ge must be a finite number, not 'a'"),
     ],
 )
 def test_type_without_json_form_is_refused_with_advice(annotation: Any, advice: str) -> None:

@@ -120,7 +120,7 @@ def test_long_reason_is_truncated() -> None:
 @pytest.mark.parametrize(
     ("schema", "error"),
     [
-        ([], "a schema is an object, not list"),
+        ([], "a schema must be an object, not a list"),
         ({"type": "intger"}, "not a valid schema: type: 'intger' is not valid"),
         ({"properties": {"a": {"minimum": "1"}}}, "not a valid schema: properties.a.minimum: '1' is not of type"),
         ({"pattern": "("}, r"not a valid schema: pattern: '\(' is not a 'regex'"),

@@ -308,7 +308,7 @@ class SizeLimit:
             if limit is not None and not is_count(limit, 1):
                 raise ValueError(f"{name} must be a number of bytes, 1 or more, not {limit!r:.60}")
         if results is None and requests is None:
-            raise ValueError("SizeLimit limits nothing: give results= or requests=")
+            raise ValueError("SizeLimit must have results=, requests=, or both")
         self._results = results
         self._requests = requests
         self._methods = checked_methods(methods)
@@ -396,7 +396,7 @@ class Cache:
                 advice = (
                     "name the tools: tools=[...]" if method == "tools/call" else f"there are {', '.join(CACHEABLE)}"
                 )
-                raise ValueError(f"results of {method!r:.60} are not kept by methods=: {advice}")
+                raise ValueError(f"methods must have results that can be kept, not {method!r:.60}: {advice}")
         called("per", per, "(ctx, request)")
         self._ttl = ttl
         self._per = per

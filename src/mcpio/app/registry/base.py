@@ -58,7 +58,7 @@ class RegisteredFunction:
 
     def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
         if not callable(function):
-            raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
+            raise TypeError(f"the handler must be a function, not {function!r:.100}: options are given by name")
         if is_of_kind(inspect.isgeneratorfunction, function) or is_of_kind(inspect.isasyncgenfunction, function):
             raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
         if blocking and is_of_kind(inspect.iscoroutinefunction, function):
@@ -401,7 +401,7 @@ def block_of(value: Any) -> Any:
     if isinstance(value, _CONTENTS):
         return EmbeddedResource(value)
     if isinstance(value, Payload):
-        raise TypeError(f"a {type(value).__name__} is not content: return text, a content block, or plain data")
+        raise TypeError(f"the result must be text, a content block or plain data, not a {type(value).__name__}")
     return None
 
 

@@ -171,7 +171,7 @@ def replacing(
         if function not in dependencies:
             raise ValueError(f"no handler depends on {name_of(function)}(); there are {_names(dependencies)}")
         if not callable(other):
-            raise TypeError(f"{name_of(function)}() is replaced by a function that returns it, not by {other!r:.100}")
+            raise TypeError(f"{name_of(function)}() must be replaced by a function, not by {other!r:.100}")
     try:
         for injector, replaced in before.items():
             injector.replaced = {**replaced, **functions}

@@ -106,7 +106,7 @@ def _message(item: Any, prompt: Prompt) -> PromptMessage:
             )
         message = types.PromptMessage("user", block)
     if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
-        raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
+        raise TypeError(f"prompt {prompt.name}: a resource in a prompt must have a mime_type, not None")  # PROM-08
     return message
 
 
@@ -214,7 +214,7 @@ def _add(owner: Completed, noun: str, arguments: Iterable[str], argument: str, e
     if argument in owner.completions:
         raise ValueError(f"there is a completion for {argument!r} of {noun} already")
     if not 1 <= len(endpoint.binder.parameters) <= 2:
-        raise TypeError(f"{endpoint.binder.name}(): take the text so far, and perhaps the arguments chosen already")
+        raise TypeError(f"{endpoint.binder.name}() must take the text so far, and at most the arguments chosen already")
     owner.completions[argument] = endpoint
 
 

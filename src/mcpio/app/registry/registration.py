@@ -200,7 +200,7 @@ def make_resource(uri: str, function: Any, options: ResourceOptions, *, context:
 def make_template(template: UriTemplate, function: Any, options: ResourceOptions, *, context: type) -> FunctionTemplate:
     """Return the resource template of a function. Raises TypeError, with advice, if it cannot be one."""
     if options.get("size") is not None:
-        raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
+        raise TypeError(f"{template.template}: size must be left out: each resource has its own")
     endpoint = _resource_endpoint(function, options, template.variables, context)
     shown = types.ResourceTemplate(template.template, **_resource_members(endpoint, options))
     return FunctionTemplate(endpoint, _sayable(shown, options), template, _cache_hint(options))
@@ -227,9 +227,9 @@ def make_prompt(function: Any, options: PromptOptions, *, context: type) -> Func
 def checked_uri(uri: Any) -> UriTemplate:
     """Return a URI as the template that matches it. Raises ValueError if it is invalid or ambiguous."""
     if not isinstance(uri, str):
-        raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
+        raise TypeError(f'uri must be a str, as in @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
     if not _SCHEME.match(uri):
-        raise ValueError(f"{uri!r:.100} is not a URI: begin with a scheme, as in notes://today")
+        raise ValueError(f"uri must begin with a scheme, as in notes://today, not {uri!r:.100}")
     template = UriTemplate(uri)
     template.check_matching()
     return template
@@ -297,7 +297,7 @@ def _execution(options: ToolOptions) -> ToolExecution | None:
         raise ValueError(f"task_support must be 'forbidden', 'optional' or 'required', not {support!r:.100}")
     for name in ("resume", "immediate_response", "becomes_task"):
         if options.get(name) and support in (None, "forbidden"):
-            raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
+            raise TypeError(f"{name} must be given with task_support='optional' or 'required', not {support!r}")
     return None if support is None else ToolExecution(support)
 
 
@@ -383,5 +383,5 @@ _COMPOSING = frozenset(
 def _validator(schema: Mapping[str, Any], option: str, root: str, max_steps: int) -> Callable[[Any], None]:
     check = partial(Validator(schema, max_steps=max_steps).validate, root=root)
     if option == "input_schema" and schema.get("type") != "object":
-        raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
+        raise ValueError(f'{option} must have "type": "object" at its root, not {schema.get("type")!r:.60}')
     return check

@@ -56,7 +56,7 @@ def _compiled(pattern: Any) -> re.Pattern[str]:
     try:
         compiled: re.Pattern[Any] = re.compile(pattern)
     except (re.error, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"pattern={pattern!r:.300} is not a regular expression: {error}") from error
+        raise ValueError(f"pattern must be a regular expression, not {pattern!r:.300}: {error}") from error
     if not isinstance(compiled.pattern, str):
         text = f"pattern={pattern!r:.300} is a regular expression for bytes, not for text"
         raise ValueError(text)  # noqa: TRY004  # ValueError, as for every other invalid constraint
@@ -436,12 +436,12 @@ def _sensible(name: str, limit: Any) -> Any:
         return Matcher(limit)
     if name in ("min_length", "max_length"):
         if not _is_number(limit) or not isinstance(limit, int) or limit < 0:
-            raise ValueError(f"{name}={limit!r} is not a length")
+            raise ValueError(f"{name} must be a whole number of at least 0, not {limit!r:.60}")
     elif name == "format":
         if limit not in ("email", "uri"):
-            raise ValueError(f"format={limit!r} is neither 'email' nor 'uri'; dates are said by their types")
+            raise ValueError(f"format must be 'email' or 'uri', not {limit!r:.60}; a date has the type datetime.date")
     elif name == "multiple_of" and (not _is_number(limit) or limit <= 0):
-        raise ValueError(f"multiple_of={limit!r} is not a positive number")
+        raise ValueError(f"multiple_of must be a finite number above 0, not {limit!r:.60}")
     return limit
 
 
@@ -458,11 +458,11 @@ def _bound(name: str, limit: Any, moment: type | None) -> Rule:
     keyword, words = _BOUNDS[name]
     if moment is None:
         if not _is_number(limit):
-            raise ValueError(f"{name}={limit!r} is not a finite number")
+            raise ValueError(f"{name} must be a finite number, not {limit!r:.60}")
         keywords = {keyword: limit}
     else:
         if type(limit) is not moment or getattr(limit, "tzinfo", True) is None:
-            raise ValueError(f"{name}={limit!r} is not a {moment.__name__}, with a time zone if it has a time")
+            raise ValueError(f"{name} must be a {moment.__name__}, with a zone if it has a time, not {limit!r:.60}")
         keywords = {}
     what = f"a value {words} {limit.isoformat() if moment else limit}"
 

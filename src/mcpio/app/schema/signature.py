@@ -189,7 +189,7 @@ class Binder:
         kinds = None if converter is None else converter.kinds
         if kind in _PLAIN and converter is not None and kinds is not None and kind not in kinds:
             raise TypeError(
-                f"{self.name}(), parameter {field.name!r}: the default {field.default!r:.60} is not {converter.name}"
+                f"{self.name}(), parameter {field.name!r}: default must be {converter.name}, not {field.default!r:.60}"
             )
 
     def _take_context(self, name: str) -> None:

@@ -69,7 +69,7 @@ class Validator:
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True, max_steps: int = MAX_STEPS) -> None:
         if not isinstance(schema, Mapping):
-            raise SchemaError(f"a schema is an object, not {type(schema).__name__}")
+            raise SchemaError(f"a schema must be an object, not a {type(schema).__name__}")
         try:
             own = _copied(schema)
             if not trusted:
