@@ -84,8 +84,8 @@ def test_form_filled_in_field_by_field(capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().err
     assert said.startswith("The server asks: For whom?\n(! declines, Ctrl-D dismisses, ")
     assert "  Seats: how many\n" in said
-    assert "  'two' is not a whole number\n" in said
-    assert "  1. Vegetables (v)\n  2. Fish (f)\n  '3' is not one of the numbers 1 to 2\n" in said
+    assert "  must be a whole number, not 'two'\n" in said
+    assert "  1. Vegetables (v)\n  2. Fish (f)\n  must be one of the numbers 1 to 2, not '3'\n" in said
 
 
 def test_choices_taken_by_number_and_by_value() -> None:
@@ -111,10 +111,10 @@ def test_wrong_answers_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     result, _ = _elicit(request, "maybe", "N", "x", "nan", "-inf", "3", "nobody", "a@b.example")
     assert result.content == {"ok": False, "on": 3.0, "mail": "a@b.example"}
     said = capsys.readouterr().err
-    assert "'maybe' is neither y nor n" in said
-    assert "'x' is not a number" in said
-    assert "'nan' is not a number: JSON has none such" in said
-    assert "mail" in said.partition("'x' is")[2]
+    assert "must be y or n, not 'maybe'" in said
+    assert "must be a number, not 'x'" in said
+    assert "must be a finite number, not 'nan': JSON has no other" in said
+    assert "mail" in said.partition("not 'x'")[2]
 
 
 def test_field_of_an_unknown_kind_is_text() -> None:
@@ -189,7 +189,7 @@ def test_root_whose_name_is_no_text_has_a_name_that_can_be_sent(tmp_path: Path) 
         ({"sampling": "ask"}, "--sampling ask needs a terminal"),
         ({"sampling": "no-such-file"}, "--sampling takes ask, refuse or a file; cannot read 'no-such-file': No such"),
         ({"sampling": sys.executable}, "is not text in UTF-8"),
-        ({"root": ["no-such-directory"]}, "--root: 'no-such-directory' is not a directory"),
+        ({"root": ["no-such-directory"]}, "--root must be a directory, not 'no-such-directory'"),
     ],
 )
 def test_invalid_option_rejected(given: dict[str, Any], said: str) -> None:

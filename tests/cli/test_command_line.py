@@ -104,12 +104,12 @@ def test_missing_server_rejected(words: list[str], said: str, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--timeout", "soon"], "'soon' is not a number of seconds"),
-        (["--timeout", "-1"], "'-1' is not a number of seconds"),
-        (["--timeout", "inf"], "'inf' is not a number of seconds"),
-        (["--env", "NAME"], "'NAME' is not NAME=VALUE"),
-        (["--env", "=x"], "'=x' is not NAME=VALUE"),
-        (["--cwd", "nowhere/at/all"], "'nowhere/at/all' is not a directory"),
+        (["--timeout", "soon"], "must be a number of seconds, 0 or more, not 'soon'"),
+        (["--timeout", "-1"], "must be a number of seconds, 0 or more, not '-1'"),
+        (["--timeout", "inf"], "must be a number of seconds, 0 or more, not 'inf'"),
+        (["--env", "NAME"], "must be NAME=VALUE, not 'NAME'"),
+        (["--env", "=x"], "must be NAME=VALUE, not '=x'"),
+        (["--cwd", "nowhere/at/all"], "must be a directory, not 'nowhere/at/all'"),
     ],
 )
 def test_invalid_option_values_rejected(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,9 +142,9 @@ def test_headers_sent_with_every_request(capfd: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--header", "x", "http://a/"], "a header is NAME:VALUE"),
-        (["--header", ":x", "http://a/"], "a header is NAME:VALUE"),
-        (["--header", "Host: x", "http://a/"], "is set by the client itself"),
+        (["--header", "x", "http://a/"], "must be NAME:VALUE"),
+        (["--header", ":x", "http://a/"], "must be NAME:VALUE"),
+        (["--header", "Host: x", "http://a/"], "headers must not have Host: the client sets it"),
         (["--header", "x: y", "python server.py"], "--header is for servers at a URL, not for python server.py"),
         (["--auth", "me", "python server.py"], "--auth is for servers at a URL, not for python server.py"),
         (["--auth", "me", "tcp://127.0.0.1:1"], "--auth is for servers over HTTP, not for tcp://127.0.0.1:1"),
@@ -152,7 +152,7 @@ def test_headers_sent_with_every_request(capfd: pytest.CaptureFixture[str]) -> N
         (["--inherit-env", "http://a/"], "--inherit-env is for servers that are started"),
         (["--cwd", ".", "https://a/"], "--cwd is for servers that are started"),
         (["http://u:p@a/"], "must not contain credentials"),
-        (["http://"], "names no host"),
+        (["http://"], "must name a host"),
     ],
 )
 def test_invalid_command_lines_rejected(capfd: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

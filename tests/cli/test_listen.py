@@ -42,9 +42,9 @@ def test_place_accepts_unix_sockets() -> None:
 
 @pytest.mark.parametrize("text", ["", "http", "localhost", "unix:", "localhost:", "65536", "-1", "1.5", "²"])
 def test_invalid_address_rejected(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not a port or HOST:PORT"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a port or HOST:PORT"):
         parse_address(text)
-    with pytest.raises(argparse.ArgumentTypeError, match="is not a port or HOST:PORT"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a port or HOST:PORT"):
         parse_place(text)
 
 

@@ -68,7 +68,7 @@ def test_line_read_word_by_word() -> None:
 
 
 def test_trailing_text_rejected() -> None:
-    with pytest.raises(ValueError, match="did not expect 'x y'"):
+    with pytest.raises(ValueError, match="expected the end of the line, not 'x y'"):
         Reader(" x y").end()
     with pytest.raises(ValueError, match="expected '=' before 'b'"):
         Reader("a b").options()

@@ -68,7 +68,7 @@ def test_setup_is_optional() -> None:
 def test_script_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "ping.txt"
     path.write_text("lost\nfound\n", encoding="utf-8")
-    with pytest.raises(ScriptError, match=r"^ping.txt:2: do not know 'found'$"):
+    with pytest.raises(ScriptError, match=r"^ping.txt:2: expected the keyword of a step, not 'found'$"):
         read_script(path)
     path.write_text("lost\n", encoding="utf-8")
     assert read_script(str(path)).steps == (Lost(Place("ping.txt", 1)),)
@@ -114,31 +114,31 @@ def test_line_parsed_into_a_step(line: str, step: Step) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("run: both", "script: run: expected client, server or pair, not 'both'"),
-        ("revision: 2026-07-29", "script: 2026-07-29 is not a revision of the protocol"),
-        ("server: revisions=[1]", "script: 1 is not a revision of the protocol"),
-        ("server: colour=red", "script: unknown option 'colour'"),
+        ("run: both", "script: run must be client, server or pair, not 'both'"),
+        ("revision: 2026-07-29", "script: revision must be one of the protocol, not '2026-07-29'"),
+        ("server: revisions=[1]", "script: revision must be one of the protocol, not 1"),
+        ("server: colour=red", "script: expected a member of Options or Limits, not 'colour'"),
         ("server: revisions=5", "script: 'int' object is not iterable"),
         ("server: {tools}", "script: expected ':' before '}'"),
-        ("lost\nreq: RPC-01", "script:2: do not know 'req:'"),
-        ("C=> {id: 1, error: {}}", "script:1: only a request or a result has an envelope"),
-        ("C=> [1]", "script:1: only a request or a result has an envelope"),
+        ("lost\nreq: RPC-01", "script:2: expected the keyword of a step, not 'req:'"),
+        ("C=> {id: 1, error: {}}", "script:1: expected a request or a result: nothing else has an envelope"),
+        ("C=> [1]", "script:1: expected a request or a result: nothing else has an envelope"),
         ("stall", "script:1: expected client or server"),
         ("C> start", "script:1: expected a message in braces, or end"),
-        ("C> {id: 1} x", "script:1: did not expect 'x'"),
+        ("C> {id: 1} x", "script:1: expected the end of the line, not 'x'"),
         ("C> {id: 1,\n\n  x}", "script:1: expected ':' before '}'"),
         ("client", "script:1: expected what it does"),
-        ("client jump", "script:1: a side does not 'jump': it can initialize, negotiate, adopt, log_level, request, "),
-        ("client answer 1", "script:1: answer needs a result"),
-        ("client abort grace=1", "script:1: abort has no option 'grace'"),
+        ("client jump", "script:1: expected one of initialize, negotiate, adopt, log_level, request, "),
+        ("client answer 1", "script:1: expected a result after answer"),
+        ("client abort grace=1", "script:1: expected an option of abort, not 'grace'"),
         ("client close 1 2", "script:1: expected '=' before '2'"),
         ("event both X", "script:1: expected client or server, not 'both'"),
-        ("no message client", "script:1: expected no event"),
+        ("no message client", "script:1: expected event after no"),
         ("at noon", "script:1: expected a number of seconds, not 'noon'"),
         ("at null", "script:1: expected a number of seconds, not None"),
         ("phase client asleep", "script:1: 'asleep' is not a valid Phase"),
-        ("refused x", "script:1: refused follows what a side does"),
-        ("lost\nrefused x", "script:2: refused follows what a side does"),
+        ("refused x", "script:1: refused must follow a line that says what a side does"),
+        ("lost\nrefused x", "script:2: refused must follow a line that says what a side does"),
     ],
 )
 def test_malformed_line_named_in_the_error(text: str, fault: str) -> None:

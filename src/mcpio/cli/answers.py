@@ -233,7 +233,7 @@ class Question:
         match getattr(self._field, "type", "string"):
             case "boolean":
                 if text.lower() not in YES + NO:
-                    raise ValueError(f"{text!r} is neither y nor n")
+                    raise ValueError(f"must be y or n, not {text!r:.100}")
                 return text.lower() in YES
             case "integer":
                 return _number(int, text, "a whole number")
@@ -247,7 +247,7 @@ class Question:
             return values[int(text) - 1]
         if text in values:
             return text
-        raise ValueError(f"{text!r} is not one of the numbers 1 to {len(values)}")
+        raise ValueError(f"must be one of the numbers 1 to {len(values)}, not {text!r:.100}")
 
     def _shown(self, value: Any) -> str:
         if isinstance(value, bool):
@@ -270,9 +270,9 @@ def _number(kind: Callable[[str], Any], text: str, what: str) -> Any:
     try:
         number = kind(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not {what}") from None
+        raise ValueError(f"must be {what}, not {text!r:.100}") from None
     if isinstance(number, float) and not math.isfinite(number):
-        raise ValueError(f"{text!r} is not {what}: JSON has none such")
+        raise ValueError(f"must be a finite number, not {text!r:.100}: JSON has no other")
     return number
 
 
@@ -322,7 +322,7 @@ def root(directory: str) -> Root:
     from mcpio.types.asking import Root
 
     if not os.path.isdir(directory):
-        raise Failure(Exit.USAGE, f"--root: {directory!r} is not a directory")
+        raise Failure(Exit.USAGE, f"--root must be a directory, not {directory!r:.200}")
     path = Path(directory).resolve()
     # Bytes that are not text, which Python has as surrogates, have no form in JSON. The URI escapes them.
     name = os.fsencode(path.name).decode(errors="replace")

@@ -274,7 +274,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r:.100}")
     return seconds
 
 
@@ -282,7 +282,7 @@ def environment_variable(text: str) -> tuple[str, str]:
     """Parse ``NAME=VALUE``. For ``argparse``."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, not {text!r:.100}")
     return name, value
 
 
@@ -290,11 +290,11 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not name or not colon:
         # The text is not shown: it is likely to hold a credential.
-        raise argparse.ArgumentTypeError("a header is NAME:VALUE")
+        raise argparse.ArgumentTypeError("must be NAME:VALUE")
     return name, value.strip()
 
 
 def _directory(text: str) -> str:
     if not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a directory")
+        raise argparse.ArgumentTypeError(f"must be a directory, not {text!r:.200}")
     return text

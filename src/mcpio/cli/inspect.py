@@ -272,5 +272,5 @@ async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, An
 
 def _mebibytes(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB from 1 to 1024")
+        raise argparse.ArgumentTypeError(f"must be a whole number of MiB from 1 to 1024, not {text!r:.100}")
     return int(text) << 20

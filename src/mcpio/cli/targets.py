@@ -42,14 +42,14 @@ def parse_address(text: str) -> Address:
     """Parse ``[HOST:]PORT``; an IPv6 host may be in brackets. For ``argparse``."""
     host, _, number = text.rpartition(":")
     if not _is_port(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port or HOST:PORT, such as 8000 or 0.0.0.0:8000")
+        raise argparse.ArgumentTypeError(f"must be a port or HOST:PORT, as in 0.0.0.0:8000, not {text!r:.100}")
     return Address(host.removeprefix("[").removesuffix("]") or DEFAULT_HOST, int(number))
 
 
 def parse_port(text: str) -> int:
     """Parse a port. For ``argparse``."""
     if not _is_port(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {text!r:.100}")
     return int(text)
 
 

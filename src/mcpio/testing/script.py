@@ -72,7 +72,7 @@ class Reader:
         """Read a bare word or a string; ``what`` names it in the error."""
         kind, text = self._take(what)
         if kind == "mark":
-            raise ValueError(f"expected {what}, not {text!r}")
+            raise ValueError(f"expected {what}, not {text!r:.100}")
         return _unquoted(text) if kind == "string" else text
 
     def value(self) -> Any:
@@ -86,7 +86,7 @@ class Reader:
             return self._object()
         if text == "[":
             return self._array()
-        raise ValueError(f"expected a value, not {text!r}")
+        raise ValueError(f"expected a value, not {text!r:.100}")
 
     def options(self) -> dict[str, Any]:
         """Read ``name=value`` until the end."""
@@ -104,7 +104,7 @@ class Reader:
     def end(self) -> None:
         """Raise ValueError if text is left."""
         if not self.at_end:
-            raise ValueError(f"did not expect {self.rest!r}")
+            raise ValueError(f"expected the end of the line, not {self.rest!r:.100}")
 
     def _object(self) -> dict[Any, Any]:
         members: dict[Any, Any] = {}
@@ -140,7 +140,7 @@ class Reader:
     def _take(self, what: str) -> tuple[str, str]:
         match = _TOKEN.match(self._text, self._at)
         if match is None or match.lastgroup is None:
-            raise ValueError(f"expected {what}" + (f", not {self.rest!r}" if self.rest else ""))
+            raise ValueError(f"expected {what}" + (f", not {self.rest!r:.100}" if self.rest else ""))
         self._at = match.end()
         return match.lastgroup, match[match.lastgroup]
 
@@ -443,14 +443,14 @@ def _words(settings: dict[str, Reader], name: str) -> list[str]:
 
 def _engines(word: str) -> frozenset[Role]:
     if word not in _ENGINES:
-        raise ValueError(f"run: expected client, server or pair, not {word!r}")
+        raise ValueError(f"run must be client, server or pair, not {word!r:.100}")
     return _ENGINES[word]
 
 
 def _revision(word: object) -> Revision:
     revision = Revision.parse(str(word))
     if revision is None:
-        raise ValueError(f"{word} is not a revision of the protocol")
+        raise ValueError(f"revision must be one of the protocol, not {word!r:.100}")
     return revision
 
 
@@ -468,7 +468,7 @@ def _setup(reader: Reader) -> Setup:
         elif name in _PLAIN_OPTIONS:
             options[name] = value
         else:
-            raise ValueError(f"unknown option {name!r}")
+            raise ValueError(f"expected a member of Options or Limits, not {name!r:.100}")
     return Setup(capabilities, Options(limits=Limits(**limits), **options))
 
 
@@ -518,7 +518,7 @@ def _add_step(steps: list[Step], place: Place, line: str) -> None:
     keyword, _, rest = line.partition(" ")
     if keyword == "refused":
         if not steps or not isinstance(last := steps[-1], Act):
-            raise ValueError("refused follows what a side does")
+            raise ValueError("refused must follow a line that says what a side does")
         steps[-1] = attrs.evolve(last, refused=rest)
         return
     reader = Reader(rest)
@@ -536,7 +536,7 @@ def _step(place: Place, keyword: str, reader: Reader) -> Step:
             return EventIs(place, _role(reader), reader.word("the name of an event"), reader.options())
         case "no":
             if reader.word("event") != "event":
-                raise ValueError("expected no event")
+                raise ValueError("expected event after no")
             return NoEvent(place, _role(reader))
         case "deadline":
             return DeadlineIs(place, _role(reader), _number(reader, or_null=True))
@@ -550,7 +550,7 @@ def _step(place: Place, keyword: str, reader: Reader) -> Step:
             return Flow(place, _role(reader), keyword == "stall")
         case "lost":
             return Lost(place)
-    raise ValueError(f"do not know {keyword!r}")
+    raise ValueError(f"expected the keyword of a step, not {keyword!r:.100}")
 
 
 def _wire(place: Place, keyword: str, reader: Reader) -> Wire:
@@ -566,7 +566,7 @@ def _wire(place: Place, keyword: str, reader: Reader) -> Wire:
         message = {"jsonrpc": "2.0", **message}
     stateless = keyword.endswith("=>")
     if stateless and not (isinstance(message, dict) and message.keys() & {"method", "result"}):
-        raise ValueError("only a request or a result has an envelope")
+        raise ValueError("expected a request or a result: nothing else has an envelope")
     return Wire(place, sender, None, message, stateless)
 
 
@@ -574,24 +574,24 @@ def _act(place: Place, role: Role, reader: Reader) -> Act:
     verb = reader.word("what it does")
     usage = ACTS.get(verb)
     if usage is None:
-        raise ValueError(f"a side does not {verb!r}: it can {', '.join(ACTS)}")
+        raise ValueError(f"expected one of {', '.join(ACTS)}, not {verb!r:.100}")
     arguments: list[Any] = []
     for what in usage.needed:
         if reader.at_end:
-            raise ValueError(f"{verb} needs {what}")
+            raise ValueError(f"expected {what} after {verb}")
         arguments.append(reader.value())
     arguments += [reader.value() for _ in usage.optional if not reader.at_end and not reader.is_option()]
     options = reader.options()
     for name in options:
         if name not in usage.options:
-            raise ValueError(f"{verb} has no option {name!r}")
+            raise ValueError(f"expected an option of {verb}, not {name!r:.100}")
     return Act(place, role, verb, tuple(arguments), options)
 
 
 def _role(reader: Reader) -> Role:
     word = reader.word("client or server")
     if word not in _ROLES:
-        raise ValueError(f"expected client or server, not {word!r}")
+        raise ValueError(f"expected client or server, not {word!r:.100}")
     return _ROLES[word]
 
 
@@ -599,4 +599,4 @@ def _number(reader: Reader, *, or_null: bool = False) -> float | None:
     value = reader.value()
     if type(value) in (int, float) or (value is None and or_null):
         return None if value is None else float(value)
-    raise ValueError(f"expected a number of seconds, not {value!r}")
+    raise ValueError(f"expected a number of seconds, not {value!r:.100}")

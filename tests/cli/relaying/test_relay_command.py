@@ -69,7 +69,7 @@ def test_wrong_words_are_named(
 def test_wrong_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["relay", "--port", "70000", "http://x/mcp"])
-    assert "argument --port: '70000' is not a port" in capsys.readouterr().err
+    assert "argument --port: must be a port from 0 to 65535, not '70000'" in capsys.readouterr().err
 
 
 def test_wrong_fault_is_named(capsys: pytest.CaptureFixture[str]) -> None:

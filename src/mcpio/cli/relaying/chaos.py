@@ -84,7 +84,7 @@ def parse_chaos(text: str) -> Chaos:
         name, equals, value = item.strip().partition("=")
         if name == "seed":
             if not value.isascii() or not value.isdigit():
-                raise argparse.ArgumentTypeError(f"{item!r}: the seed is a whole number, as in seed=7")
+                raise argparse.ArgumentTypeError(f"{item!r:.100}: the seed must be a whole number, as in seed=7")
             seed = int(value)
         elif name not in FAULTS:
             names = ", ".join(["seed", *FAULTS])
@@ -108,10 +108,12 @@ def _fault(text: str, kind: str, value: str) -> Fault:
             low, high = _times(text, amount)
         case "BYTES" | "CODE" as what:
             if not amount.isascii() or not amount.isdigit() or not int(amount):
-                raise argparse.ArgumentTypeError(f"{text!r}: {amount!r} is not a number: write {_example(kind)}")
+                raise argparse.ArgumentTypeError(
+                    f"{text!r:.100} must have a whole number above 0: write {_example(kind)}"
+                )
             low = high = int(amount)
             if what == "CODE" and not 400 <= low <= 599:
-                raise argparse.ArgumentTypeError(f"{text!r}: a status is from 400 to 599, not {amount}")
+                raise argparse.ArgumentTypeError(f"{text!r:.100}: the status must be from 400 to 599, not {amount}")
         case _ if amount:
             raise argparse.ArgumentTypeError(f"{text!r}: {kind} takes no value before the @: write {_example(kind)}")
     return Fault(text=text, kind=kind, low=low, high=high, nth=nth, rate=rate)

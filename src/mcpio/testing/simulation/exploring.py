@@ -164,7 +164,7 @@ def _workload(server: Callable[[], Server] | None, clients: Sequence[Program]) -
         return exercised_server, ACTS
     called("server", server, "()")
     if not clients:
-        raise ValueError("clients must be one async function or more, each with a client as argument")
+        raise ValueError("clients must be one or more async functions that take a client, not none")
 
     def make(site: Site) -> Server:
         del site

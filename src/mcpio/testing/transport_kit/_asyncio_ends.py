@@ -73,7 +73,7 @@ async def break_connection(end: Any) -> None:
 def check_half_closes(end: Any) -> None:
     """Raise TypeError for an end that cannot end its output alone."""
     if not isinstance(end[1], asyncio.StreamWriter):
-        raise TypeError(f"half_closes is true, but {end!r:.100} are not a reader and a writer")
+        raise TypeError(f"ends must be a reader and a writer if half_closes=True, not {end!r:.100}")
 
 
 class _Gate:

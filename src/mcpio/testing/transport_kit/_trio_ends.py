@@ -55,7 +55,7 @@ async def break_connection(end: Any) -> None:
 def check_half_closes(end: Any) -> None:
     """Raise TypeError for an end that cannot end its output alone."""
     if not isinstance(end, trio.abc.HalfCloseableStream):
-        raise TypeError(f"half_closes is true, but a {type(end).__name__} is not a trio.abc.HalfCloseableStream")
+        raise TypeError(f"ends must be of trio.abc.HalfCloseableStream if half_closes=True, not {type(end).__name__}")
 
 
 class _Gate:
