@@ -150,7 +150,7 @@ def test_e7_refusal_takes_defaults_from_the_table() -> None:
 def test_refusal_with_an_unassigned_code_needs_a_message() -> None:
     refusal = Refusal(1006, "the moon is full", data=["a"])
     assert refusal.as_error().data == {"data": ["a"], "category": "queue", "severity": "error", "retryable": False}
-    with pytest.raises(ValueError, match="the code 1006 has no meaning in the table: give a message"):
+    with pytest.raises(ValueError, match="message must be given for the code 1006"):
         Refusal(1006)
 
 

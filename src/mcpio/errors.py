@@ -424,7 +424,7 @@ class Refusal(McpError):
         refusal = find_refusal(code)
         if message is None:
             if refusal is None:
-                raise ValueError(f"the code {code} has no meaning in the table: give a message")
+                raise ValueError(f"message must be given for the code {code}, which no table explains")
             message = refusal.meaning
         if retry_after is not None and not is_amount(retry_after):
             raise ValueError(f"retry_after must be a number of seconds, 0 or more, not {retry_after!r}")

@@ -65,7 +65,7 @@ def share_directory(
     Raises ValueError if the URI is invalid or in use, and NotADirectoryError if ``directory`` is not a directory.
     """
     if not uri.endswith("/") or "{" in uri:
-        raise ValueError(f"the URI of a directory must end with / and have no variables, unlike {uri!r:.100}")
+        raise ValueError(f"uri must end with / and have no variables, not {uri!r:.100}")
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{os.fspath(directory)!r} is not a directory")

@@ -42,7 +42,7 @@ class FolderSkillCache:
 
         """
         if not required("server", server, str):
-            raise ValueError("server must be the host's label of the server, and not empty")
+            raise ValueError("server must be the host's label of the server, not empty")
         root = os.path.realpath(folder)
         for other in map(os.path.realpath, searched):
             if os.path.commonpath([root, other]) == other:

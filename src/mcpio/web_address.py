@@ -48,13 +48,13 @@ def web_address(url: str) -> WebAddress:
     """Parse a web address. Raises ValueError if it is not an absolute ``http`` or ``https`` URL (ELIC-14)."""
     # Browsers and this function must not read the same text in different ways.
     if _ODD.search(url):
-        raise ValueError(f"a web address must have no spaces, backslashes or control characters, unlike {url!r:.100}")
+        raise ValueError(f"a web address must have no spaces, backslashes or control characters, not {url!r:.100}")
     try:
         parts = urlsplit(url)
         host = parts.hostname
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"{url!r:.100} is not a web address: {error}") from None
+        raise ValueError(f"a web address must be a URL, not {url!r:.100}: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"a web address must begin with https:// and a host, not {url!r:.100}")
     return WebAddress(

@@ -211,7 +211,10 @@ def test_sockets_that_listen_may_be_given_and_are_closed(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("listeners", "error", "fault"),
-    [([], ValueError, "listeners= is empty"), ([3], TypeError, "listeners must be socket, not 3")],
+    [
+        ([], ValueError, "listeners must be at least one"),
+        ([3], TypeError, "listeners must be socket, not 3"),
+    ],
 )
 def test_listeners_that_are_none_raise(listeners: Any, error: type[Exception], fault: str) -> None:
     async def main() -> None:

@@ -58,7 +58,7 @@ def test_header_of_keys_is_found_in_whatever_case_it_is_given() -> None:
     [
         ({"principals": 5}, TypeError, "principals must be"),
         ({"principals": {5: "ada"}}, TypeError, "principals must be"),
-        ({"principals": {}, "header": "x key"}, ValueError, "not a valid header name"),
+        ({"principals": {}, "header": "x key"}, ValueError, "header must be the name of a header field, not 'x key'"),
         ({"principals": {}, "header": None}, TypeError, "header must be"),
         ({"principals": {}, "scopes": {"ada": "admin"}}, TypeError, "scopes must be"),
         ({"principals": {}, "scopes": ["admin"]}, TypeError, "scopes must be"),
@@ -74,7 +74,7 @@ def test_option_of_keys_without_a_meaning_raises(options: dict[str, Any], error:
     [
         ({"verify": None}, TypeError, "verify must be"),
         ({"verify": [ApiKeys({}), 5]}, TypeError, "verify must be"),
-        ({"verify": []}, ValueError, "verify="),
+        ({"verify": []}, ValueError, "verify must be one verifier or more"),
         ({"verify": ApiKeys({}), "hierarchy": {"admin": "read"}}, TypeError, "hierarchy must be"),
         ({"verify": ApiKeys({}), "hierarchy": 5}, TypeError, "hierarchy must be"),
     ],

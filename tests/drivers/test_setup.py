@@ -166,7 +166,7 @@ def begun() -> ClientConnection:
         (
             lambda: {"connection": operating()[1]},
             TypeError,
-            "a client needs a ClientConnection, not a ServerConnection",
+            "connection must be ClientConnection, not <mcpio",
         ),
         (lambda: {"connection": begun()}, LocalProtocolError, "cannot use a connection in phase initializing"),
         (lambda: {"connection": operating()[0], "snapshot": {}}, TypeError, "either connection= or snapshot="),
@@ -191,7 +191,7 @@ def test_a_server_takes_a_connection_of_a_server() -> None:
     async def main() -> None:
         _, there = memory_stream_pair()
         wrong: Any = operating()[0]
-        with pytest.raises(TypeError, match="a server needs a ServerConnection, not a ClientConnection"):
+        with pytest.raises(TypeError, match="connection must be ServerConnection, not <mcpio"):
             await serve(server, there, connection=wrong)
         with pytest.raises(TypeError, match="unknown option 'nonsense'"):
             await serve(server, there, nonsense=5)  # type: ignore[call-arg]  # the wrong one

@@ -271,7 +271,7 @@ def test_failed_subscription_gets_an_ordinary_error() -> None:
 
 def test_only_subscriptions_are_acknowledged() -> None:
     connection = server()
-    with pytest.raises(LocalProtocolError, match="tools/call is not a subscription"):
+    with pytest.raises(LocalProtocolError, match="acknowledge must answer subscriptions/listen, not tools/call"):
         connection.acknowledge(one(connection, tool_call()).id, SubscriptionFilter())
     connection.can_reach = lambda via: via == "open"
     event = listen(connection, 2, via="gone", **ALL)

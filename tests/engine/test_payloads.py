@@ -57,14 +57,14 @@ def test_custom_method_is_named_by_its_payload() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind", "fault"),
     [
-        (ToolListChangedNotification(), Kind.REQUEST, "a ToolListChangedNotification is not a request"),
-        (PingRequest(), Kind.NOTIFICATION, "a PingRequest is not a notification"),
-        (CustomRequest("x"), Kind.NOTIFICATION, "a CustomRequest is not a notification"),
-        (CustomNotification("x"), Kind.REQUEST, "a CustomNotification is not a request"),
-        (EmptyResult(), Kind.REQUEST, "a EmptyResult is not a request"),
-        (PingRequest, Kind.REQUEST, "a type is not a request"),
-        ({"method": "ping"}, Kind.REQUEST, "a dict is not a request"),
-        (None, Kind.REQUEST, "a NoneType is not a request"),
+        (ToolListChangedNotification(), Kind.REQUEST, "payload must be a request, not ToolListChangedNotification"),
+        (PingRequest(), Kind.NOTIFICATION, "payload must be a notification, not PingRequest"),
+        (CustomRequest("x"), Kind.NOTIFICATION, "payload must be a notification, not CustomRequest"),
+        (CustomNotification("x"), Kind.REQUEST, "payload must be a request, not CustomNotification"),
+        (EmptyResult(), Kind.REQUEST, "payload must be a request, not EmptyResult"),
+        (PingRequest, Kind.REQUEST, "payload must be a request, not type"),
+        ({"method": "ping"}, Kind.REQUEST, "payload must be a request, not dict"),
+        (None, Kind.REQUEST, "payload must be a request, not NoneType"),
     ],
 )
 def test_payload_of_another_kind_is_refused(payload: Any, kind: Kind, fault: str) -> None:
@@ -162,10 +162,10 @@ def test_raw_payload_is_sent_unchanged() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind", "fault"),
     [
-        (RawRequest("tools/call"), Kind.NOTIFICATION, "a RawRequest is not a notification"),
-        (RawNotification("notifications/message"), Kind.REQUEST, "a RawNotification is not a request"),
-        (RawRequest("notifications/message"), Kind.REQUEST, "notifications/message is not a request"),
-        (RawNotification("ping"), Kind.NOTIFICATION, "ping is not a notification"),
+        (RawRequest("tools/call"), Kind.NOTIFICATION, "payload must be a notification, not RawRequest"),
+        (RawNotification("notifications/message"), Kind.REQUEST, "payload must be a request, not RawNotification"),
+        (RawRequest("notifications/message"), Kind.REQUEST, "payload must be a request, not notifications/message"),
+        (RawNotification("ping"), Kind.NOTIFICATION, "payload must be a notification, not ping"),
         (RawRequest("initialize"), Kind.REQUEST, "initialize is sent by send_initialize"),
         (RawNotification("notifications/cancelled"), Kind.NOTIFICATION, "is sent by cancel_request"),
         (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta must be an object, not 5"),

@@ -508,7 +508,7 @@ def test_a_backend_has_its_name() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no JSON backend is named 'simplejson'"):
+    with pytest.raises(ValueError, match="the JSON backend must be 'stdlib' or 'compiled', not 'simplejson'"):
         backend("simplejson")
     with pytest.raises(AttributeError, match="no attribute 'FRONTEND'"):
         _ = json.FRONTEND

@@ -129,9 +129,9 @@ def test_encoded_events_are_parsed_back() -> None:
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\0b"])
 def test_event_that_would_break_the_stream_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="id of an event contains a line end or NUL"):
+    with pytest.raises(ValueError, match="id must have no line end and no NUL, not "):
         encode_event(b"", id=text)
-    with pytest.raises(ValueError, match="event of an event contains"):
+    with pytest.raises(ValueError, match="event must have no line end"):
         encode_event(b"", type=text)
-    with pytest.raises(ValueError, match="a comment contains a line end or NUL"):
+    with pytest.raises(ValueError, match="text must have no line end and no NUL, not "):
         encode_comment(text)

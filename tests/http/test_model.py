@@ -39,8 +39,8 @@ def test_representation_of_a_request_has_the_names_of_its_fields_and_no_value() 
         ({"message": "\ud800"}, ValueError, "surrogates not allowed"),
         ({"headers": (("a", "b"),)}, TypeError, "both bytes"),
         ({"headers": (b"ab",)}, TypeError, "both bytes"),
-        ({"headers": ((b"a b", b"x"),)}, ValueError, "b'a b' has characters that are not allowed"),
-        ({"headers": ((b"x-a", b"secret\r\nb: c"),)}, ValueError, "b'x-a' has characters that are not allowed"),
+        ({"headers": ((b"a b", b"x"),)}, ValueError, "b'a b' must have no line end, and a token for a name"),
+        ({"headers": ((b"x-a", b"secret\r\nb: c"),)}, ValueError, "b'x-a' must have no line end"),
     ],
 )
 def test_denial_that_no_response_could_have_is_rejected(given: Any, error: type[Exception], said: str) -> None:

@@ -245,7 +245,7 @@ def test_overlong_line_is_replayed_by_its_length() -> None:
         ('{"recording": 1, "role": "client", "at": 0, "options": {"x": 1}, "snapshot": {}}', "the options: "),
         (
             '{"recording": 1, "role": "client", "at": 0, "options": {"revisions": ["x"]}, "snapshot": {}}',
-            "'x' is not a revision",
+            "the revision must be one of the protocol, not 'x'",
         ),
     ],
 )

@@ -14,6 +14,8 @@ RULE_AS_A_FACT = re.compile(
     r"[\w}\]]= (?:must|takes|returns|is (?:a|an|one of|'|\")) ?"
     # "a ttl is a number, not 'x'"
     r"|^(?!.*\bmust )[^,]*\b(?:is|are|has|takes|begins|returns|lies) (?!\{)[^:;]*, (?:not|unlike) (?:an? )?\{"
+    # "{value!r} is not a number", "ge={value!r} is not a length"
+    r"|^(?:\w[\w ]*[ =:] ?)?\{\} is (?:not a|no|neither)\b"
 )
 
 
@@ -50,6 +52,8 @@ def test_message_about_a_wrong_argument_says_what_it_must_be() -> None:
         ("{}= is 'keep' or 'raise', not {}", True),
         ("roots are Root objects, not {}", True),
         ("a digest has 64 digits, unlike {}", True),
+        ("ge={} is not a finite number", True),
+        ("the parameter {} is neither a nor b", True),
         ("ttl must be a number, not {}", False),
         ("the bytes are {}, not {}", False),
         ("listeners= is empty: give at least one", False),

@@ -129,7 +129,7 @@ def test_foreign_file_rejected(tmp_path: Path) -> None:
         database = sqlite3.connect(tmp_path / name)
         database.executescript(script)
         database.close()
-        with pytest.raises(ValueError, match="expected version 1"):
+        with pytest.raises(ValueError, match="must be a file of this store, of version 1"):
             SqliteStore(tmp_path / name)
     with pytest.raises(sqlite3.OperationalError):
         SqliteStore(tmp_path / "no" / "such" / "folder")

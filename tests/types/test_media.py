@@ -80,9 +80,14 @@ def test_type_of_an_unknown_kind_given() -> None:
             "the 27 bytes are no image of a known kind. Raw pixels .* a PNG or WAV",
         ),
         (b"", None, ValueError, "the 0 bytes are no image"),
-        (WAV, None, ValueError, r"audio/wav is no image type: use EmbeddedResource\.of\(data, uri\)"),
-        (PNG, "application/pdf", ValueError, "application/pdf is no image type"),
-        (PNG, "image/webp", ValueError, "the bytes are image/png, not image/webp"),
+        (
+            WAV,
+            None,
+            ValueError,
+            r"mime_type must begin with image/, not 'audio/wav': other files are EmbeddedResource\.of\(data, uri\)",
+        ),
+        (PNG, "application/pdf", ValueError, "mime_type must begin with image/, not 'application/pdf'"),
+        (PNG, "image/webp", ValueError, "mime_type must be image/png, as the bytes are, not image/webp"),
         (
             "cat.png",
             None,
@@ -104,7 +109,7 @@ def test_unknown_image_data_raises(source: Any, mime_type: str | None, error: ty
 
 
 def test_unknown_sound_data_raises() -> None:
-    with pytest.raises(ValueError, match="image/png is no audio type"):
+    with pytest.raises(ValueError, match="mime_type must begin with audio/, not 'image/png'"):
         AudioContent.of(PNG)
     words: Any = "a.wav"
     with pytest.raises(TypeError, match=r"made of bytes, not of type str: for a file use mcpio\.files\.audio\(path\)"):
@@ -130,7 +135,7 @@ def test_object_that_saves_itself_drawn() -> None:
     assert ImageContent.of(_Pillow(), "image/jpeg").mime_type == "image/jpeg"
     assert ImageContent.of(_Figure()).mime_type == "image/png"
     assert ImageContent.of(_Figure(), "image/svg+xml").mime_type == "image/svg+xml"
-    with pytest.raises(ValueError, match="the bytes are image/png, not image/webp"):
+    with pytest.raises(ValueError, match="mime_type must be image/png, as the bytes are, not image/webp"):
         ImageContent.of(_Pillow(), "image/webp")  # it did not do as it was told
     with pytest.raises(TypeError, match="not of type type"):
         ImageContent.of(_Pillow)

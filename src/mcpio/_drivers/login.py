@@ -711,7 +711,7 @@ class LoginSetup:
 def with_key(options: HttpClientOptions, key: ApiKey) -> HttpClientOptions:
     """Return the options with the key among the header fields. Raises ValueError where that field is given already."""
     if any(name.lower() == key.header.lower() for name in options.headers):
-        raise ValueError(f"headers: {key.header} and auth= exclude each other: only one of them can be sent")
+        raise ValueError(f"headers must not have {key.header} beside auth=: only one of them can be sent")
     return attrs.evolve(options, headers={**options.headers, key.header: key.key.reveal()})
 
 

@@ -60,7 +60,7 @@ class Place:
         elif self.listeners is None:
             yield await self._listen()
         elif not self.listeners:
-            raise ValueError("listeners= is empty: give at least one that listens")
+            raise ValueError("listeners must be at least one that listens, not an empty collection")
         else:
             yield self.loop.given_listeners(self.listeners)
 

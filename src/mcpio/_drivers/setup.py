@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 import attrs
 
 from mcpio import _drivers, types
-from mcpio._checks import check_options
+from mcpio._checks import check_options, required
 from mcpio._drivers import TapSource
 from mcpio._drivers.actor import Actor, TransportAdapter, close_forcefully, store_tasks
 from mcpio._drivers.event_loop import Deadlines, EventLoop
@@ -99,8 +99,8 @@ def prepare_server(server: Server, principal: Any, now: float, **options: Unpack
     if connection is None:
         alone = options.get("alone", False)
         connection = server.connection(principal=principal, alone=alone, saved=saved, now=now)
-    elif not isinstance(connection, ServerConnection):
-        raise TypeError(f"a server needs a ServerConnection, not a {type(connection).__name__}")
+    else:
+        required("connection", connection, ServerConnection)
     return _setup(connection, saved, options, now)
 
 
@@ -113,8 +113,8 @@ def prepare_client(options: ClientOptions, now: float, **setup: Unpack[ClientSet
         if saved is not None:
             chosen = connection.options
             connection = saved.connection(ClientConnection, now, options=chosen)
-    elif not isinstance(connection, ClientConnection):
-        raise TypeError(f"a client needs a ClientConnection, not a {type(connection).__name__}")
+    else:
+        required("connection", connection, ClientConnection)
     if connection.phase not in (Phase.NEW, Phase.OPERATING):
         raise LocalProtocolError(f"a client cannot use a connection in phase {connection.phase.value}")
     return _setup(connection, saved, setup, now)

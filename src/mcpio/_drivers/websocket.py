@@ -331,7 +331,7 @@ def websocket_connector(url: str, options: dict[str, Any], loop: EventLoop) -> S
     if login is None:
         return connector
     if any(name.lower() == "authorization" for name in http.headers):
-        raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
+        raise ValueError("headers must not have Authorization beside auth=: only one of them can be sent")
     authorized = _AuthorizedOpener(opener, timeout, AuthorizedOpening(login, loop, loop.runtime))
     return SocketConnector(authorized.open, location.place, None, make_adapter, loop)
 

@@ -502,6 +502,6 @@ class ApiKey:
     def __attrs_post_init__(self) -> None:
         text = self.key.reveal()
         if _NAME.fullmatch(self.header) is None:
-            raise ValueError(f"ApiKey: {self.header!r:.60} is not a valid header name")
+            raise ValueError(f"ApiKey: header must be the name of a header field, not {self.header!r:.60}")
         if not (text and text.isascii() and text.isprintable()) or text != text.strip():
-            raise ValueError("ApiKey: the key must be printable ASCII without surrounding space")
+            raise ValueError("ApiKey: key must be printable ASCII without surrounding space")

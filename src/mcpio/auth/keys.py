@@ -157,7 +157,7 @@ def load_signer(pem: str | bytes, *, key_id: str | None = None) -> LocalSigner:
         raw = key.public_key().public_bytes_raw()
         return LocalSigner("EdDSA", key_id, {"kty": "OKP", "crv": "Ed25519", "x": base64url(raw)}, key.sign)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise ValueError("a signer needs a private key on P-256 or Ed25519")
+        raise ValueError(f"the private key must be on P-256 or Ed25519, not {type(key).__name__}")
     elliptic = key
 
     def sign(data: bytes) -> bytes:

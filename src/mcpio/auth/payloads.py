@@ -329,7 +329,7 @@ def client_metadata(client_id: str, client_name: str, redirect_uris: Sequence[st
     if client_id.endswith(address.host + "/"):
         raise ValueError(f"a client id must be an https URL with a path, not {client_id!r:.100}")
     if not redirect_uris:
-        raise ValueError("a client needs one redirect URI at least")
+        raise ValueError("redirect_uris must be one URI or more, not an empty collection")
     return {
         "client_id": client_id,
         "client_name": client_name,
@@ -430,7 +430,7 @@ def _challenges(field: str) -> Iterator[Challenge]:
 
 def _parameter(name: str, value: str) -> str:
     if _TOKEN.fullmatch(name) is None or _LINE.fullmatch(value) is None:
-        raise ValueError(f"the parameter {name!r:.60} is not printable ASCII")
+        raise ValueError(f"the parameter {name!r:.60} must be printable ASCII")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{escaped}"'
 

@@ -110,12 +110,12 @@ class ResourceServer:
 
     def __attrs_post_init__(self) -> None:
         if not self.verify:
-            raise ValueError("verify= needs a verifier: without one every request is refused")
+            raise ValueError("verify must be one verifier or more, not empty: without one every request is refused")
         needs_metadata = any(each.challenges_with_metadata for each in self.verify)
         if self.mtls and self.resource is not None and self.resource.startswith("http:"):
-            raise ValueError("mtls= needs a resource with https: the certificate comes with the connection")
+            raise ValueError(f"resource must begin with https: if mtls=True, not {self.resource!r:.200}")
         if needs_metadata and (self.resource is None or not self.authorization_servers):
-            raise ValueError("tokens need resource= for their audience, and authorization_servers= for the metadata")
+            raise ValueError("resource and authorization_servers must be given for tokens: their audience and issuers")
         if self.metadata_url is not None and not (self.metadata_url.isascii() and self.metadata_url.isprintable()):
             raise ValueError(f"metadata_url must be printable ASCII, not {self.metadata_url!r:.200}")
 

@@ -144,7 +144,7 @@ class Verifier(Protocol):
 def _header_name(value: str) -> str:
     """Return the name of a field in lower case, in which fields of requests are compared with it."""
     if _NAME.fullmatch(required("header", value, str)) is None:
-        raise ValueError(f"ApiKeys: {value!r:.60} is not a valid header name")
+        raise ValueError(f"ApiKeys: header must be the name of a header field, not {value!r:.60}")
     return value.lower()
 
 
@@ -184,7 +184,8 @@ class ApiKeys:
     def __attrs_post_init__(self) -> None:
         for digest in self.principals:
             if len(required("principals", digest, str)) != 64 or not set(digest) <= set("0123456789abcdef"):
-                raise ValueError("a digest must be SHA-256 in 64 hexadecimal digits, in lower case")
+                # Without the text, which may be the key itself.
+                raise ValueError("principals must have SHA-256 digests as keys: 64 hexadecimal digits, in lower case")
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | InvalidToken:
         """Return the grant of a key, or that it is unknown."""
@@ -277,7 +278,7 @@ class JwtVerifier:
         self._algorithms = frozenset(_names("algorithms", algorithms))
         for name in self._algorithms:
             if not name.startswith(("RS", "PS", "ES", "Ed")) or name not in JWSRegistry.algorithms:
-                raise ValueError(f"the algorithm {name!r} is not supported")
+                raise ValueError(f"algorithms must have public keys, as RS256 and ES256 do, not {name!r:.60}")
         if not isinstance(jwks, str | Mapping | None):
             raise TypeError(f"jwks must be the URL of a key set, or the key set as a mapping, not {jwks!r:.100}")
         if not is_amount(leeway):
@@ -567,7 +568,7 @@ class Introspection:
         leeway: float = 30.0,
     ) -> None:
         if (secret is None) == (signer is None):
-            raise ValueError("introspection needs either secret= or signer=: the endpoint answers known clients only")
+            raise ValueError("give either secret= or signer=: the introspection endpoint answers known clients only")
         usable = _SIGNER_METHODS if signer is not None else _SECRET_METHODS
         method = auth_method or usable[0]
         if method not in usable:

@@ -154,7 +154,7 @@ class Answers:
         if request is not None:
             dialogue = request.dialogue
             if not isinstance(dialogue, Listening):
-                raise LocalProtocolError(f"{request.name} is not a subscription: acknowledge answers {LISTEN}")
+                raise LocalProtocolError(f"acknowledge must answer {LISTEN}, not {request.name}")
             params = dialogue.acknowledgement(request, honoured)
             text = self._notification_text(dialogue, "notifications/subscriptions/acknowledged", params)
             self._check_route(request)

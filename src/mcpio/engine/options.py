@@ -97,7 +97,9 @@ def as_keep_alive(value: Any) -> KeepAlive | None:
 def _check_revisions(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
     if not revisions or any(revision not in REVISIONS for revision in revisions):
         names = ", ".join(revision.name for revision in REVISIONS)
-        raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
+        raise ValueError(
+            f"revisions must be one or more of {names}, not {revisions!r:.100}; give REV_2025_11_25 and its like"
+        )
 
 
 def _era(_: object, __: object, era: Any) -> None:

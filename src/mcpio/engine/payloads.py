@@ -53,7 +53,7 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
     if method is None and isinstance(payload, RawRequest if kind is Kind.REQUEST else RawNotification):
         return _raw_method(payload, kind)
     if method is None or method.kind is not kind:
-        raise LocalProtocolError(f"a {type(payload).__name__} is not a {kind.value}")
+        raise LocalProtocolError(f"payload must be a {kind.value}, not {type(payload).__name__}")
     if method.name in _OWN_VERBS and not _is_progress_of_task(payload):
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
     if method.name not in _OWN_VERBS and payload.__class__ is method.params_type:
@@ -246,7 +246,7 @@ def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | N
     _check_named(payload)
     method = METHODS.get(payload.method)
     if method is not None and method.kind is not kind:
-        raise LocalProtocolError(f"{method.name} is not a {kind.value}")
+        raise LocalProtocolError(f"payload must be a {kind.value}, not {method.name}")
     if payload.method in _OWN_VERBS:
         raise LocalProtocolError(f"{payload.method} is sent by {_OWN_VERBS[payload.method]}")
     if not isinstance(payload.params.get("_meta", {}), Mapping):

@@ -134,7 +134,7 @@ def backend(name: str) -> Backend:
         return Backend(name, _stdlib_loads(), _stdlib_dumps())
     if name == "compiled":
         return Backend(name, _msgspec_loads(), _orjson_dumps())
-    raise ValueError(f"no JSON backend is named {name!r}: there are 'stdlib' and 'compiled'")
+    raise ValueError(f"the JSON backend must be 'stdlib' or 'compiled', not {name!r:.60}")
 
 
 # The choice is made by the first use, so that importing this module imports no library (P13).

@@ -165,7 +165,7 @@ def encode_event(data: bytes, *, type: str | None = None, id: str | None = None,
     for name, value in (("id", id), ("event", type)):
         if value is not None:
             if _BREAKS.search(value):
-                raise ValueError(f"{name} of an event contains a line end or NUL: {value!r:.100}")
+                raise ValueError(f"{name} must have no line end and no NUL, not {value!r:.100}")
             parts.append(f"{name}: {value}\n".encode())
     if retry is not None:
         parts.append(b"retry: %d\n" % retry)
@@ -180,7 +180,7 @@ def encode_event(data: bytes, *, type: str | None = None, id: str | None = None,
 def encode_comment(text: str = "") -> bytes:
     """Return a comment, which keeps a quiet stream alive. Raises ValueError if it contains a line end."""
     if _BREAKS.search(text):
-        raise ValueError(f"a comment contains a line end or NUL: {text!r:.100}")
+        raise ValueError(f"text must have no line end and no NUL, not {text!r:.100}")
     return f": {text}\n\n".encode() if text else b":\n\n"
 
 

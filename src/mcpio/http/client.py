@@ -90,9 +90,9 @@ def _usable(_: object, __: object, headers: Any) -> None:
         raise TypeError(f"headers must be a mapping of names to values, not a {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise ValueError(f"headers: {name!r:.60} is not a valid header name")
+            raise ValueError(f"headers must have names of header fields, not {name!r:.60}")
         if name.lower() in _OWN or name.lower().startswith("mcp-param-"):
-            raise ValueError(f"headers: {name} is set by the client itself")
+            raise ValueError(f"headers must not have {name}: the client sets it")
         # The value stays out of the message: it may be a secret.
         if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
             raise ValueError(f"headers: the value of {name} must be printable ASCII without surrounding space")
@@ -213,24 +213,26 @@ class Location:
         if (unix_match := _UNIX.match(required("url", url, str))) is not None:
             path = unquote(unix_match["path"])
             if not path or "\0" in path:
-                raise ValueError(f"the URL {url!r:.100} names no socket: http+unix://%2Frun%2Fserver.sock/mcp")
+                example = "http+unix://%2Frun%2Fserver.sock/mcp"
+                raise ValueError(f"a server's URL must name its socket, as in {example}, not {url!r:.100}")
             return attrs.evolve(cls.parse(f"{unix_match['scheme']}://localhost{url[unix_match.end() :]}"), unix=path)
         parts = urlsplit(url)
+        # First of all: the other texts quote the URL.
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a server's URL must not contain credentials: give them as headers")
         if parts.scheme not in _PORTS:
             raise ValueError(f"a server's URL must begin with http:// or https://, not {url!r:.100}")
         if not parts.hostname:
-            raise ValueError(f"the URL {url!r:.100} names no host")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("a URL must not contain credentials: give them as headers")
+            raise ValueError(f"a server's URL must name a host, not {url!r:.100}")
         # A UnicodeError of this is a ValueError too.
         host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
         if _HOST.fullmatch(host) is None:
-            raise ValueError(f"the URL {url!r:.100} names a host that cannot be")
+            raise ValueError(f"a server's URL must have the name or address of a host, not {url!r:.100}")
         if parts.port == 0:
-            raise ValueError(f"the URL {url!r:.100} has port 0, which cannot be connected to")
+            raise ValueError(f"a server's URL must have a port from 1 to 65535, not {url!r:.100}")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not target.isascii() or any(character <= " " or character == "\x7f" for character in target):
-            raise ValueError(f"the URL {url!r:.100} is not encoded: percent-encode other characters than ASCII")
+            raise ValueError(f"a server's URL must have spaces and other characters percent-encoded, not {url!r:.100}")
         return cls(parts.scheme, host, parts.port or _PORTS[parts.scheme], target)
 
     @property
@@ -851,7 +853,7 @@ class HttpClient:
         has_own = any(name.lower() == "authorization" for name in self._options.headers)
         self._is_without_auth = authorizer is None and not has_own
         if authorizer is not None and has_own:
-            raise ValueError("headers: Authorization and auth= exclude each other: only one of them can be sent")
+            raise ValueError("headers must not have Authorization beside auth=: only one of them can be sent")
         self._limits = connection.options.limits
         self._held = connection.held
         self._exchanges = ClientExchanges(location.target, self._options.headers, authorizer)

@@ -712,7 +712,7 @@ class DurableSessions:
     ) -> DurableStreams:
         """Serve ``server``; return its streams. Raises ValueError if its options let no client resume."""
         if not options.resumes:
-            raise ValueError("a store of sessions needs sessions, resumable streams and listening")
+            raise ValueError("options of a server with a store must allow sessions, resumable streams and listening")
         self._server = server
         self._streams = DurableStreams(options, limits, timers)
         self._queue = StoreQueue(

@@ -28,7 +28,7 @@ _PATH = re.compile(r"[!\"$->@-~]+")
 def _names(names: Iterable[str]) -> frozenset[str]:
     # A bare str would match by substring, so require a collection.
     if isinstance(names, str):
-        raise TypeError(f"expected a collection of names, as in [{names!r:.100}], not a str")
+        raise TypeError(f"names must be a collection, as in [{names!r:.100}], not a str")
     return frozenset(map(str.lower, names))
 
 
@@ -276,10 +276,10 @@ def _check_fields(instance: Any, attribute: Any, value: Any) -> None:
     for field in value:
         name, text = field if isinstance(field, tuple) and len(field) == 2 else (None, None)
         if not isinstance(name, bytes) or not isinstance(text, bytes):
-            raise TypeError(f"{made} takes header fields as (name, value), both bytes")
+            raise TypeError(f"{made}: headers must be (name, value), both bytes, not {type(field).__name__}")
         if _NAME.fullmatch(name) is None or _LINE_END.search(text) is not None:
             # Without the value, which may be a credential.
-            raise ValueError(f"{made}: the header field {name!r:.60} has characters that are not allowed")
+            raise ValueError(f"{made}: the header field {name!r:.60} must have no line end, and a token for a name")
 
 
 @attrs.frozen

@@ -345,7 +345,7 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r:.100} is not a regular expression: {error}") from None
+        raise ValueError(f"a pattern must be a regular expression, not {pattern!r:.100}: {error}") from None
     return compiled, rf"\g<kept>{MARK}" if "kept" in compiled.groupindex else MARK
 
 

@@ -117,7 +117,7 @@ def read_revision(raw: Any) -> Revision:
     """Return the revision of a name. Raises ValueError if there is none."""
     revision = Revision.parse(raw)
     if revision is None:
-        raise ValueError(f"{raw!r:.200} is not a revision")
+        raise ValueError(f"the revision must be one of the protocol, not {raw!r:.200}")
     return revision
 
 

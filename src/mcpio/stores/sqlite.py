@@ -192,7 +192,7 @@ class SqliteStore:
                     database.execute(statement)
             elif version != VERSION or set(database.execute("SELECT name FROM sqlite_master")) != TABLES:
                 raise ValueError(
-                    f"{path} is not a file of this store: expected version {VERSION} with its tables, found {version}"
+                    f"{path} must be a file of this store, of version {VERSION} with its tables, not version {version}"
                 )
 
 

@@ -327,7 +327,7 @@ def checked_size(max_bytes: int | None) -> int:
     if max_bytes is None:
         return RECEIVE_SIZE
     if max_bytes < 1:
-        raise ValueError("max_bytes must be at least 1")
+        raise ValueError(f"max_bytes must be at least 1, not {max_bytes!r:.60}")
     return max_bytes
 
 

@@ -101,14 +101,16 @@ def bytes_of(source: Any, what: str, mime_type: str | None) -> tuple[bytes, str]
         )
     chosen = mime_type or str(detected)
     if not chosen.startswith(f"{what}/"):
-        raise ValueError(f"{chosen} is no {what} type: use EmbeddedResource.of(data, uri) for other files")
+        raise ValueError(
+            f"mime_type must begin with {what}/, not {chosen!r:.100}: other files are EmbeddedResource.of(data, uri)"
+        )
     if (
         mime_type is not None
         and detected is not None
         and detected.partition("/")[0] == what
         and not _agree(detected, mime_type)
     ):
-        raise ValueError(f"the bytes are {detected}, not {mime_type}")
+        raise ValueError(f"mime_type must be {detected}, as the bytes are, not {mime_type:.100}")
     return data, chosen
 
 

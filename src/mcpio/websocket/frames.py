@@ -42,14 +42,14 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
 def _distinct_tokens(_: object, __: object, names: tuple[Any, ...]) -> None:
     for name in names:
         if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
-            raise ValueError(f"{name!r:.60} is not a valid subprotocol name: letters, digits and !#$%&'*+-.^_`|~")
+            raise ValueError(f"a subprotocol must be of letters, digits and !#$%&'*+-.^_`|~, not {name!r:.60}")
     if len(set(names)) < len(names):
-        raise ValueError("a subprotocol is named twice")
+        raise ValueError(f"subprotocols must be named once each, not {names!r:.100}")
 
 
 def _positive(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and value <= 0:
-        raise ValueError(f"{field.name} must be a number of seconds above 0, or None")
+        raise ValueError(f"{field.name} must be a number of seconds above 0, or None, not {value!r:.60}")
 
 
 def _positive_and_finite(_: object, field: attrs.Attribute[Any], value: Any) -> None:

@@ -489,5 +489,5 @@ def test_restored_session_continues_its_event_numbers() -> None:
 
 @pytest.mark.parametrize("options", [{"resumable": False}, {"listening": False}, {"sessions": False}])
 def test_options_that_exclude_a_store_raise(options: Any) -> None:
-    with pytest.raises(ValueError, match="a store of sessions needs"):
+    with pytest.raises(ValueError, match="options of a server with a store must allow"):
         KeptSite(options=HttpOptions(**options))

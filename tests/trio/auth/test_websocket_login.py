@@ -340,11 +340,11 @@ def test_results_of_an_earlier_login_are_not_used_after_the_next_one() -> None:
     ("options", "error", "said"),
     [
         ({"auth": "token"}, TypeError, "auth must be OAuth"),
-        ({"auth": ApiKey("x-k", "k"), "headers": {"X-K": "v"}}, ValueError, "x-k and auth= exclude each other"),
+        ({"auth": ApiKey("x-k", "k"), "headers": {"X-K": "v"}}, ValueError, "headers must not have x-k beside auth="),
         (
             {"auth": OAuth(), "headers": {"Authorization": "x"}},
             ValueError,
-            "Authorization and auth= exclude each other",
+            "headers must not have Authorization beside auth=",
         ),
     ],
 )

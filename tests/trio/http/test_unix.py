@@ -145,7 +145,7 @@ def test_missing_unix_socket_names_the_path_and_conflicting_options_are_rejected
                 pass
         with pytest.raises(TypeError, match="either unix= or listeners="):
             await serve_http(make_server(), unix="/nowhere/s", listeners=[])
-        with pytest.raises(ValueError, match="names no socket"):
+        with pytest.raises(ValueError, match="must name its socket"):
             async with open_http("http+unix:///mcp"):
                 pass
 

@@ -16,7 +16,7 @@ from mcpio.trio import serve_http, serve_tcp, serve_websocket
 @pytest.mark.parametrize("serve", [serve_tcp, serve_http, serve_websocket])
 def test_listeners_that_are_none_raise(serve: Callable[..., Any]) -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="listeners= is empty"):
+        with pytest.raises(ValueError, match="listeners must be at least one that listens"):
             await serve(Server("s"), listeners=[])
         advice = r"not <socket.socket .*from_stdlib_socket\(sock\)\) makes one"
         with socket.create_server(("127.0.0.1", 0)) as plain, pytest.raises(TypeError, match=advice):
