@@ -95,6 +95,15 @@ QUESTIONS = [
         "http-sessions#requests-in-progress",
     ),
     ("How do tools come from OpenAPI?", "A REST API", "openapi", "rest-api#a-rest-api"),
+    ("How do I serve on a Unix socket?", "Sockets", "unix socket", "sockets#serving"),
+    ("How do I put a server in front of another?", "Proxy", "proxy", "proxy#proxy"),
+    ("How do handlers share a database connection?", "Servers", "lifespan", "servers#lifespan"),
+    ("Does a tool take pydantic models?", "Servers", "pydantic", "servers#tools"),
+    ("How do I serve HTTPS?", "Serve HTTP", "tls", "http#tls"),
+    ("How does a server stop without breaking requests?", "Deploy", "graceful", "deploy#which-server"),
+    ("Where are tasks kept?", "Tasks", "task store", "tasks#keeping-them"),
+    ("How do I serve skills?", "Skills", "skills", "skills#serve"),
+    ("How do I write my own transport?", "Write a transport", "own transport", "transport#write-a-transport"),
 ]
 
 SEARCHES = """<!doctype html><body><script>
