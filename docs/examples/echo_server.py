@@ -7,7 +7,7 @@ import trio
 from mcpio import Context, Server
 from mcpio.trio import serve_stdio
 
-server = Server("echo", "1.0", instructions="Says what it is told.")
+server = Server("echo", "1.0", instructions="Repeats a text.")
 
 
 @server.tool
