@@ -13,15 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.events import RequestReceived, ResponseReceived
+from mcpio.errors import ErrorCode, LocalProtocolError
+from mcpio.events import Answered, NotificationReceived, RequestReceived, ResponseReceived
 from mcpio.types import (
     CallToolRequest,
     CallToolResult,
     Implementation,
     ListToolsRequest,
     ListToolsResult,
+    RawNotification,
+    RawRequest,
     ServerCapabilities,
+    TextContent,
+    Tool,
     ToolsCapability,
     UnknownContent,
 )
@@ -109,6 +115,62 @@ def test_one_malformed_tool_among_many_costs_one_tool() -> None:
     assert _sent(front)["result"] == tools
 
 
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 1000])
+def test_gateway_passes_each_item_of_a_list(count: int) -> None:
+    result = {"content": [{"type": "text", "text": str(number)} for number in range(count)]}
+    params = {"name": "t", "arguments": {"rows": list(range(count))}}
+    front, back = _gateway()
+    assert _asked(front, back, "tools/call", params) == params
+    assert _answered(front, back, result) == result
+
+
+def test_gateway_passes_messages_of_an_extension_unchanged() -> None:
+    front, back = _gateway()
+    params = {"a": [1, None, {"b": 2.5}], "_meta": {"com.example/k": 1}}
+    front.receive_data(_line(method="acme/told", params=params), 0.0)
+    front.receive_data(_line(id="x", method="acme/ask", params=params), 0.0)
+    told, asked = front.events()
+    assert isinstance(told, NotificationReceived)
+    assert isinstance(asked, RequestReceived)
+    back.send_notification(told.notification)
+    back.send_request(asked.request, now=0.0)
+    back.send_notification(RawNotification("acme/told", params))
+    back.send_request(RawRequest("acme/ask", params), now=0.0)
+    sent = [json.loads(chunk or b"") for chunk in back.data_to_send(10**6)]
+    assert [each["params"] for each in sent] == [params] * 4
+    result = {"anything": [None, {"at": "all"}]}
+    assert _answered(front, back, result) == result
+
+
+def test_response_event_has_the_message_as_it_came() -> None:
+    front, back = _gateway()
+    _asked(front, back, "tools/call", {"name": "t"})
+    message = {"jsonrpc": "2.0", "id": 2, "result": RESULT, "x": [1]}
+    back.receive_data(json.dumps(message).encode() + b"\n", 0.0)
+    (event,) = back.events()
+    assert isinstance(event, ResponseReceived)
+    assert event.raw == message
+
+
+def test_request_with_a_wrong_optional_member_is_refused_not_served_without_it() -> None:
+    # Without its cursor, the request asks for the first page: its sender would read that page for ever.
+    front, _ = _gateway()
+    front.receive_data(_line(id="a", method="tools/list", params={"cursor": 5}), 0.0)
+    assert [type(event) for event in front.events()] == [Answered]
+    assert _sent(front)["error"]["code"] == ErrorCode.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("wrong", ["a text", 5, None, TextContent("other")])
+def test_result_with_an_item_of_another_class_is_refused_and_names_it(wrong: Any) -> None:
+    front, back = _gateway()
+    _asked(front, back, "tools/list", {})
+    (id,) = front.pending.incoming
+    with pytest.raises(LocalProtocolError, match=r"tools\[1\]: expected Tool"):
+        front.send_result(id, ListToolsResult((Tool("t", {"type": "object"}), wrong)))
+    assert front.pending.incoming == (id,)
+    assert front.data_to_send() == []
+
+
 def test_unknown_content_type_is_a_value() -> None:
     front, back = _gateway()
     _asked(front, back, "tools/call", {"name": "t"})
@@ -153,7 +215,10 @@ def _answered(front: ServerConnection, back: ClientConnection, result: dict[str,
 
 def _gateway() -> tuple[ServerConnection, ClientConnection]:
     about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
-    front = ServerConnection(Implementation("gateway", "1"), ServerCapabilities(tools=ToolsCapability()))
+    options = Options(custom_methods={"acme/ask"})
+    front = ServerConnection(
+        Implementation("gateway", "1"), ServerCapabilities(tools=ToolsCapability()), options=options
+    )
     front.receive_data(
         _line(id=0, method="initialize", params={**about, "clientInfo": {"name": "c", "version": ""}}), 0.0
     )
