@@ -19,7 +19,15 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import LocalProtocolError, RequestError
-from mcpio.events import Event, IncomingId, OutgoingId, ProgressReceived, ProtocolViolated
+from mcpio.events import (
+    Event,
+    IncomingId,
+    MessageIgnored,
+    OutgoingId,
+    ProgressReceived,
+    ProtocolViolated,
+    RequestFailed,
+)
 from mcpio.testing import Pair, pair
 from mcpio.types import (
     CallToolRequest,
@@ -71,6 +79,22 @@ def test_progress_goes_on_after_both_sides_moved() -> None:
     _move(link, is_client=True)
     link.client.receive_data(STALE_PROGRESS % reports[0].id, link.now)
     assert [type(event) for event in link.client.events()] == [ProtocolViolated]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_answer_to_a_cancelled_request_is_late_and_no_violation_in_another_process(moved: bool) -> None:
+    link = pair(*_engines())
+    link.handshake()
+    cancelled, timed_out = (link.client.send_request(CallToolRequest("t"), now=0.0, timeout=5) for _ in range(2))
+    link.client.cancel_request(cancelled, "enough")
+    link.client.handle_timeout(5.0)
+    assert [type(event) for event in link.client.events()] == [RequestFailed, RequestFailed]
+    link.client.data_to_send()
+    if moved:
+        _move(link, is_client=True)
+    for id, expected in ((cancelled, MessageIgnored), (timed_out, MessageIgnored), (99, ProtocolViolated)):
+        link.client.receive_data(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]}}\n' % id, 5.0)
+        assert [type(event) for event in link.client.events()] == [expected]
 
 
 @settings(max_examples=examples(60))

@@ -10,18 +10,23 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.events import Event, ProgressReceived, RequestReceived, ResponseReceived
+from mcpio.events import CloseReason, ConnectionClosed, Event, ProgressReceived, RequestReceived, ResponseReceived
 from mcpio.testing import Pair, pair
 from mcpio.types import (
     CallToolRequest,
     CallToolResult,
+    ClientCapabilities,
     Implementation,
+    ListRootsRequest,
+    ListRootsResult,
     LoggingMessageNotification,
+    RootsCapability,
     ServerCapabilities,
     TextContent,
     ToolsCapability,
@@ -73,17 +78,101 @@ def test_slow_reader_keeps_order_within_each_request(speech: list[tuple[int, str
 
 
 @pytest.mark.parametrize("others", [1, 5, 30])
-def test_response_waits_for_at_most_one_message_per_other_request(others: int) -> None:
+@pytest.mark.parametrize("answered", [0, 50, 100])
+def test_response_waits_for_at_most_one_message_per_other_request(others: int, answered: int) -> None:
     link = _asked(others + 1)
     *flooding, quick = link.server.pending.incoming
     for count in range(100):
+        if count == answered:
+            link.server.send_result(quick, CallToolResult(()))
         for id in flooding:
             link.server.send_notification(LoggingMessageNotification("info", count), related_to=id)
         link.server.send_notification(LoggingMessageNotification("info", count))
-    link.server.send_result(quick, CallToolResult(()))
+    if answered == 100:
+        link.server.send_result(quick, CallToolResult(()))
     sent = [json.loads(chunk or b"") for chunk in link.server.data_to_send(10**9)]
     place = next(at for at, message in enumerate(sent) if "result" in message)
     assert place <= others + 1
+
+
+def test_progress_supersedes_that_of_its_own_request_only() -> None:
+    link = _asked(3)
+    for progress in (1, 2):
+        for id in link.server.pending.incoming:
+            link.server.send_progress(id, progress)
+    sent = [json.loads(chunk or b"")["params"] for chunk in link.server.data_to_send(10**9)]
+    assert sent == [{"progressToken": token, "progress": 2} for token in (2, 3, 4)]
+
+
+def test_newer_progress_keeps_the_turn_of_the_older() -> None:
+    link = _asked(3)
+    first, *others = link.server.pending.incoming
+    link.server.send_progress(first, 1)
+    for id in others:
+        link.server.send_notification(LoggingMessageNotification("info", 0), related_to=id)
+    link.server.send_progress(first, 2)
+    (chunk,) = link.server.data_to_send(1)
+    assert json.loads(chunk or b"")["params"] == {"progressToken": 2, "progress": 2}
+
+
+def test_output_beyond_what_is_pulled_stays_with_the_engine() -> None:
+    link = _asked(1)
+    (id,) = link.server.pending.incoming
+    for count in range(100):
+        link.server.send_notification(LoggingMessageNotification("info", "x" * 1000), related_to=id)
+        link.server.send_progress(id, count)
+    assert 4000 <= sum(len(chunk or b"") for chunk in link.server.data_to_send(4000)) <= 4000 + 1200
+
+
+def test_full_server_that_waits_for_an_answer_reads_it_and_puts_requests_aside() -> None:
+    link = _asked(1, Limits(high_water=2000))
+    (id,) = link.server.pending.incoming
+    link.server.send_request(ListRootsRequest(), now=0.0, related_to=id)
+    link.run()
+    link.stall(Role.SERVER)
+    for _ in range(20):
+        link.server.send_notification(LoggingMessageNotification("info", "x" * 200), related_to=id)
+    for count in range(20):
+        link.client.send_request(CallToolRequest(str(count)), now=0.0)
+        link.run()
+    (question,) = link.client.pending.incoming
+    link.client.send_result(question, ListRootsResult(()))
+    link.run()
+    assert [type(event) for event in link.server_events] == [ResponseReceived]
+    link.resume(Role.SERVER)
+    link.run()
+    put_aside = link.server_events[1:]
+    assert [event.request.name for event in put_aside if isinstance(event, RequestReceived)] == [*map(str, range(20))]
+
+
+def test_requests_that_wait_to_be_written_do_not_keep_the_peer_waiting() -> None:
+    # Otherwise two sides that ask each other much would both stop reading, and neither would go on.
+    link = _asked(1, client=Limits(high_water=2000))
+    link.stall(Role.CLIENT)
+    for count in range(20):
+        link.client.send_request(CallToolRequest("t", {"text": "x" * 200, "count": count}), now=0.0)
+    link.server.send_request(ListRootsRequest(), now=0.0, related_to=link.server.pending.incoming[0])
+    link.run()
+    assert [type(event) for event in link.client_events] == [RequestReceived]
+
+
+def test_slow_reader_of_large_answers_is_kept_until_it_reads_nothing_for_half_a_minute() -> None:
+    link = _asked(100, Limits(queued_bytes=20_000, high_water=10_000))
+    for id in link.server.pending.incoming:
+        link.server.send_result(id, CallToolResult((TextContent("x" * 500),)))
+    server, now, sizes = link.server, 0.0, []
+    for _ in range(30):
+        now += 20.0
+        server.handle_timeout(now)
+        sizes.append(sum(len(chunk or b"") for chunk in server.data_to_send(1)))
+    assert server.phase is Phase.OPERATING
+    assert all(sizes)
+    server.handle_timeout(now + 29.0)
+    assert server.phase is Phase.OPERATING
+    server.handle_timeout(now + 61.0)
+    (closed,) = server.events()
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.reason is CloseReason.SLOW_CONSUMER
 
 
 def test_stalled_peer_is_not_read_and_others_continue() -> None:
@@ -139,11 +228,14 @@ def _answer(connection: Connection, event: Event) -> None:
         connection.send_result(event.id, CallToolResult((TextContent("x" * 300),)))
 
 
-def _asked(requests: int, limits: Limits | None = None) -> Pair:
+def _asked(requests: int, limits: Limits | None = None, *, client: Limits | None = None) -> Pair:
     """Return a pair in operation with a number of calls running on the server."""
-    capabilities = ServerCapabilities(tools=ToolsCapability(), logging={})
-    options = Options(limits=limits or Limits())
-    link = pair(server=ServerConnection(Implementation("s", "1"), capabilities, options=options))
+    able = ServerCapabilities(tools=ToolsCapability(), logging={})
+    asking = ClientCapabilities(roots=RootsCapability())
+    link = pair(
+        client=ClientConnection(Implementation("c", "1"), asking, options=Options(limits=client or Limits())),
+        server=ServerConnection(Implementation("s", "1"), able, options=Options(limits=limits or Limits())),
+    )
     link.handshake()
     for number in range(requests):
         link.client.send_request(CallToolRequest(str(number)), now=0.0, progress=True)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Hashable
 from typing import Any
 
+import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stateless import BOTH, INFO, tool_call
 from talks import engines, plain, talk, talks
 
+from mcpio.engine.envelope import read_envelope
+from mcpio.engine.limits import Held
+from mcpio.engine.options import Options
+from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.engine.table import Role
+from mcpio.framing import jsonrpc
 from mcpio.observe.recording import Recorder, Replay
-from mcpio.observe.tap import Redactor, add_tap
+from mcpio.observe.tap import Redactor, Tap, add_tap
 from mcpio.testing import Pair, at_random, pair
+from mcpio.types.features import CallToolResult, ServerCapabilities, ToolsCapability
 
 
 @settings(max_examples=examples(50))
@@ -33,6 +43,46 @@ def test_replayed_talk_gives_same_events_and_bytes(drawn: Any, seed: int) -> Non
             connection.phase,
             connection.next_deadline(),
         )
+
+
+class Response:
+    """The response to one HTTP request: it keeps what it is given to send."""
+
+    takes_notifications = True
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.held = Held()
+
+    def put(self, text: bytes, kind: int, key: Hashable) -> None:
+        self.sent.append(text)
+
+    def answer(self, text: bytes, *, is_error: bool) -> None:
+        self.sent.append(text)
+
+
+@pytest.mark.parametrize("notified", [0, 1, 3])
+def test_tap_sees_each_message_of_each_response(notified: int) -> None:
+    heard: list[tuple[Any, bytes]] = []
+
+    class Sent(Tap):
+        def message_sent(self, text: bytes, via: Any, now: float) -> None:
+            heard.append((via, text))
+
+    offers = ServerCapabilities(tools=ToolsCapability())
+    served = StatelessEngine(INFO, offers, options=Options(revisions=BOTH))
+    add_tap(served, Sent())
+    responses = [Response(), Response()]
+    for response in responses:
+        text = json.dumps(tool_call(1, more={"progressToken": "p"})).encode()
+        request: Any = jsonrpc.parse(text)
+        event = served.receive(request, text, read_envelope(request.params, BOTH), response, "me", 5.0)
+        assert event is not None
+        for progress in range(notified):
+            served.send_progress(event.id, progress)
+        served.send_result(event.id, CallToolResult(()))
+    assert heard == [(response, text) for response in responses for text in response.sent]
+    assert len(heard) == 2 * (notified + 1)
 
 
 @settings(max_examples=examples(30))
