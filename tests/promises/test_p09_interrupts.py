@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from interrupted import KINDS, Interruption, Open, converse, round_trip, served
+import trio.testing
+from carriers import CARRIERS
+from interrupted import KINDS, Interruption, Open, asking_server, converse, round_trip, served
 
-from mcpio import Client, McpError
+from mcpio import Client, Context, McpError, Server
 from mcpio.asyncio import connect, open_streams
+from mcpio.http import HttpClientOptions
+from mcpio.trio import memory_client
+from mcpio.trio._event_loop import TrioEventLoop
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="processes and sockets of POSIX"),
@@ -86,6 +94,129 @@ def test_ctrl_c_at_any_step_ends_the_program(kind: str, tmp_path: Path) -> None:
 def test_ctrl_c_in_every_place_ends_the_program(kind: str, tmp_path: Path) -> None:
     with served(kind, tmp_path) as (opens, _):
         end_by_ctrl_c(conversation(opens), lambda whole: list(whole.places.values()))
+
+
+# A server
+
+SOCKETS = [(kind, era) for kind in ("tcp", "unix", "http", "websocket") for era in ("handshake", "stateless")]
+
+
+@never_awaited
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("kind", "era"), SOCKETS)
+def test_ctrl_c_in_any_place_ends_a_server(kind: str, era: str, tmp_path: Path) -> None:
+    """It closes all that it opened, so that a client, in another thread, ends as well."""
+    carrier = CARRIERS[kind]
+    assert carrier is not None
+    options: dict[str, Any] = {"http": HttpClientOptions(reconnect_tries=0)} if kind == "http" else {}
+    threads: list[threading.Thread] = []
+
+    async def talk(at: Any) -> None:
+        with trio.fail_after(20):
+            try:
+                async with trio.open_nursery() as nursery:
+                    client = await carrier.connect(at, tmp_path)(nursery=nursery, era=era, roots=(), **options)
+                    await converse(client)
+                    await client.aclose()
+            except* McpError:
+                pass
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            serve = partial(carrier.serve, asking_server(), grace=0.2, **carrier.where(tmp_path))
+            at = await nursery.start(serve)
+            thread = threading.Thread(target=trio.run, args=(talk, at), daemon=True)
+            threads.append(thread)
+            thread.start()
+            await trio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+            nursery.cancel_scope.cancel()
+
+    end_by_ctrl_c(main, lambda whole: list(whole.places.values())[::10])
+    for each in threads:
+        each.join(30)
+        assert not each.is_alive()
+
+
+@pytest.mark.parametrize("method", ["abort", "abandon"])
+def test_cancellation_does_not_replace_the_exit_that_a_stream_is_closed_for(method: str) -> None:
+    async def main() -> None:
+        stream, _ = trio.testing.memory_stream_pair()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                sys.exit(3)
+            finally:
+                await getattr(TrioEventLoop(), method)(stream)
+
+    with pytest.raises(SystemExit):
+        trio.run(main)
+
+
+# Functions of users
+
+
+def interrupt(reached: list[str]) -> None:
+    signal.raise_signal(signal.SIGINT)
+    reached.append("the line after")
+
+
+OF_USERS = {
+    "tool": "plain",
+    "async tool": "waiting",
+    "task": "task",
+    "callback": "asking",
+    "async callback": "asking",
+    "lifespan": "plain",
+}
+"""By what is interrupted, the tool to call."""
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize(("where", "tool"), OF_USERS.items())
+def test_ctrl_c_in_a_function_of_users_is_raised_at_once(where: str, tool: str, era: Any) -> None:
+    reached: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncIterator[None]:
+        if where == "lifespan":
+            interrupt(reached)
+        yield
+
+    server = Server("interrupted", "1.0", lifespan=lifespan)
+
+    @server.tool
+    def plain() -> None:
+        interrupt(reached)
+
+    @server.tool
+    async def waiting() -> None:
+        await trio.lowlevel.checkpoint()
+        interrupt(reached)
+
+    @server.tool(task_support="required")
+    async def task() -> None:
+        await trio.lowlevel.checkpoint()
+        interrupt(reached)
+
+    @server.tool
+    async def asking(ctx: Context) -> None:
+        await ctx.roots()
+
+    def roots() -> Any:
+        interrupt(reached)
+
+    async def roots_later() -> Any:
+        await trio.lowlevel.checkpoint()
+        interrupt(reached)
+
+    async def main() -> None:
+        answer = roots_later if where == "async callback" else roots
+        async with memory_client(server, roots=answer, era=era) as client:
+            await client.call_tool(tool)
+
+    with ended_by(KeyboardInterrupt):
+        trio.run(main)
+    assert reached == []
 
 
 def in_roots(error: BaseException) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,6 +29,7 @@ __all__ = [
     "checked_server",
     "contain",
     "first_failure",
+    "in_lifespan",
     "lifespan_of",
     "only_importing",
     "report",
@@ -186,7 +187,14 @@ def lifespan_of(server: Server) -> Any:
     if _importing.get():
         raise ServedOnImport
     server.check_views()
-    return contextlib.nullcontext() if lifespan is None else lifespan(server)
+    return contextlib.nullcontext() if lifespan is None else in_lifespan(lifespan(server))
+
+
+@contextlib.asynccontextmanager
+async def in_lifespan(lifespan: contextlib.AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+    """Enter and leave a server's lifespan in a function of its own, which drivers can mark as one of users."""
+    async with lifespan as state:
+        yield state
 
 
 @contextlib.contextmanager

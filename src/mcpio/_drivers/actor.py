@@ -391,9 +391,11 @@ async def name_stubborn_handlers(loop: EventLoop, *sessions: SessionDriving) -> 
 
 async def close_forcefully(adapter: TransportAdapter, loop: EventLoop) -> None:
     """Close a transport without waiting, and without raising."""
-    with loop.scope() as scope, contextlib.suppress(Exception):
-        scope.cancel()
-        await adapter.aclose()
+    # Or a cancellation from outside could take the place of the exception that it is closed for.
+    async with loop.last_moment(None):
+        with loop.scope() as scope, contextlib.suppress(Exception):
+            scope.cancel()
+            await adapter.aclose()
 
 
 def handle_events(

@@ -118,7 +118,7 @@ class HttpPool:
             ssl_context = ssl.create_default_context()
         self._ssl_context = ssl_context if location.scheme == "https" else None
         self._exchanges: dict[object, ClientExchange] = {}
-        self._unused: list[PooledConnection] = []
+        self._unused: list[_PooledConnection] = []
 
     def send(self, head: RequestHead, body: bytes) -> None:
         """Send a request, on an unused connection or a new one."""
@@ -126,7 +126,7 @@ class HttpPool:
         if self._unused:
             self._unused.pop().take(exchange)
         else:
-            connection = PooledConnection(self)
+            connection = _PooledConnection(self)
             connection.take(exchange)
             self._start(connection.run())
 
@@ -153,12 +153,12 @@ class HttpPool:
         finally:
             self.paused.discard(may_read)
 
-    def finish(self, exchange: ClientExchange, connection: PooledConnection) -> None:
+    def finish(self, exchange: ClientExchange, connection: _PooledConnection) -> None:
         """Drop an exchange that has ended, and let others use its connection."""
         self._exchanges.pop(exchange.id, None)
         self._unused.append(connection)
 
-    def remove(self, connection: PooledConnection) -> None:
+    def remove(self, connection: _PooledConnection) -> None:
         """Forget an unused connection."""
         self._unused.remove(connection)
 
@@ -201,7 +201,7 @@ class HttpPool:
         return text + (http.send(h11.EndOfMessage()) or b"")
 
 
-class PooledConnection:
+class _PooledConnection:
     """One connection at a time, and the exchanges that it carries one after the other."""
 
     def __init__(self, pool: HttpPool) -> None:

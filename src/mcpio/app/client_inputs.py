@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from mcpio.app.runtime import failure_of, is_awaitable, is_fault
+from mcpio.app.runtime import failure_of, is_awaitable, is_fault, settled
 from mcpio.codec import codec
 from mcpio.engine.payloads import method_to_send
 from mcpio.errors import InvalidMessage, RemoteProtocolError, RequestCancelled, TooManyRounds
@@ -220,7 +220,7 @@ class Round:
 
     async def _finish(self, key: str, scope: Any, result: Awaitable[Any]) -> None:
         try:
-            self._take(key, await result)
+            self._take(key, await settled(result))
         except BaseException as error:
             # Where only what the callback awaited was cancelled, the caller learns so. Where the whole round was,
             # nothing reads the failure.

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
-from mcpio._drivers import ClientContext, checked_server, lifespan_of
+from mcpio._drivers import ClientContext, checked_server, in_lifespan, lifespan_of
 from mcpio._drivers.actor import Actor, TaskHost, hosted_tasks
 from mcpio._drivers.setup import ConnectOptions, ServerSetupOptions, carry, client_runner, serve_adapter
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
+from mcpio.app.runtime import in_steps, settled
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
@@ -51,11 +52,15 @@ for _kind in {Actor, *ClientConnection.__mro__, *ServerConnection.__mro__}:
 # Or a Ctrl-C could be raised between the start of a session and the block of ``run`` that ends it.
 trio.lowlevel.enable_ki_protection(carry)
 # These call functions of users, in which a Ctrl-C must be raised at once.
+interruptible(in_steps)
+interruptible(settled)
+interruptible(in_lifespan.__wrapped__)  # type: ignore[attr-defined]  # what @asynccontextmanager wraps
 interruptible(Session._serve)  # noqa: SLF001  # users do not call it
 interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
 interruptible(SessionReconnector.tell)
 
 
+@trio.lowlevel.enable_ki_protection  # or sockets, files and nurseries might be left that nothing closes
 async def serve(
     server: Server,
     transport: Transport,
@@ -193,6 +198,7 @@ async def _run_service(run: Callable[..., Awaitable[None]], *, task_status: trio
     await run(started=task_status.started)
 
 
+@trio.lowlevel.enable_ki_protection
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Run the tasks of a server until cancelled, independently of the sessions that started them.
 

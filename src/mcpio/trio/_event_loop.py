@@ -136,7 +136,9 @@ class TrioEventLoop:
 
     async def abort(self, stream: Any) -> None:
         """Close a stream forcefully."""
-        await trio.aclose_forcefully(stream)
+        # Shielded, or a cancellation could take the place of the exception that it is closed for.
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(stream)
 
     def quickened(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """Wrap a plain socket, on POSIX."""
@@ -210,13 +212,14 @@ class TrioEventLoop:
 
     async def abandon(self, accepted: trio.abc.Stream) -> None:
         """Close a stream forcefully."""
-        await trio.aclose_forcefully(accepted)
+        await self.abort(accepted)
 
     async def close_listener(self, listener: Listener) -> None:
         """Close a listener."""
         await listener.aclose()
 
 
+@trio.lowlevel.enable_ki_protection
 async def _hold(over: trio.Event, *, task_status: trio.TaskStatus[TrioRuntime]) -> None:
     """Hold a shielded nursery open, and cancel it when it is over."""
     with trio.CancelScope(shield=True):

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
-from mcpio._drivers.http_client import (
-    HttpActor,
-    HttpClientTimeouts,
-    HttpConnectOptions,
-    HttpSetup,
-    PooledConnection,
-    carry_over_http,
-)
+from mcpio._drivers.http_client import HttpActor, HttpClientTimeouts, HttpConnectOptions, HttpSetup, carry_over_http
 from mcpio.app.client import Client
 from mcpio.trio._drivers import TrioClientContext, run_client
 from mcpio.trio._event_loop import TrioEventLoop
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["HttpClientTimeouts", "connect_http", "open_http"]
 
 uninterruptible(HttpActor)
-uninterruptible(PooledConnection)  # or a connection might be left that nothing closes
 # Or a KeyboardInterrupt could come between the start of the session and the ``try`` of ``run``.
 trio.lowlevel.enable_ki_protection(carry_over_http)
 

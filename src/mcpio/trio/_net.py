@@ -40,6 +40,7 @@ def _host() -> Host:
     return Host(TrioEventLoop(), _LATE)
 
 
+@trio.lowlevel.enable_ki_protection
 async def serve_tcp(
     server: Server,
     port: int = 0,
@@ -67,6 +68,7 @@ async def serve_tcp(
     await serve_sockets(server, address, here, ssl_context, options, task_status.started)
 
 
+@trio.lowlevel.enable_ki_protection
 async def serve_unix(
     server: Server,
     path: str | os.PathLike[str],
@@ -88,6 +90,7 @@ async def serve_unix(
     await serve_sockets(server, address, here, None, options, task_status.started)
 
 
+@trio.lowlevel.enable_ki_protection
 async def serve_http(
     server: Server,
     port: int = 8000,
@@ -127,6 +130,7 @@ async def serve_http(
     await http_server.serve_http(server, address, here, ssl_context, options, task_status.started)
 
 
+@trio.lowlevel.enable_ki_protection
 async def serve_websocket(
     server: Server,
     port: int = 8000,

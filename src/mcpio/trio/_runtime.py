@@ -27,8 +27,8 @@ from mcpio.errors import NoBackChannel
 # The places where a Ctrl-C may be delivered.
 # Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. In the middle of an engine or a
 # driver it would leave a state from which the session cannot end, and a program that waits for that end would hang.
-# There Trio holds the interrupt back, and raises it at the next checkpoint of the main task. In functions of users,
-# which may run for long, it is raised at once.
+# There, and so in all tasks, Trio holds the interrupt back, and raises it at the next checkpoint of the main task. In
+# functions of users, which may run for long, it is raised at once.
 
 K = TypeVar("K", bound=type)
 
@@ -77,6 +77,7 @@ def check_in_trio(who: str) -> None:
         raise RuntimeError(f"{who} of mcpio.trio need Trio, as in trio.run(main); {instead}") from None
 
 
+@uninterruptible
 class TrioTask:
     """A coroutine under its own cancel scope."""
 

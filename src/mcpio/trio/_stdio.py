@@ -414,6 +414,7 @@ async def _host(
                 task_status.started((child, nursery.cancel_scope))
 
 
+@trio.lowlevel.enable_ki_protection
 async def serve_stdio(
     server: Server,
     *,
