@@ -19,6 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import h2.config
+import h2.connection
+import h2.events
 import trio
 from harness import HERE, arguments, free_port
 
@@ -128,8 +131,49 @@ async def over_http(*, stateless: bool) -> AsyncIterator[Ask]:
         nursery.cancel_scope.cancel()
 
 
-async def _serve_http(task_status: trio.TaskStatus[Any]) -> None:
-    await mcpio.trio.serve_http(server, port=0, parser="h11", task_status=task_status)
+async def _serve_http(http2: bool = False, *, task_status: trio.TaskStatus[Any]) -> None:
+    await mcpio.trio.serve_http(server, port=0, parser="h11", http2=http2, task_status=task_status)
+
+
+@asynccontextmanager
+async def over_http2(*, stateless: bool) -> AsyncIterator[Ask]:
+    """Serve HTTP/2 on loopback, a stream after the other."""
+    async with trio.open_nursery() as nursery:
+        listening = await nursery.start(_serve_http, True)
+        stream = await trio.open_tcp_stream("127.0.0.1", listening.port)
+        http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+        http.initiate_connection()
+        target = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/mcp")]
+        target.append((b":authority", b"127.0.0.1:%d" % listening.port))
+
+        async def post(body: bytes, tool: str, session: bytes | None) -> tuple[dict[Any, Any], bytes]:
+            number = http.get_next_available_stream_id()
+            http.send_headers(number, target + fields(body, tool, session)[1:])
+            http.send_data(number, body, end_stream=True)
+            head: dict[Any, Any] = {}
+            text = b""
+            while True:
+                await stream.send_all(http.data_to_send())
+                for event in http.receive_data(bytes(await stream.receive_some())):
+                    if isinstance(event, h2.events.ResponseReceived):
+                        head = dict(event.headers or ())
+                    elif isinstance(event, h2.events.DataReceived):
+                        text += event.data or b""
+                        http.acknowledge_received_data(event.flow_controlled_length or 0, number)
+                    elif isinstance(event, h2.events.StreamEnded):
+                        return head, text
+
+        session: bytes | None = None
+        if not stateless:
+            head, _ = await post(request("initialize", HELLO), "", b"")
+            session = head[b"mcp-session-id"]
+            await post(INITIALIZED, "", session)
+
+        async def ask(tool: str) -> bytes:
+            return (await post(call(tool, stateless=stateless), tool, session))[1]
+
+        yield ask
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -211,6 +255,8 @@ WAYS: dict[str, tuple[Callable[[], AbstractAsyncContextManager[Ask]], tuple[str,
     "server: a stream, stateless": (partial(over_a_stream, stateless=True), ("plain", "waiting")),
     "server: HTTP/1.1, in a session": (partial(over_http, stateless=False), ("plain", "waiting")),
     "server: HTTP/1.1, stateless": (partial(over_http, stateless=True), ("plain", "waiting")),
+    "server: HTTP/2, in a session": (partial(over_http2, stateless=False), ("plain", "waiting")),
+    "server: HTTP/2, stateless": (partial(over_http2, stateless=True), ("plain", "waiting")),
     "server: ASGI, in a session": (partial(over_asgi, stateless=False), ("plain", "waiting")),
     "server: ASGI, stateless": (partial(over_asgi, stateless=True), ("plain", "waiting")),
     "client: standard input and output": (client_over_stdio, ("plain",)),
