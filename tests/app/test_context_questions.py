@@ -317,7 +317,7 @@ def odd(value: Any) -> Any:
         (lambda ctx: ctx.sample_with_tools(odd("hi"), []), "request must be a CreateMessageRequest, not 'hi'"),
         (
             lambda ctx: ctx.elicit(odd("hi")),
-            "request must be a request, or a message with .*, not 'hi'",
+            "request must be a request, or a message with the class of its form, not 'hi'",
         ),
         (lambda ctx: ctx.elicit("hi", odd({})), "form must be a class or a Form, not {}"),
         (lambda ctx: ctx.elicit_url("hi", odd(5)), "url must be str, not 5"),

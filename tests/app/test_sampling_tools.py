@@ -153,7 +153,7 @@ def test_each_question_has_a_distinct_key(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"rounds": 0}, ValueError, "one round with its tools, not 0"),
         ({"rounds": 2.5}, ValueError, "one round with its tools, not 2.5"),
-        ({"functions": [5]}, TypeError, "expected a function"),
+        ({"functions": [5]}, TypeError, "the handler must be a function, not 5"),
         ({"functions": [weather, weather]}, ValueError, "weather"),
     ],
 )
