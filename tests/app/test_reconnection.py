@@ -16,7 +16,8 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestError, RequestTimeout
 from mcpio.testing import ManualRuntime
-from mcpio.types import CustomRequest, ResourceUpdatedNotification, Root, SubscribeRequest
+from mcpio.types import CustomRequest, EmptyResult, ResourceUpdatedNotification, Root, SubscribeRequest
+from mcpio.types.base import RawRequest
 
 OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 
@@ -191,6 +192,15 @@ def test_subscription_past_the_client_is_restored_too(others: list[str]) -> None
     wire.runtime.complete(wire.renewal.open())
     assert wire.asked[1:] == [("resources/subscribe", {"uri": uri}) for uri in (*others, "r://1")]
     assert not wire.client.driving.changes.needs("r://1")
+
+
+def test_raw_subscription_is_answered_and_not_restored() -> None:
+    wire = Wire()
+    request = RawRequest("resources/subscribe", {"uri": "r://1"})
+    assert wire.runtime.complete(wire.client.request(request)) == EmptyResult()
+    wire.lose()
+    wire.runtime.complete(wire.renewal.open())
+    assert wire.asked[1:] == []
 
 
 def test_calls_that_a_closing_server_refuses_wait_for_the_next() -> None:

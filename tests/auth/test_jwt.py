@@ -263,7 +263,7 @@ def test_options_of_the_verifier() -> None:
     assert verify(token("x"), verifier(types=["x"])) is not None
     assert isinstance(verifier().verify(Secret(token()), None, NOW), InvalidToken)
     for algorithm in ("HS256", "none", "XX"):
-        with pytest.raises(ValueError, match="not supported"):
+        with pytest.raises(ValueError, match="algorithms must have public keys"):
             verifier(algorithms=[algorithm])
 
 

@@ -67,7 +67,7 @@ def test_the_metadata_names_the_resource_and_its_authorization_servers() -> None
         "resource_name": "Files",
     }
     assert "scopes_supported" not in jwt_server().document()
-    with pytest.raises(ValueError, match="resource="):
+    with pytest.raises(ValueError, match="resource and authorization_servers must be given"):
         ResourceServer(verify=KEYS).document()
 
 
@@ -90,7 +90,7 @@ def test_metadata_url_that_no_challenge_can_have_is_rejected(url: str) -> None:
 def test_tokens_need_an_audience_and_metadata() -> None:
     by = JwtVerifier(AS, jwks=AS + "/jwks")
     for options in ({}, {"resource": MCP}, {"authorization_servers": [AS]}):
-        with pytest.raises(ValueError, match="resource="):
+        with pytest.raises(ValueError, match="resource and authorization_servers must be given"):
             ResourceServer(verify=[KEYS, by], **options)
     assert ResourceServer(verify=by, resource=MCP, authorization_servers=AS).authorization_servers == (AS,)
 

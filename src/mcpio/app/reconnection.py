@@ -20,7 +20,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.methods import Kind
-from mcpio.types.features import EmptyResult, SubscribeRequest
+from mcpio.types.features import EmptyResult, SetLevelRequest, SubscribeRequest, UnsubscribeRequest
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
@@ -74,6 +74,7 @@ class _State(Enum):
 
 
 _WAITING: Final = (_State.ENDING, _State.LOST)
+_RECORDED: Final = (SubscribeRequest, UnsubscribeRequest, SetLevelRequest)
 
 
 class SessionReconnector:
@@ -134,7 +135,8 @@ class SessionReconnector:
                     raise
                 may_repeat, limited = False, partial(send)
                 continue
-            self._record(request, is_current=losses == self._losses)
+            if isinstance(request, _RECORDED):
+                self._record(request, is_current=losses == self._losses)
             return result
 
     @property
@@ -176,18 +178,16 @@ class SessionReconnector:
 
     def _record(self, request: Any, *, is_current: bool) -> None:
         """Remember a successful request that the next session has to repeat; ``is_current``: this session knows it."""
-        method = method_to_send(request, Kind.REQUEST)
-        match "" if method is None else method.name:
-            case "resources/subscribe":
-                self._subscriptions[request.uri] = request
-                if is_current:
-                    # It may have waited for this session, since the loss of the last one.
-                    self._client.driving.restored_subscription(request.uri)
-            case "resources/unsubscribe":
-                self._subscriptions.pop(request.uri, None)
-                self._told.discard(request.uri)
-            case "logging/setLevel":
-                self._log_level = request
+        if isinstance(request, SubscribeRequest):
+            self._subscriptions[request.uri] = request
+            if is_current:
+                # It may have waited for this session, since the loss of the last one.
+                self._client.driving.restored_subscription(request.uri)
+        elif isinstance(request, UnsubscribeRequest):
+            self._subscriptions.pop(request.uri, None)
+            self._told.discard(request.uri)
+        else:
+            self._log_level = request
 
     def _is_told(self, request: Any) -> bool:
         """Whether a request subscribes to a resource that the current session was told of when it was opened."""
