@@ -67,7 +67,7 @@ def test_the_metadata_names_the_resource_and_its_authorization_servers() -> None
         "resource_name": "Files",
     }
     assert "scopes_supported" not in jwt_server().document()
-    with pytest.raises(ValueError, match="resource and authorization_servers must be given"):
+    with pytest.raises(ValueError, match="without resource="):
         ResourceServer(verify=KEYS).document()
 
 
