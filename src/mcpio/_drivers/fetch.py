@@ -57,7 +57,7 @@ class Proxy:
 def find_proxy(location: Location, proxy: str | None, *, trust_env: bool) -> Proxy | None:
     """Return the proxy to use, if any: the given one, or that of the environment if it is trusted."""
     if location.unix is not None and proxy is not None:
-        raise ValueError(f"proxy must be None for a Unix socket, not {proxy!r:.100}")
+        raise ValueError("proxy must be None for a Unix socket")  # without the value, which may contain a password
     if proxy is not None:
         return Proxy.parse(proxy)
     if not trust_env or location.unix is not None:

@@ -35,8 +35,9 @@ def test_proxy_for_a_unix_socket_is_rejected(monkeypatch: pytest.MonkeyPatch) ->
     socket = Location.parse("http+unix://%2Fa/mcp")
     monkeypatch.setenv("HTTP_PROXY", "http://localhost:1")
     assert find_proxy(socket, None, trust_env=True) is None
-    with pytest.raises(ValueError, match="proxy must be None for a Unix socket"):
-        find_proxy(socket, "http://localhost:1", trust_env=False)
+    with pytest.raises(ValueError, match="proxy must be None for a Unix socket") as refused:
+        find_proxy(socket, "http://user:secret@localhost:1", trust_env=False)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
