@@ -75,7 +75,8 @@ class Rounds:
     def __init__(self) -> None:
         self._figures: dict[str, list[Figures]] = {}
         self._comparisons: list[dict[str, Any]] = []
-        self._missed: list[str] = []
+        self.missed: list[str] = []
+        """The titles of the comparisons that missed their targets."""
         self._met = 0
 
     def add(self, name: str, figures: Figures) -> None:
@@ -108,16 +109,16 @@ class Rounds:
         if ratio >= target:
             self._met += 1
         else:
-            self._missed.append(title)
+            self.missed.append(title)
         print(f"{title}: {ratio:.2f} x {peer}{second} (target {target:g}): {'met' if ratio >= target else 'MISSED'}")
 
     def verdict(self, options: argparse.Namespace) -> int:
         """Print how many targets were met, keep the figures if asked to, and return the exit status."""
-        missed = "" if not self._missed else f"; MISSED: {', '.join(self._missed)}"
-        print(f"verdict: {self._met} of {self._met + len(self._missed)} targets met{missed}")
+        missed = "" if not self.missed else f"; MISSED: {', '.join(self.missed)}"
+        print(f"verdict: {self._met} of {self._met + len(self.missed)} targets met{missed}")
         if options.save is not None:
             self._save(options.save)
-        return 1 if options.check and self._missed else 0
+        return 1 if options.check and self.missed else 0
 
     def _save(self, file: Path) -> None:
         """Add what was measured to a file of records, beside what else this program measured in the same run."""
