@@ -545,13 +545,14 @@ class SessionChanges:
 
     async def _end(self, resource: _Resource, send: Send) -> None:
         async with resource.turns:
-            if not resource.needs:
+            if resource.needs:
+                return
+            resource.is_subscribed = False
+            try:
+                await send()
+            finally:
+                # Again: where the session was lost meanwhile, its successor was told of the resource before this.
                 resource.is_subscribed = False
-                try:
-                    await send()
-                finally:
-                    # Again: where the session was lost meanwhile, its successor was told of the resource before this.
-                    resource.is_subscribed = False
 
     def _forget_unneeded(self, uri: str) -> None:
         resource = self._resources.get(uri)
