@@ -1,4 +1,4 @@
-"""P9: a Ctrl-C, a callback, the body or a cancellation ends a program with a client: it does not hang."""
+"""P9: a Ctrl-C, a callback, the body or a cancellation ends a program with a client or a server: it does not hang."""
 
 from __future__ import annotations
 
