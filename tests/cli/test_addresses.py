@@ -93,5 +93,5 @@ def test_unusable_socket_address_reported(module: str, tmp_path: Path, capfd: py
     assert main(["serve", module, "--tcp", "a..b:0"]) is Exit.NOT_LOADED
     assert "cannot listen at a..b port 0: " in capfd.readouterr().err
     assert main(["serve", module, "--unix", ""]) is Exit.USAGE
-    assert capfd.readouterr().err == "mcpio: --unix needs a path\n"
+    assert capfd.readouterr().err == "mcpio: --unix must be a path, not empty\n"
     assert main(["serve", module, "--tcp", "0", "--record", "x"]) is Exit.USAGE

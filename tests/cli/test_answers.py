@@ -187,8 +187,11 @@ def test_root_whose_name_is_no_text_has_a_name_that_can_be_sent(tmp_path: Path) 
     ("given", "said"),
     [
         ({"sampling": "ask"}, "--sampling ask needs a terminal"),
-        ({"sampling": "no-such-file"}, "--sampling takes ask, refuse or a file; cannot read 'no-such-file': No such"),
-        ({"sampling": sys.executable}, "is not text in UTF-8"),
+        (
+            {"sampling": "no-such-file"},
+            "--sampling must be ask, refuse or a readable file, not 'no-such-file': No such",
+        ),
+        ({"sampling": sys.executable}, "--sampling must be a file of UTF-8 text, not "),
         ({"root": ["no-such-directory"]}, "--root must be a directory, not 'no-such-directory'"),
     ],
 )

@@ -141,12 +141,12 @@ def test_raw_json_bypasses_conversion() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["text"], "'text' is not an argument: write key=value, or key:=json"),
-        (["=5"], "'=5' is not an argument: write key=value, or key:=json"),
-        ([":=5"], "':=5' is not an argument: write key=value, or key:=json"),
+        (["text"], "an argument must be key=value or key:=json, not 'text'"),
+        (["=5"], "an argument must be key=value or key:=json, not '=5'"),
+        ([":=5"], "an argument must be key=value or key:=json, not ':=5'"),
         (["a=1", "a=2"], "'a' is given twice: write an array as JSON, such as a='[1, 2]'"),
-        (["a:=[1"], "the value of a:= is not JSON: "),
-        (["a=\udcff"], "'a=\\udcff' is not valid text"),
+        (["a:=[1"], "a:= must be JSON, not '[1': "),
+        (["a=\udcff"], "an argument must be text in the encoding of this environment, not 'a=\\udcff'"),
     ],
 )
 def test_malformed_words_rejected(words: list[str], said: str) -> None:

@@ -113,8 +113,12 @@ def test_tool_that_asks_for_a_message_and_the_roots_is_measured(
     [
         (["--tool", "ecko"], Exit.NOT_FOUND, "no tool 'ecko': the server has echo, fail, tire. Did you mean 'echo'?"),
         (["--tool", "fail"], Exit.TOOL_FAILED, "nothing was measured: tools/call fail: the tool reports an error: "),
-        (["--tool", "echo", "--arguments", "{"], Exit.USAGE, "--arguments is not JSON: "),
-        (["--tool", "echo", "--arguments", "[]"], Exit.USAGE, "--arguments is a JSON object, such as "),
+        (["--tool", "echo", "--arguments", "{"], Exit.USAGE, "--arguments must be JSON, not '{': "),
+        (
+            ["--tool", "echo", "--arguments", "[]"],
+            Exit.USAGE,
+            '--arguments must be a JSON object, such as \'{"text": "hello"}\', not ',
+        ),
         (["--arguments", "{}"], Exit.USAGE, "--arguments needs --tool"),
         (["--calls", "1", "--seconds", "1"], Exit.USAGE, "give --seconds or --calls, not both"),
         (["--record", "f"], Exit.USAGE, "--record would be measured too"),

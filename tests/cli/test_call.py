@@ -136,7 +136,7 @@ def test_undescribed_argument_prints_a_note(command: Command, speaking: Speaking
     ("words", "said"),
     [
         ((), "no tool given; see mcpio call --help"),
-        (("add", "5"), "'5' is not an argument: write key=value, or key:=json"),
+        (("add", "5"), "an argument must be key=value or key:=json, not '5'"),
     ],
 )
 def test_wrong_usage_rejected(command: Command, server: Server, words: tuple[str, ...], said: str) -> None:

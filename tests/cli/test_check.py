@@ -96,12 +96,12 @@ def test_wrong_program_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str
     [
         (["http://127.0.0.1:1/mcp"], Exit.UNREACHABLE, "no response"),
         (["tcp://127.0.0.1:1"], Exit.UNREACHABLE, "cannot connect to tcp://127.0.0.1:1"),
-        (["ws://127.0.0.1:1/mcp"], Exit.USAGE, "URLs of HTTP"),
+        (["ws://127.0.0.1:1/mcp"], Exit.USAGE, "a program, a socket or an HTTP URL, not ws:"),
         (["mcpio-no-such-program"], Exit.NO_PROGRAM, "mcpio-no-such-program"),
         (["the server", "--record=talk"], Exit.USAGE, "--record is not for raw messages: it goes with --locked only"),
         (["the server", "--sampling=ask"], Exit.USAGE, "--sampling is not for raw messages"),
         (["the server", "--root=."], Exit.USAGE, "--root is not for raw messages"),
-        (["the server", "--timeout=0"], Exit.USAGE, "--timeout 0 would wait for ever"),
+        (["the server", "--timeout=0"], Exit.USAGE, "--timeout must be above 0, not 0: "),
         (["the server", "--locked=no-such-file"], Exit.USAGE, "--revision is for the rules: it does not go with"),
     ],
 )

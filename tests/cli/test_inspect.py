@@ -218,7 +218,7 @@ def test_wrong_port_is_refused(words: list[str]) -> None:
 
 def test_missing_sampling_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "the server", "--sampling", "/none/said.txt"]) == Exit.USAGE
-    assert "--sampling takes ask, refuse or a file; cannot read '/none/said.txt'" in capsys.readouterr().err
+    assert "--sampling must be ask, refuse or a readable file, not '/none/said.txt'" in capsys.readouterr().err
 
 
 def test_missing_lock_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

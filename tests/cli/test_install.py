@@ -188,7 +188,7 @@ def test_pipe_in_the_place_of_the_file_is_refused(home: Home, capsys: pytest.Cap
     path.unlink()
     os.mkfifo(path)
     assert _install("bake") == Exit.USAGE
-    assert "is not a regular file" in capsys.readouterr().err
+    assert "must be a regular file" in capsys.readouterr().err
 
 
 def test_installs_at_once_all_count(home: Home) -> None:
@@ -229,8 +229,8 @@ def test_text_that_utf_8_cannot_write_is_refused(home: Home, capsys: pytest.Capt
             "mcp.json is not JSON: line 1, column 2: Expecting property name enclosed in double",
         ),
         ("[" * 100_000, "mcp.json is nested too deeply"),
-        ("[]", "is not what Cursor reads: mcpServers is to be an object in an object"),
-        ('{"mcpServers": []}', "is not what Cursor reads"),
+        ("[]", "must be an object, and its mcpServers one too, for Cursor to read it"),
+        ('{"mcpServers": []}', "must be an object, and its mcpServers one too"),
     ],
 )
 def test_file_that_cannot_be_changed_left_alone(
@@ -394,7 +394,11 @@ def test_values_in_a_project_file_warned_of(home: Home, capsys: pytest.CaptureFi
         (["install", "cursor"], Exit.USAGE, "no server given"),
         (["install", "cursor", ""], Exit.NO_PROGRAM, "there is no program ''"),
         (["config", "no-such-program-here"], Exit.NO_PROGRAM, "there is no program 'no-such-program-here'; looked in"),
-        (["config", "bake", "--name", "a b"], Exit.USAGE, "'a b' is not a name that every host takes"),
+        (
+            ["config", "bake", "--name", "a b"],
+            Exit.USAGE,
+            "--name must be at most 64 letters, digits, - and _, not 'a b'",
+        ),
         (["config", "https://x/mcp", "-e", "A=1"], Exit.USAGE, "--env is for servers that are started"),
         (["config", "https://x/mcp", "--relay"], Exit.USAGE, "--relay is for servers that are started, not for https"),
     ],

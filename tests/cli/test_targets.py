@@ -97,7 +97,7 @@ def test_url_and_command_taken_as_given(here: Path) -> None:
         ("bad.json", Exit.USAGE, "bad.json is not JSON: line 1, column 2: "),
         ("none.json", Exit.NOT_FOUND, "none.json names no server"),
         ("goose.yaml", Exit.USAGE, "goose.yaml is YAML, which mcpio does not read"),
-        ("folder.py", Exit.NO_PROGRAM, "'folder.py' is a directory"),
+        ("folder.py", Exit.NO_PROGRAM, "the server must be a file or a command, not the directory 'folder.py'"),
         ("python 'x", Exit.USAGE, "cannot split the server's command"),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from operator import itemgetter
 
 import pytest
 from tree import SRC
 
-ERRORS = {"TypeError", "ValueError", "LocalProtocolError"}
+ERRORS = {"TypeError": 0, "ValueError": 0, "LocalProtocolError": 0, "Failure": 1, "argparse.ArgumentTypeError": 0}
+"""The errors whose texts are read here, and which argument of each is its text."""
 RULE_AS_A_FACT = re.compile(
     # "ttl must be a number"
     r"[\w}\]]= (?:must|takes|returns|is (?:a|an|one of|'|\")) ?"
@@ -16,18 +18,31 @@ RULE_AS_A_FACT = re.compile(
     r"|^(?!.*\bmust )[^,]*\b(?:is|are|has|takes|begins|returns|lies) (?!\{)[^:;]*, (?:not|unlike) (?:an? )?\{"
     # "{value!r} is not a number", "ge={value!r} is not a length"
     r"|^(?:\w[\w ]*[ =:] ?)?\{\} is (?:not a|no|neither)\b"
+    # "--arguments is a JSON object", "--sampling takes ask"
+    r"|^--[\w-]+ (?:is (?:an?|not an?|not [A-Z]\w+)|takes|needs an?)\b"
 )
 
 
 def messages() -> list[tuple[str, str]]:
-    """Return where an error of ``ERRORS`` is raised with a text, and that text, with its expressions in braces."""
+    """Return where an error of ``ERRORS`` is made with a text, and that text, with its expressions in braces."""
     found = []
     for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-                name, text = ast.unparse(node.exc.func), _text(node.exc.args[0])
-                if name in ERRORS and text:
-                    found.append((f"{path.relative_to(SRC)}:{node.lineno}", text))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        # A long text has a name of its own first, such as ``reason``.
+        named = [
+            (node.targets[0].id, node.lineno, node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        ]
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or len(node.args) <= (at := ERRORS.get(ast.unparse(node.func), 9)):
+                continue
+            text = node.args[at]
+            if isinstance(text, ast.Name):
+                before = [(line, value) for name, line, value in named if name == text.id and line < node.lineno]
+                text = max(before, key=itemgetter(0))[1] if before else text
+            if written := _text(text):
+                found.append((f"{path.relative_to(SRC)}:{node.lineno}", written))
     return found
 
 
@@ -41,7 +56,7 @@ def _text(node: ast.expr) -> str:
 
 def test_message_about_a_wrong_argument_says_what_it_must_be() -> None:
     all_messages = messages()
-    assert len(all_messages) > 500
+    assert len(all_messages) > 650
     assert [(place, text) for place, text in all_messages if RULE_AS_A_FACT.search(text)] == []
 
 
@@ -54,6 +69,13 @@ def test_message_about_a_wrong_argument_says_what_it_must_be() -> None:
         ("a digest has 64 digits, unlike {}", True),
         ("ge={} is not a finite number", True),
         ("the parameter {} is neither a nor b", True),
+        ("--arguments is a JSON object, such as {}", True),
+        ("--sampling takes ask or a file", True),
+        ("--tool needs a name", True),
+        ("{} is not a file of mcpio lock", True),
+        ("--arguments must be a JSON object, not {}", False),
+        ("--env is for servers that are started, not for {}", False),
+        ("--revision is for the rules: it does not go with --locked", False),
         ("ttl must be a number, not {}", False),
         ("the bytes are {}, not {}", False),
         ("listeners= is empty: give at least one", False),

@@ -311,10 +311,10 @@ def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        reason = f"--sampling takes ask, refuse or a file; cannot read {path!r}: {error.strerror or error}"
+        reason = f"--sampling must be ask, refuse or a readable file, not {path!r}: {error.strerror or error}"
         raise Failure(Exit.USAGE, reason) from error
     except UnicodeDecodeError as error:
-        raise Failure(Exit.USAGE, f"--sampling: {path!r} is not text in UTF-8") from error
+        raise Failure(Exit.USAGE, f"--sampling must be a file of UTF-8 text, not {path!r}") from error
 
 
 def root(directory: str) -> Root:

@@ -46,7 +46,7 @@ def read_words(words: Iterable[str]) -> list[Given]:
         is_json = name.endswith(":")
         name = name.removesuffix(":") if is_json else name
         if not equals or not name:
-            raise Failure(Exit.USAGE, f"{word!r} is not an argument: write key=value, or key:=json")
+            raise Failure(Exit.USAGE, f"an argument must be key=value or key:=json, not {word!r}")
         if name in arguments:
             raise Failure(Exit.USAGE, f"{name!r} is given twice: write an array as JSON, such as {name}='[1, 2]'")
         if is_json:
@@ -60,7 +60,9 @@ def encodable(word: str) -> str:
     try:
         word.encode()
     except UnicodeEncodeError as error:
-        raise Failure(Exit.USAGE, f"{word!r} is not valid text in the encoding of this environment") from error
+        raise Failure(
+            Exit.USAGE, f"an argument must be text in the encoding of this environment, not {word!r}"
+        ) from error
     return word
 
 
@@ -115,7 +117,7 @@ def _parse(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JsonError as error:
-        raise Failure(Exit.USAGE, f"the value of {name}:= is not JSON: {error.reason}") from error
+        raise Failure(Exit.USAGE, f"{name}:= must be JSON, not {text!r:.100}: {error.reason}") from error
 
 
 def _read(text: str, member: Any, root: Mapping[str, Any]) -> Any:

@@ -154,9 +154,10 @@ async def _chosen_call(client: Client, options: argparse.Namespace) -> tuple[str
     try:
         arguments = json.loads(options.arguments or "{}")
     except json.JsonError as error:
-        raise Failure(Exit.USAGE, f"--arguments is not JSON: {error.reason}") from None
+        raise Failure(Exit.USAGE, f"--arguments must be JSON, not {options.arguments!r:.100}: {error.reason}") from None
     if not isinstance(arguments, dict):
-        raise Failure(Exit.USAGE, '--arguments is a JSON object, such as \'{"text": "hello"}\'')
+        reason = f'--arguments must be a JSON object, such as \'{{"text": "hello"}}\', not {options.arguments!r:.100}'
+        raise Failure(Exit.USAGE, reason)
     await find(client, "tool", options.tool)
     return f"tools/call {options.tool}", partial(_call_tool, options.tool, arguments)
 

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, name):
             raise Failure(Exit.USAGE, f"--{name} is not for raw messages: it goes with --locked only")
     if not options.timeout:
-        raise Failure(Exit.USAGE, "--timeout 0 would wait for ever for a server that leaves one message unanswered")
+        raise Failure(Exit.USAGE, "--timeout must be above 0, not 0: a server may leave a message unanswered")
     return run_until_signalled(partial(_check, options), timeout=None)
 
 
@@ -139,7 +139,7 @@ def _connect(options: argparse.Namespace, console: Console) -> Connect:
     if url is None:
         return partial(_process, options, console, timeout)
     if url.startswith(WEBSOCKET):
-        raise Failure(Exit.USAGE, f"check sends raw messages to programs, sockets and URLs of HTTP, not to {url}")
+        raise Failure(Exit.USAGE, f"the server must be a program, a socket or an HTTP URL, not {url}")
     if url.startswith(SOCKET_SCHEMES):
         return partial(_socket, url, timeout)
     location = Location.parse(url)

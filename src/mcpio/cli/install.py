@@ -277,7 +277,7 @@ def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
     if not NAME.fullmatch(name):
         raise Failure(
             Exit.USAGE,
-            f"{name!r} is not a name that every host takes: give --name, of at most 64 letters, digits, - and _",
+            f"--name must be at most 64 letters, digits, - and _, not {name!r}",
         )
     if entry.url is not None:
         if options.env:
@@ -467,7 +467,7 @@ def _plan_edit(host: Host, path: str, name: str, entry: dict[str, Any] | None, b
         _load(path, text or "")  # raises if it is malformed even with comments
         return by_hand(f"{path} has comments, which mcpio would lose: change it yourself")
     if not isinstance(data, dict) or not isinstance(data.get(host.key, {}), dict):
-        raise Failure(Exit.USAGE, f"{path} is not what {host.title} reads: {host.key} is to be an object in an object")
+        raise Failure(Exit.USAGE, f"{path} must be an object, and its {host.key} one too, for {host.title} to read it")
     servers = data.get(host.key, {})
     if entry is None and name not in servers:
         has = f"it has {', '.join(servers)}" if servers else "it has none"
@@ -493,7 +493,7 @@ def _text_of(path: str) -> str | None:
         # A pipe in the place of the file would have this wait for ever.
         with open(os.open(path, os.O_RDONLY | _NO_WAIT), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Failure(Exit.USAGE, f"{path} is not a regular file")
+                raise Failure(Exit.USAGE, f"{path} must be a regular file, not a directory, pipe or device")
             return file.read().decode()
     except FileNotFoundError:
         return None

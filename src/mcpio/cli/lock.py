@@ -127,13 +127,16 @@ def read(path: str) -> dict[str, Any]:
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise Failure(Exit.USAGE, f"{path} is not a file of mcpio lock: {error}") from error
+        raise Failure(Exit.USAGE, f"--locked must be a file that mcpio lock wrote, not {path}: {error}") from error
     if not isinstance(locked, dict) or locked.get("format") != FORMAT:
-        raise Failure(Exit.USAGE, f"{path} is not a file of mcpio lock, or of another version of it")
+        raise Failure(Exit.USAGE, f"--locked must be a file that mcpio lock of this version wrote, not {path}")
     for kind in _KEYS:
         for name, entry in _mapping(locked.get(kind)).items():
             if not isinstance(entry, dict) or entry.get("digest") != _digest(entry.get("definition")):
-                raise Failure(Exit.USAGE, f"{path}: the digest of {name} in {kind} is not that of its definition")
+                raise Failure(
+                    Exit.USAGE,
+                    f"{path}: the digest of {name} in {kind} does not match its definition: lock the server again",
+                )
     return locked
 
 

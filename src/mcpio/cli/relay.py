@@ -83,7 +83,10 @@ def _check_options(options: argparse.Namespace, entry: ServerEntry) -> None:
     if entry.url is None and options.port is not None:
         raise Failure(Exit.USAGE, "--port is for servers at a URL; a program is relayed on standard input and output")
     if entry.headers:
-        raise Failure(Exit.USAGE, "a relay adds no headers: write them into the host's entry, and relay the URL")
+        raise Failure(
+            Exit.USAGE,
+            "the server must be an entry without headers: write them into the host's entry, and relay the URL",
+        )
     wrong = PROGRAMS_ONLY if entry.url is not None else URLS_ONLY
     for fault in options.chaos.faults:
         if fault.kind in wrong:
@@ -103,7 +106,7 @@ async def _relay_pipes(options: argparse.Namespace, target: targets.Target) -> i
 
 async def _relay_url(options: argparse.Namespace, url: str) -> int:
     if not url.startswith(("http://", "https://", "http+unix://", "https+unix://")):
-        raise Failure(Exit.USAGE, f"the relay speaks HTTP, and passes on bytes of programs, but not {url}")
+        raise Failure(Exit.USAGE, f"the server must be a program or an HTTP URL, not {url}")
     from mcpio.cli.relaying.endpoint import HttpRelay
     from mcpio.http.client import Location
 

@@ -192,7 +192,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.access_log and options.http is None:
         raise Failure(Exit.USAGE, "--access-log is for --http")
     if options.unix == "":
-        raise Failure(Exit.USAGE, "--unix needs a path")
+        raise Failure(Exit.USAGE, "--unix must be a path, not empty")
     _check_websocket(options)
     if options.loop == "asyncio" and options.reload:
         raise Failure(Exit.USAGE, "--reload runs on Trio, and its child too: leave --loop out")
@@ -208,7 +208,7 @@ def _check_websocket(options: argparse.Namespace) -> None:
     if options.stdio or options.tcp is not None or options.unix is not None:
         raise Failure(Exit.USAGE, "--websocket goes with --http, at the same address, and with nothing else")
     if address is True and options.http is None:
-        raise Failure(Exit.USAGE, "--websocket needs an address: write --websocket PORT, or --http PORT --websocket")
+        raise Failure(Exit.USAGE, "--websocket must have an address without --http: write --websocket PORT")
     if address is not True and options.http is not None:
         raise Failure(Exit.USAGE, "--http and --websocket share one address: write --http PORT --websocket")
 

@@ -453,7 +453,7 @@ def _is_file(path: str) -> bool:
     if len(path.split()) > 1:
         return False  # a command, such as "python server.py"
     if os.path.isdir(path):
-        raise Failure(Exit.NO_PROGRAM, f"{path!r} is a directory")
+        raise Failure(Exit.NO_PROGRAM, f"the server must be a file or a command, not the directory {path!r}")
     folder = os.path.dirname(path) or "."
     hint = did_you_mean(os.path.basename(path), _names_in(folder))
     raise Failure(Exit.NO_PROGRAM, f"there is no file {path!r}; looked in {os.path.abspath(folder)}.{hint}")

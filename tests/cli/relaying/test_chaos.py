@@ -28,16 +28,25 @@ def test_each_fault_has_its_value_and_its_time() -> None:
     [
         ("cuts=1%", "no fault 'cuts'. Did you mean 'cut'?"),
         ("", "no fault ''. They are seed, cut, drop, stall, kill, twice, slow, split, status."),
-        ("seed=x", "'seed=x': the seed must be a whole number, as in seed=7"),
+        ("seed=x", "'seed=x': the seed must be a whole number, not 'x'"),
         ("cut", "'cut' has no value: write cut=3 for the third message or cut=1% for a share"),
         ("slow=", "'slow=' has no value: write slow=50ms or slow=50ms..200ms@10%"),
-        ("slow=50", "'slow=50': '50' is not a time, such as 50ms, 2s or 10ms..200ms"),
-        ("slow=2s..1s", "'slow=2s..1s': the range '2s..1s' begins after its end"),
-        ("split=0", "'split=0' must have a whole number above 0: write split=16"),
+        ("slow=50", "'slow=50': the time must be like 50ms, 2s or 10ms..200ms, not '50'"),
+        ("slow=2s..1s", "'slow=2s..1s': the range must begin before its end, not '2s..1s'"),
+        ("split=0", "'split=0': the value must be a whole number above 0, not '0': write split=16"),
         ("status=200@1", "'status=200@1': the status must be from 400 to 599, not 200"),
-        ("cut=half", "'cut=half': 'half' is neither the number of a message, from 1, nor a share such as 1%: write c"),
-        ("cut=101%", "'cut=101%': '101%' is neither the number of a message, from 1, nor a share such as 1%: write c"),
-        ("cut=0", "'cut=0': '0' is neither the number of a message, from 1, nor a share such as 1%: write cut=3 for"),
+        (
+            "cut=half",
+            "'cut=half': when must be the number of a message, from 1, or a share such as 1%, not 'half': write c",
+        ),
+        (
+            "cut=101%",
+            "'cut=101%': when must be the number of a message, from 1, or a share such as 1%, not '101%': write c",
+        ),
+        (
+            "cut=0",
+            "'cut=0': when must be the number of a message, from 1, or a share such as 1%, not '0': write cut=3 for",
+        ),
         ("drop=5@3", "'drop=5@3': drop takes no value before the @: write drop=3 for the third message or drop=1%"),
     ],
 )

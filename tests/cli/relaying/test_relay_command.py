@@ -46,9 +46,13 @@ async def wait(ctx: Context) -> None:
         (["--port", "1", "--", "python"], Exit.USAGE, "--port is for servers at a URL"),
         (["--chaos", "status=401", "--", "python"], Exit.USAGE, "--chaos status=401 is for servers at a URL"),
         (["--chaos", "kill=1", "http://x/mcp"], Exit.USAGE, "--chaos kill=1 is for servers that are started"),
-        (["ws://x/mcp"], Exit.USAGE, "the relay speaks HTTP, and passes on bytes of programs, but not ws://x/mcp"),
+        (["ws://x/mcp"], Exit.USAGE, "the server must be a program or an HTTP URL, not ws://x/mcp"),
         (["http://x:y/mcp"], Exit.USAGE, "Port could not be cast to integer value"),
-        (["headers.json"], Exit.USAGE, "a relay adds no headers: write them into the host's entry, and relay the URL"),
+        (
+            ["headers.json"],
+            Exit.USAGE,
+            "the server must be an entry without headers: write them into the host's entry, and relay the URL",
+        ),
         (["--record", "missing/file", "--", "python"], Exit.USAGE, "cannot write 'missing/file': "),
     ],
 )

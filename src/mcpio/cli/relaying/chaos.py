@@ -84,7 +84,7 @@ def parse_chaos(text: str) -> Chaos:
         name, equals, value = item.strip().partition("=")
         if name == "seed":
             if not value.isascii() or not value.isdigit():
-                raise argparse.ArgumentTypeError(f"{item!r:.100}: the seed must be a whole number, as in seed=7")
+                raise argparse.ArgumentTypeError(f"{item!r:.100}: the seed must be a whole number, not {value!r:.100}")
             seed = int(value)
         elif name not in FAULTS:
             names = ", ".join(["seed", *FAULTS])
@@ -109,7 +109,8 @@ def _fault(text: str, kind: str, value: str) -> Fault:
         case "BYTES" | "CODE" as what:
             if not amount.isascii() or not amount.isdigit() or not int(amount):
                 raise argparse.ArgumentTypeError(
-                    f"{text!r:.100} must have a whole number above 0: write {_example(kind)}"
+                    f"{text!r:.100}: the value must be a whole number above 0, not {amount!r:.100}: "
+                    f"write {_example(kind)}"
                 )
             low = high = int(amount)
             if what == "CODE" and not 400 <= low <= 599:
@@ -126,7 +127,7 @@ def _when(text: str, kind: str, when: str) -> tuple[int | None, float]:
     rate = _RATE.fullmatch(when)
     if rate is None or float(rate[1]) > 100:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: {when!r} is neither the number of a message, from 1, nor a share such as 1%: "
+            f"{text!r}: when must be the number of a message, from 1, or a share such as 1%, not {when!r}: "
             f"write {_example(kind)}"
         )
     return None, float(rate[1]) / 100
@@ -137,9 +138,9 @@ def _times(text: str, amount: str) -> tuple[float, float]:
     matches = [_TIME.fullmatch(each) for each in ([first, last] if dots else [first, first])]
     times = [float(each[1]) * _UNITS[each[2]] for each in matches if each is not None]
     if len(times) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: {amount!r} is not a time, such as 50ms, 2s or 10ms..200ms")
+        raise argparse.ArgumentTypeError(f"{text!r}: the time must be like 50ms, 2s or 10ms..200ms, not {amount!r}")
     if times[0] > times[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: the range {amount!r} begins after its end")
+        raise argparse.ArgumentTypeError(f"{text!r}: the range must begin before its end, not {amount!r}")
     return times[0], times[1]
 
 
