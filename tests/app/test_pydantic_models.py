@@ -85,7 +85,7 @@ def one_city(name: str) -> City:
 
 
 async def _with_client(work: Any, **options: Any) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with memory_client(server, **options) as client:
             await work(client)
 

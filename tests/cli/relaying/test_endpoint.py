@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -35,15 +35,11 @@ PONG = b'{"jsonrpc":"2.0","id":1,"result":{}}'
 
 
 def in_trio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test in Trio, within five seconds."""
+    """Run a test in Trio."""
 
     @wraps(test)
     def run(**given: Any) -> None:
-        async def main() -> None:
-            with trio.fail_after(5):
-                await test(**given)
-
-        trio.run(main)
+        trio.run(partial(test, **given))
 
     return run
 

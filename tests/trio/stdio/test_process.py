@@ -423,7 +423,7 @@ def test_process_that_keeps_standard_output_open_does_not_delay_the_end(is_waiti
                 if not is_waiting:
                     assert await child.wait() == 0
                     await trio.testing.wait_all_tasks_blocked()
-                with trio.fail_after(5):
+                with trio.fail_after(30):
                     assert await read_all(child) == b"the last words\n"
                     assert await read_all(child) == b""
             finally:
@@ -493,7 +493,7 @@ def test_a_child_is_closed_at_the_limit_of_open_files(monkeypatch: pytest.Monkey
             with monkeypatch.context() as patch:
                 patch.setattr(os, "dup", refuse)
                 child.close()
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 assert await child.wait() == 0
 
     trio.run(main)
