@@ -292,6 +292,7 @@ class JwtVerifier:
         self._verdicts: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
         self._keys: list[tuple[str | None, Key]] = []
         self._fetched_at = self._failed_at = self._fresh_until = float("-inf")
+        # Keys that are given never age: a token with an unknown key id is refused, and nothing is fetched.
         if isinstance(jwks, Mapping):
             self._keys = _usable_keys(jwks)
             self._fetched_at = self._fresh_until = float("inf")

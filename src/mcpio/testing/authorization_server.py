@@ -174,6 +174,7 @@ class AuthorizationServer:
         self._user_codes: dict[str, _Granted] = {}
         self._refresh_tokens: dict[str, _Granted] = {}
         self._tokens: dict[str, IssuedToken] = {}
+        # All tokens that descend from one login are a family: a refresh token that is used twice ends the whole of it.
         self._families = 0
         self._dead: set[int] = set()
 

@@ -133,8 +133,10 @@ class Binder:
                 if _is_pydantic_field(parameter.default):
                     self._take_pydantic_field(field)
                 fields.append(field)
+        # One builder for all parameters: types that several of them name stand once in the schema, under ``$defs``.
         builder = SchemaBuilder(f"{self.name}()", namespace=namespace)
         schema, self._members = builder.members(fields, noun="argument", extra=extra)
+        # Defaults are checked by the converters of the members, so only now.
         for field in fields:
             self._check_default(field)
         self.input_schema: dict[str, Any] = builder.complete(schema)

@@ -94,6 +94,11 @@ def _add_quick_tools(server: Server, seen: Seen) -> None:
 
 
 def _add_slow_tools(server: Server, seen: Seen) -> None:
+    """Add the tools that are in progress while something else happens: a cancellation, an end, a slow reader.
+
+    The calls of ``meet`` wait for each other, and then the last one answers first: over a transport that carries one
+    request at a time they never end, and over one that pairs answers with requests by their order they get mixed up.
+    """
     arrived: dict[int, Any] = {}
 
     @server.tool
