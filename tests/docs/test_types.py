@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from tree import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -33,6 +34,7 @@ def programs(page: Path) -> list[str]:
 _BLOCK = r"(^<!-- (?:not run: examples/|continues)[^\n]*\n)?^```python\n(.*?)^```"
 
 
+@pytest.mark.timeout(300)  # without its cache, on a busy machine, mypy takes more than a minute
 def test_programs_on_the_pages_pass_a_strict_type_check(tmp_path: Path) -> None:
     for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]:
         for number, program in enumerate(programs(page)):
