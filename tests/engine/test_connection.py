@@ -388,6 +388,19 @@ def test_change_notifications_coalesce_to_the_newest() -> None:
     assert sorted(methods) == [*["acme/list_changed"] * 3, *["resources/updated"] * 2, "tools/list_changed"]
 
 
+@pytest.mark.parametrize("how", ["close", "abort"])
+def test_request_sent_before_is_refused_after_the_end(how: str) -> None:
+    connection = server()
+    for _ in range(2):
+        connection.send_request(PingRequest(), now=0.0)
+    if how == "close":
+        connection.close(0.0)
+    else:
+        connection.abort()
+    with pytest.raises(NoBackChannel, match="cannot send ping: the connection is clos"):
+        connection.send_request(PingRequest(), now=0.0)
+
+
 # The end
 
 

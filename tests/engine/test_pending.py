@@ -42,7 +42,7 @@ def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers[int]]:
 
 
 def ask(requests: OutgoingRequests, timeout: Timeout | None = None, now: float = 0.0) -> OutgoingRequest:
-    request = OutgoingRequest(requests.next_id, "tools/list", METHODS["tools/list"], "cookie", DIALOGUE)
+    request = OutgoingRequest(OutgoingId(requests.next), "tools/list", METHODS["tools/list"], "cookie", DIALOGUE)
     requests.add(request, timeout or Timeout(None), now)
     return request
 
@@ -58,13 +58,13 @@ def test_outgoing_ids_count_up() -> None:
             requests.finish(request, RequestInput.RECV_RESULT)
     assert seen == list(range(1, 21))
     assert {type(id) for id in seen} == {OutgoingId}
-    assert requests.next_id == 21
+    assert requests.next == 21
 
 
 def test_used_up_id_counts_as_cancelled() -> None:
     requests, _ = ours()
     assert requests.use_up() == 1
-    assert (requests.next_id, len(requests), requests.state_of(1)) == (2, 0, RequestState.CANCELLED)
+    assert (requests.next, len(requests), requests.state_of(1)) == (2, 0, RequestState.CANCELLED)
     assert ask(requests).id == 2
     requests.forget(1)
     requests.forget(1)
@@ -167,9 +167,9 @@ def test_outgoing_requests_survive_a_snapshot_with_remaining_time() -> None:
 
     again, timers = ours()
     again.load(states, 1000.0, DIALOGUE)
-    again.load_ids(requests.next_id, retired)
+    again.load_ids(requests.next, retired)
     assert again.save(1000.0) == (states, retired)
-    assert (again.next_id, again.state_of(1), len(again)) == (5, RequestState.TIMED_OUT, 3)
+    assert (again.next, again.state_of(1), len(again)) == (5, RequestState.TIMED_OUT, 3)
     assert timers.next() == 1002.0
     restored = again.get(busy.id)
     assert restored is not None
@@ -185,7 +185,7 @@ def test_empty_outgoing_table_survives_a_snapshot() -> None:
     assert requests.save(0.0) == ([], {})
     again, timers = ours()
     again.load_ids(9, {})
-    assert (len(again), again.next_id, timers.next()) == (0, 9, None)
+    assert (len(again), again.next, timers.next()) == (0, 9, None)
     assert again.state_of(8) is RequestState.ANSWERED
 
 

@@ -21,7 +21,7 @@ from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.pending import OutgoingRequest, OutgoingRequests
 from mcpio.engine.table import RequestInput
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError
-from mcpio.events import IncomingId
+from mcpio.events import IncomingId, OutgoingId
 from mcpio.framing import jsonrpc
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types.features import CallToolResult, Implementation, Tool
@@ -442,7 +442,7 @@ class ViewConnection:
         if self._step(_I.SEND_TEARDOWN) is ViewPhase.ENDED:
             self._end(_I.SEND_TEARDOWN, "torn down")
         else:
-            id = self._asked.next_id
+            id = OutgoingId(self._asked.next)
             self._asked.add(OutgoingRequest(id, _TEARDOWN, None, None, _NO_DIALOGUE), limit, now)
             self._put(jsonrpc.encode_request(int(id), _TEARDOWN, {}))
             self.phase = ViewPhase.TEARING_DOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sized
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sized
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -314,7 +314,7 @@ _RESPONSE, _REQUEST, _LOG = Kind.RESPONSE, Kind.REQUEST, Kind.LOG
 class Outgoing:
     """One message for the wire, with the data that a transport needs to route it."""
 
-    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "text", "turn", "via")
+    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "said", "text", "turn", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -326,6 +326,8 @@ class Outgoing:
     """Whether it ends that request: its result or its error."""
     asked: tuple[OutgoingId, ...]
     """The outgoing requests in it: one, or those of a batch; empty for any other message."""
+    said: tuple[str, Mapping[str, Any]] | None
+    """The method and the params of the outgoing request in it; ``None`` for a batch, and for any other message."""
     kind: int
     """One of ``Kind``."""
     key: Hashable
@@ -349,9 +351,11 @@ class Outgoing:
         key: Hashable,
         lane: Hashable,
         asked: tuple[OutgoingId, ...],
+        said: tuple[str, Mapping[str, Any]] | None,
     ) -> None:
         self.text = text
         self.asked = asked
+        self.said = said
         self.via = via
         self.related = related
         self.last = last
@@ -435,6 +439,7 @@ class Outbox:
         key: Hashable = None,
         lane: Hashable = None,
         asked: tuple[OutgoingId, ...] = (),
+        said: tuple[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Queue a message behind the others of its lane, which is that of the request ``related`` unless given."""
         if key is not None:
@@ -444,7 +449,7 @@ class Outbox:
         if self.size > BACKLOG:
             # orjson gives short texts in buffers of a KiB, which is nothing until many of them wait.
             text = bytes(memoryview(text))
-        message = Outgoing(text, kind, via, related, last, key, lane, asked)
+        message = Outgoing(text, kind, via, related, last, key, lane, asked, said)
         cost = len(text) + MESSAGE_COST
         self.size += cost
         self._held += 1
@@ -825,10 +830,6 @@ class Channel:
         self.sent_bytes += size
         return chunks
 
-    def waiting_to_ask(self) -> int:
-        """Return how many bytes of outgoing requests wait to be written."""
-        return self.outbox.own_bytes + self.held.own + self.held.unwritten
-
     @property
     def has_room(self) -> bool:
         """Whether more output may be made."""
@@ -836,16 +837,15 @@ class Channel:
         outbox, rest = self.outbox, held.unwritten + held.own
         return outbox.size + rest <= limits.peer_bytes // 2 and outbox.own_bytes + rest <= limits.queued_bytes // 2
 
-    def is_overflowing(self) -> bool:
-        """Return whether too much output waits for the connection to stay open; may start the stall timer.
+    def is_overflowing(self, size: int) -> bool:
+        """Return whether output of ``size`` bytes, more than ``Limits.queued_bytes``, is too much to stay open.
+
+        This may start the stall timer.
 
         A peer may ask for more than it has read so far, so responses of handlers beyond ``Limits.queued_bytes`` only
         start the timer, and reading some of them stops it. Any other output must not wait that long.
         """
         outbox, limits, unwritten = self.outbox, self.limits, self.held.unwritten
-        size = outbox.size + unwritten
-        if size <= limits.queued_bytes:
-            return False
         others = outbox.size - outbox.response_bytes
         if self.role is Role.CLIENT:
             # What a server's transport buffers are responses, or a piece of a stream; a client's buffers what it tells.

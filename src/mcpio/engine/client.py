@@ -451,13 +451,14 @@ class ClientConnection(Connection):
 
     def _probe(self, revision: Revision, opening: _Opening) -> None:
         """Send ``server/discover`` to find out the era."""
-        request, text = self._first_request(self._stateless_session(revision), "server/discover", {}, opening.cookie)
+        session = self._stateless_session(revision)
+        request, params, text = self._first_request(session, "server/discover", {}, opening.cookie)
         self._step(Input.SEND_DISCOVER)
         self._opening, opening.id = opening, request.id
         # Over HTTP silence says nothing of the era (ERA-07).
         falls_back = self._may_initialize and not self.over_http
         limit = _shorter(self._options.probe_timeout, opening.timeout) if falls_back else opening.timeout
-        self._send_request(request, text, limit, self._channel.now)
+        self._send_request(request, params, text, limit, self._channel.now)
 
     @property
     def _may_initialize(self) -> bool:
@@ -491,8 +492,8 @@ class ClientConnection(Connection):
         params = encode(codec(latest), hello)
         # A probe leaves a stateless session, and so does a lost stateless server: ``initialize`` begins another.
         session = None if isinstance(self._handshake, StatelessClient) else self._handshake
-        request, text = self._first_request(session, "initialize", params, cookie)
-        self._send_request(request, text, limit, now)
+        request, params, text = self._first_request(session, "initialize", params, cookie)
+        self._send_request(request, params, text, limit, now)
         if self._allows(Input.SEND_INITIALIZE):
             # It did not fill the output over its limit, which would have been the end.
             self._step(Input.SEND_INITIALIZE)
@@ -500,11 +501,14 @@ class ClientConnection(Connection):
 
     def _first_request(
         self, session: Handshake | None, name: str, params: dict[str, Any], cookie: Any
-    ) -> tuple[OutgoingRequest, bytes]:
-        """Switch to ``session``; return its first request, and the text. Raises, and changes nothing, as ``_json``."""
-        handshake, self._handshake = self._handshake, session
+    ) -> tuple[OutgoingRequest, dict[str, Any], bytes]:
+        """Switch to ``session``; return its first request as ``_new_request`` does.
+
+        Raises, and changes nothing, as ``_json``.
+        """
+        id, handshake, self._handshake = OutgoingId(self._outgoing.next), self._handshake, session
         try:
-            return self._new_request(self._outgoing.next_id, name, METHODS[name], params, cookie, None, progress=False)
+            return self._new_request(id, name, METHODS[name], params, cookie, None, progress=False)
         except LocalProtocolError:
             self._handshake = handshake
             raise

@@ -161,6 +161,7 @@ class Connection(Answers):
         "_handshake",
         "_outgoing",
         "_ready",
+        "_sendable",
         "_sender",
         "_silence",
         "_tasks",
@@ -218,6 +219,9 @@ class Connection(Answers):
         self._sender: Hashable = KEEP
         self._observers: tuple[Observer, ...] | None = None
         self._admission: Mapping[str, Admission] = self._admitted()
+        # The request that was allowed out last, until anything changes that this depends on. One name: idle engines
+        # are small, and most callers repeat themselves.
+        self._sendable: Method | None = None
 
     # Feed
 
@@ -470,13 +474,15 @@ class Connection(Answers):
         connection is closing: no answer can come any more (P11).
         Drain the events, write the chunks, re-arm the deadline.
         """
-        limit = self._timeout(timeout)
+        limit = self._options.request_timeout if timeout is DEFAULT else self._timeout(timeout)
         self._check_room()
-        parent = self._asking(related_to)
+        parent = None if related_to is None else self._asking(related_to)
         method, name, params = self._checked_request(request)
-        self._check_route(parent)
-        made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
-        self._send_request(made, text, limit, now)
+        if self.can_reach is not None:
+            self._check_route(parent)
+        id = OutgoingId(self._outgoing.next)
+        made, carried, text = self._new_request(id, name, method, params, cookie, parent, progress)
+        self._send_request(made, carried, text, limit, now)
         if self._observers:
             self._tell_call(
                 "send_request",
@@ -503,7 +509,7 @@ class Connection(Answers):
         from mcpio.engine.dialect import as_item
 
         batch = [as_item(item) for item in items]
-        parent = self._asking(related_to)
+        parent = None if related_to is None else self._asking(related_to)
         self._check_batch(len(batch))
         self._check_room()
         self._check_route(parent)
@@ -512,14 +518,14 @@ class Connection(Answers):
         ids: list[OutgoingId | None] = []
         messages: list[dict[str, Any]] = []
         for item in batch:
-            id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next_id + len(requests))
+            id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next + len(requests))
             ids.append(id)
             if id is None:
                 _, name, params = self._checked_notification(item.payload)
                 texts.append(self._notification_text(self._dialogue, name, params))
             else:
                 method, name, params = self._checked_request(item.payload, len(requests))
-                request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
+                request, _, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
                 requests.append((request, self._timeout(item.timeout)))
                 texts.append(text)
             more = {"timeout": item.timeout, "cookie": item.cookie, "progress": item.progress}
@@ -640,7 +646,7 @@ class Connection(Answers):
         self._capabilities = capabilities
         if self._handshake is not None:
             self._handshake.declare(capabilities)
-            self._admission = self._admitted()
+            self._renew_gates()
         if self._observers:
             self._tell_call("capabilities", capabilities=encode(codec(LATEST_HANDSHAKE), capabilities))
 
@@ -830,7 +836,7 @@ class Connection(Answers):
             log_level=None if context is None else context.log_level,
             outgoing=outgoing,
             retired=retired,
-            next_outgoing=int(self._outgoing.next_id),
+            next_outgoing=self._outgoing.next,
             incoming=self._incoming.save(),
             finished=self._incoming.save_finished(),
             answered=self._incoming.save_answered(),
@@ -889,7 +895,7 @@ class Connection(Answers):
             self._batches.load(state.batches)
         if state.close_left is not None:
             channel.timers.set(CLOSE_TIMER, now + state.close_left)
-        self._admission = self._admitted()
+        self._renew_gates()
 
     def _place(self, state: IncomingState) -> tuple[IncomingDialogue, RequestContext]:
         """Return the dialogue and the context of a running request from a snapshot."""
@@ -930,17 +936,21 @@ class Connection(Answers):
     def _step(self, what: Input) -> None:
         """Move the handshake to its next phase. The caller has checked that a next phase exists."""
         self._dialogue.step(what)
-        self._admission = self._admitted()
+        self._renew_gates()
 
     def _settle(self, context: RequestContext) -> None:
         """Switch to the negotiated handshake session."""
         self._dialogue.settle(context, self._capabilities)
-        self._admission = self._admitted()
+        self._renew_gates()
         silence = self._silence
         # Stateless revisions have no ping: a restored client of one would take those it cannot send for unanswered.
         if silence is not None and context.era is Era.HANDSHAKE:
             silence.restart()
             self._channel.timers.set(KEEP_ALIVE_TIMER, self._channel.now + silence.policy.interval)
+
+    def _renew_gates(self) -> None:
+        """Find anew what may come in and go out, since the life, the phase or the capabilities have changed."""
+        self._admission, self._sendable = self._admitted(), None
 
     def _admitted(self) -> Mapping[str, Admission]:
         """Return the table of the requests that are served now."""
@@ -966,7 +976,7 @@ class Connection(Answers):
             self._lose_outgoing(reason, channel.cause)
             self._end_subscriptions()
         channel.begin_closing(what, grace)
-        self._admission = self._admitted()
+        self._renew_gates()
 
     def _end_subscriptions(self) -> None:
         """End the peer's subscriptions, which would otherwise run as long as the connection is open."""
@@ -980,6 +990,7 @@ class Connection(Answers):
         if channel.life is _CLOSED:
             return
         channel.finish(what, reason, cause)
+        self._renew_gates()
         self._lose_outgoing(reason, cause)
         self._drop_incoming()
         self._events.append(ConnectionClosed(reason, cause))
@@ -1007,7 +1018,8 @@ class Connection(Answers):
     def _check_outbox(self) -> None:
         """End the connection if the peer lets its output grow without bound. This may be the end: see ``_finish``."""
         channel = self._channel
-        if channel.is_overflowing():
+        size = channel.outbox.size + channel.held.unwritten
+        if size > channel.limits.queued_bytes and channel.is_overflowing(size):
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
 
     def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
@@ -1064,9 +1076,9 @@ class Connection(Answers):
             with suppress(LocalProtocolError):  # Too many requests wait already: their answers tell as much.
                 self._check_room()
                 method, name, params = self._checked_request(PingRequest())
-                id, limit = self._outgoing.next_id, Timeout(silence.policy.timeout)
-                ping, text = self._new_request(id, name, method, params, KEEP_ALIVE, None, progress=False)
-                self._send_request(ping, text, limit, channel.now)
+                id, limit = OutgoingId(self._outgoing.next), Timeout(silence.policy.timeout)
+                ping, carried, text = self._new_request(id, name, method, params, KEEP_ALIVE, None, progress=False)
+                self._send_request(ping, carried, text, limit, channel.now)
 
     # Incoming messages
 
@@ -1106,6 +1118,8 @@ class Connection(Answers):
             message = parsed or jsonrpc.parse(text, limits.message_values)
             if message.__class__ is jsonrpc.Request:
                 self._receive_request(message, text, via)
+            elif message.__class__ is jsonrpc.Result:
+                self._receive_result(message, via)
             else:
                 self._receive(message, text, via)
             return True
@@ -1633,10 +1647,11 @@ class Connection(Answers):
         if name in TASK_EXTENSION_METHODS and isinstance(request, RawRequest):
             stateless = self._dialogue.codec.revision.era is Era.STATELESS
             method = None if stateless else method  # the extension's request of that name is a custom one
-        self._check_phase(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST)
-        dialogue = self._dialogue
-        if method is not None:
-            dialogue.check_sent(method, self._capabilities)
+        if method is None or method is not self._sendable:
+            self._check_phase(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST)
+            if method is not None:
+                self._dialogue.check_sent(method, self._capabilities)
+        dialogue = self._handshake or self._dialogue
         waiting += len(self._outgoing)
         if waiting >= self._channel.limits.outgoing_requests:
             raise LocalProtocolError(f"{waiting} requests wait for an answer already")
@@ -1683,7 +1698,8 @@ class Connection(Answers):
 
     def _check_room(self) -> None:
         """Refuse an outgoing request while many wait to be written."""
-        waiting, limit = self._channel.waiting_to_ask(), self._channel.limits.queued_bytes // 2
+        held, limit = self._channel.held, self._channel.limits.queued_bytes // 2
+        waiting = self._channel.outbox.own_bytes + held.own + held.unwritten
         if waiting > limit:
             raise OutputFull(waiting, limit)
 
@@ -1693,10 +1709,10 @@ class Connection(Answers):
             raise LocalProtocolError(f"the peer's request {id!r} is not running")
         return request
 
-    def _asking(self, related_to: IncomingId | None) -> IncomingRequest | None:
+    def _asking(self, related_to: IncomingId) -> IncomingRequest:
         """Return the peer's running request on whose behalf another request is sent."""
-        parent = None if related_to is None else self._running(related_to)
-        if parent is not None and parent.context.era is Era.STATELESS:
+        parent = self._running(related_to)
+        if parent.context.era is Era.STATELESS:
             # A session beside it may take requests, but its client is another one (ERA-14, PAT-01).
             raise LocalProtocolError(f"{parent.name} is stateless: ask its client by an InputRequiredResult")
         return parent
@@ -1730,9 +1746,10 @@ class Connection(Answers):
         cookie: Any,
         parent: IncomingRequest | None,
         progress: bool,
-    ) -> tuple[OutgoingRequest, bytes]:
-        """Return a request and its text. Changes nothing."""
-        params = with_progress_token(params, id if progress else None)
+    ) -> tuple[OutgoingRequest, dict[str, Any], bytes]:
+        """Return a request, the params that it carries, and its text. Changes nothing."""
+        if progress or "_meta" in params:
+            params = with_progress_token(params, id if progress else None)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
         # ``initialize`` makes the session, but only once its own text could be written.
@@ -1748,18 +1765,23 @@ class Connection(Answers):
             request.progress = NOT_YET
         if parent is not None:
             request.related, request.via = parent.id, parent.via
-        return request, text
+        return request, carried, text
 
     # Outgoing messages: changes, after all checks
 
-    def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
+    def _send_request(
+        self, request: OutgoingRequest, params: dict[str, Any], text: bytes, timeout: Timeout, now: float
+    ) -> None:
         channel = self._channel
         if now.__class__ is float and channel.now <= now < _NEVER:
             channel.now = now  # without a call, for each request
         else:
             channel.advance(now)
+        if request.method is not self._sendable and self.phase is _OPERATING:
+            self._sendable = request.method  # its checks are behind; the requests of an opening have others
         self._outgoing.add(request, timeout, channel.now)
-        channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
+        asked, said = (request.id,), (request.name, params)
+        channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=asked, said=said)
         self._check_outbox()
 
     def _cancel(self, id: OutgoingId, reason: str | None) -> bool:

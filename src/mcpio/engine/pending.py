@@ -149,7 +149,10 @@ class OutgoingRequest:
 class OutgoingRequests:
     """The outgoing requests: ids, deadlines, and retired ids whose answer may still come."""
 
-    __slots__ = ("_held", "_limits", "_next", "_retired", "_running", "_timers")
+    __slots__ = ("_held", "_limits", "_retired", "_running", "_timers", "next")
+
+    next: int
+    """The id of the next request. Ids below it were used, ids from it on never were."""
 
     def __init__(self, timers: Timers[int], limits: Limits) -> None:
         self._timers = timers
@@ -158,18 +161,13 @@ class OutgoingRequests:
         self._limits = limits
         self._running: dict[int, OutgoingRequest] | None = None
         self._retired: dict[int, RequestState] | None = None
-        self._next = 1
+        self.next = 1
 
     def __len__(self) -> int:
         return 0 if self._running is None else len(self._running)
 
     def __iter__(self) -> Iterator[OutgoingRequest]:
         return iter(() if self._running is None else tuple(self._running.values()))
-
-    @property
-    def next_id(self) -> OutgoingId:
-        """The id of the next request. Ids below it were used, ids from it on never were."""
-        return OutgoingId(self._next)
 
     def get(self, id: int) -> OutgoingRequest | None:
         """Return the running request of that id."""
@@ -180,11 +178,11 @@ class OutgoingRequests:
         return (self._running or {})[id]
 
     def add(self, request: OutgoingRequest, timeout: Timeout, now: float) -> None:
-        """Add a request under ``next_id``, and start its timeouts."""
+        """Add a request under the ``next`` id, and start its timeouts."""
         if self._running is None:
             self._running = {}
         self._running[request.id] = request
-        self._next = request.id + 1
+        self.next = request.id + 1
         if self._held is not None:
             now = self._held[0]  # ``release`` adds the time that has passed since ``hold``
         request.total, request.idle = timeout.total, timeout.idle
@@ -247,8 +245,8 @@ class OutgoingRequests:
 
     def use_up(self) -> OutgoingId:
         """Return an id for a request whose answer is ignored: it is cancelled before it is sent."""
-        id = self.next_id
-        self._next = id + 1
+        id = OutgoingId(self.next)
+        self.next += 1
         self._retire(id, RequestState.CANCELLED)
         return id
 
@@ -271,7 +269,7 @@ class OutgoingRequests:
 
         Every request whose answer cannot come any more counts as ``ANSWERED``.
         """
-        if not 1 <= id < self._next:
+        if not 1 <= id < self.next:
             return None
         if self.get(id) is not None:
             return RequestState.RUNNING
@@ -297,7 +295,7 @@ class OutgoingRequests:
 
     def load_ids(self, next_id: int, retired: dict[str, str]) -> None:
         """Restore which ids were used, and which of them may still be answered late."""
-        self._next = next_id
+        self.next = next_id
         self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
 
 
