@@ -29,6 +29,7 @@ from mcpio.errors import (
 from mcpio.events import Event, Negotiated, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing import jsonrpc
 from mcpio.framing.headers import encode_field
+from mcpio.framing.json import loads
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.model import (
     Body,
@@ -285,23 +286,20 @@ class Mirrored:
     fields: Headers
 
 
-def mirrored(text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
-    """Return the parts of a message that header fields repeat; ``None`` for a message of the handshake era."""
-    message = jsonrpc.parse(text, len(text))  # our own, without limits
-    if not isinstance(message, jsonrpc.Request):
-        return None
-    params: Mapping[str, Any] = message.params or {}
+def mirrored(method: str, params: Mapping[str, Any], text: bytes, param_headers: ParamHeaders) -> Mirrored | None:
+    """Return the parts of a request that header fields repeat; ``None`` for one of the handshake era."""
     meta = params.get("_meta")
-    revision = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
+    revision = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None
     if not isinstance(revision, str):
         return None
-    fields = [(b"mcp-method", encode_field(message.method).encode())]
-    name = mirrored_name(message.method, params)
+    fields = [(b"mcp-method", encode_field(method).encode())]
+    name = mirrored_name(method, params)
     if name is not None:
         fields.append((b"mcp-name", encode_field(name).encode()))
-        if message.method == "tools/call":
-            fields += param_fields(param_headers(name), params.get("arguments"))
-    return Mirrored(message.method, revision, fields)
+        if method == "tools/call" and (headers := param_headers(name)):
+            # As the server reads them: the arguments may hold enumerations and other values that JSON writes as plain.
+            fields += param_fields(headers, loads(text)["params"].get("arguments"))
+    return Mirrored(method, revision, fields)
 
 
 # ------------------------------------------------------------------------------------------------------------- exchange
@@ -351,6 +349,7 @@ class ClientExchange:
         "media_type",
         "mirrored",
         "number",
+        "operation",
         "owed",
         "parser",
         "purpose",
@@ -368,6 +367,8 @@ class ClientExchange:
     """The engine's requests that it is to answer."""
     owed: int
     """How many of them have no outcome yet."""
+    operation: tuple[str, ...]
+    """The method of its request, and the tool, prompt or resource: authorizers count step-ups by it (AUTH-35)."""
     resumes: str | None
     """The last event that was seen of the stream that it resumes."""
     is_handshake: bool
@@ -398,7 +399,6 @@ class ClientExchange:
         text: bytes = b"",
         asked: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
-        mirrored: Mirrored | None = None,
     ) -> None:
         self.number: int = number
         self.purpose: Purpose = purpose
@@ -407,12 +407,12 @@ class ClientExchange:
         self.asked = asked
         self.owed = len(asked)
         self.resumes = resumes
-        self.mirrored = mirrored
+        self.mirrored = None
+        self.operation = (purpose.name,)
         self.is_handshake = self.was_open = False
         self.redirects: int = 0
         self.tries = 0
         self.retry = self.denied = None
-        self.begin(None, 0.0)
 
     def begin(self, session_id: str | None, now: float) -> None:
         """Start an attempt in a session, and drop the response to an earlier one."""
@@ -454,15 +454,6 @@ class ClientExchange:
         if id is None:
             return self.resumes
         return id if _USABLE_ID.fullmatch(id) else None
-
-    @property
-    def operation(self) -> tuple[str | None, ...]:
-        """The method of its message, and the tool, prompt or resource: authorizers count step-ups by it (AUTH-35)."""
-        message = jsonrpc.parse(self.text) if len(self.text) <= _LONGEST_OPERATION else None
-        if not isinstance(message, jsonrpc.Request):
-            return (self.purpose.name,)
-        names = (message.params.get(name) for name in ("name", "uri"))
-        return (message.method, *(name for name in names if isinstance(name, str)))
 
     @property
     def is_probe(self) -> bool:
@@ -610,13 +601,9 @@ class ClientExchanges:
         text: bytes = b"",
         asked: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
-        mirrored: Mirrored | None = None,
     ) -> ClientExchange:
         """Return an exchange whose request was not sent."""
-        target = self.target
-        exchange = ClientExchange(
-            self._next, purpose, target, text=text, asked=asked, resumes=resumes, mirrored=mirrored
-        )
+        exchange = ClientExchange(self._next, purpose, self.target, text=text, asked=asked, resumes=resumes)
         self._next += 1
         return exchange
 
@@ -752,8 +739,6 @@ def takes_any_event_type(profiles: Collection[Profile]) -> bool:
     return any(DIALECTS[profile].any_event_type for profile in profiles)
 
 
-_LONGEST_OPERATION: Final = 1 << 16
-"""Bytes of a message that is parsed for its operation."""
 _QUOTE: Final = 200
 _USABLE_ID = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,1022}[^\x00-\x20\x7f])?")
 """Event ids that can stand in a header field."""
@@ -808,9 +793,13 @@ class HttpClient:
     that they arrive in order. Nothing overtakes the handshake.
     """
 
+    param_headers: ParamHeaders
+    """Returns which arguments of a tool header fields have to repeat."""
     _session_id: str | None
     _stage: Stage
     _must_listen_again: bool
+    _mirrors: bool
+    """Whether header fields repeat what requests say: until a session is open, and always in the stateless era."""
     _opened_at: float
 
     def __init__(
@@ -846,8 +835,7 @@ class HttpClient:
         called("param_headers", param_headers)
         options = chosen("options", options, HttpClientOptions)
         connection.over_http = True
-        self._param_headers = param_headers
-        self._mirrors = any(revision.era is Era.STATELESS for revision in connection.options.revisions)
+        self.param_headers = param_headers
         self._location = location
         self._options = options
         has_own = any(name.lower() == "authorization" for name in self._options.headers)
@@ -913,7 +901,8 @@ class HttpClient:
         while self.authorizer is not None and self._make_authorized(self.authorizer):
             self._send_what_may_go()
         # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
-        self.connection.set_unwritten(self._tells.size)
+        if self._held.unwritten != self._tells.size:
+            self.connection.set_unwritten(self._tells.size)
         self._held.own = self._asks.size
         if self.connection.phase is Phase.CLOSED:
             self._leave()
@@ -1048,8 +1037,9 @@ class HttpClient:
             # ``notifications/initialized`` has arrived.
             self._stage = Stage.OPEN
             self._was_open = True
+            self._mirrors = self._is_stateless
             self._opened_at = self._exchanges.now
-            if self._options.listen and not self._is_legacy and not self._is_stateless:
+            if self._options.listen and not self._is_legacy and not self._mirrors:
                 self._listen(first=True)
         while self._asks.size and self._may_ask:
             self._post(self._asks.popleft())
@@ -1088,11 +1078,15 @@ class HttpClient:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
         elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
-            # In an open session nothing is mirrored, so its messages need not be read again.
-            mirrors = self._mirrors and (self._stage in _UNOPENED or self._is_stateless)
-            copied = mirrored(message.text, self._param_headers) if mirrors else None
-            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked, mirrored=copied)
+            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
             call.is_handshake = self._stage in _UNOPENED
+            if message.said is not None:  # a batch has no header fields
+                method, params = message.said
+                if self._mirrors:
+                    call.mirrored = mirrored(method, params, message.text, self.param_headers)
+                if self.authorizer is not None:
+                    names = (params.get("name"), params.get("uri"))
+                    call.operation = (method, *(name for name in names if isinstance(name, str)))
             if call.is_handshake:
                 self._stage, self._opening = Stage.OPENING, call
             self._asked.update(dict.fromkeys(message.asked, call))
@@ -1108,8 +1102,8 @@ class HttpClient:
 
     def _request(self, call: ClientExchange) -> None:
         """Send the request of an exchange: for the first time, or again for a redirect or with another token."""
-        revision = None if call.is_handshake else self.connection.revision
         repeated = call.mirrored
+        revision = None if call.is_handshake or repeated is not None else self.connection.revision
         # No person is asked for the sake of streams that are taken up again, or a session that is opened again.
         reopens = self._was_open and self._stage in _UNOPENED
         background = reopens or call.purpose in (Purpose.LISTEN, Purpose.RESUME, Purpose.END)
@@ -1356,7 +1350,7 @@ class HttpClient:
 
     def _forget_session(self) -> None:
         self._session_id = None
-        self._stage, self._must_listen_again = Stage.NEW, False
+        self._stage, self._must_listen_again, self._mirrors = Stage.NEW, False, True
         self._opened_at = self._exchanges.now
 
     # Streams that break

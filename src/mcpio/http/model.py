@@ -319,8 +319,10 @@ class ResponseHead:
     """The header fields, with ``content-length`` if the length is known."""
 
     def __attrs_post_init__(self) -> None:
-        _check_key("exchange", self.exchange)
-        if not is_count(self.status, 100) or self.status > 999:
+        if self.exchange.__class__ is not int:
+            _check_key("exchange", self.exchange)
+        is_number = self.status.__class__ is int or is_count(self.status)
+        if not is_number or not 100 <= self.status <= 999:
             raise ValueError(f"status must be a number from 100 to 999, not {self.status!r:.60}")
         _checked_fields(self.headers)
 
@@ -337,7 +339,8 @@ class Body:
     def __attrs_post_init__(self) -> None:
         if self.data.__class__ is not bytes:
             check_bytes("data", self.data)
-        _check_key("exchange", self.exchange)
+        if self.exchange.__class__ is not int:
+            _check_key("exchange", self.exchange)
 
 
 @item
@@ -348,7 +351,8 @@ class End:
     """The exchange."""
 
     def __attrs_post_init__(self) -> None:
-        _check_key("exchange", self.exchange)
+        if self.exchange.__class__ is not int:
+            _check_key("exchange", self.exchange)
 
 
 @item
