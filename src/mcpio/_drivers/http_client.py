@@ -33,7 +33,7 @@ from mcpio.http.client import (
     SessionLost,
     TransportEvent,
 )
-from mcpio.http.model import Body, End, ParamHeader, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 
 # ----------------------------------------------------------------------------------------------------------------- pool
 # The connections of a client to one origin: each carries one exchange at a time, and is reused.
@@ -80,7 +80,6 @@ class HttpPool:
         start: Callable[[Coroutine[Any, Any, None]], object],
         fail: Callable[[BaseException], None],
         receive: Callable[[Sequence[ResponseItem]], None],
-        on_input: Callable[[], None],
         wants_read: Callable[[object], bool],
         ssl_context: ssl.SSLContext | None,
         timeouts: HttpClientTimeouts,
@@ -93,8 +92,7 @@ class HttpPool:
             loop: The running event loop.
             start: Starts the task of a connection.
             fail: Takes an exception that ends such a task.
-            receive: Takes items of a response.
-            on_input: Called when everything that one read brought was received. When a response has ended, its
+            receive: Takes the items of a response that one read brought, if any. When the response has ended, its
                 connection is already free for the caller's next request.
             wants_read: Says whether to read on in an exchange; ``resume`` has it asked again.
             ssl_context: Settings for HTTPS.
@@ -105,7 +103,6 @@ class HttpPool:
         self.location = location
         self.timeouts = timeouts
         self.receive = receive
-        self.on_input = on_input
         self.loop = loop
         self._unopenable: tuple[type[Exception], ...] = (*loop.broken, h11.ProtocolError, UnicodeError)
         self.wants_read = wants_read
@@ -228,7 +225,12 @@ class _PooledConnection:
                 self._next = None
                 is_over = False
                 with exchange.scope:
-                    await self._carry(exchange)
+                    try:
+                        await self._exchange(exchange)
+                        self._items.append(End(exchange.id))
+                    except Exception as fault:
+                        await self._close()
+                        self._items.append(Reset(exchange.id, self._failure(fault)))
                     is_over = True
                 if not is_over:
                     await self._close()
@@ -237,7 +239,6 @@ class _PooledConnection:
                 items, self._items = self._items, []
                 if is_over:
                     self._pool.receive(items)
-                    self._pool.on_input()
                 with self._loop.scope(KEEP):
                     while self._next is None:
                         await self._has_next.wait()
@@ -250,43 +251,29 @@ class _PooledConnection:
             async with self._loop.last_moment(None):
                 await self._close()
 
-    async def _carry(self, exchange: ClientExchange) -> None:
-        """Process one exchange. Leaves the last items, which the machine has not received yet, in ``_items``."""
-        error: McpError
-        try:
-            if self._stream is not None and self._loop.is_readable(self._stream):
-                await self._close()
-            await self._exchange(exchange)
-            http = self._http
-            # Bytes after the response cannot belong to the next one.
-            if http.our_state is h11.DONE and http.their_state is h11.DONE and not http.trailing_data[0]:
-                http.start_next_cycle()
-            else:
-                await self._close()
-        except McpError as fault:
-            error = fault
-        except h11.LocalProtocolError as fault:
-            error = LocalProtocolError(f"cannot be encoded as an HTTP request: {fault}")
-        except self._loop.broken as fault:
+    def _failure(self, fault: Exception) -> McpError:
+        """Return the error for the exception that ended an exchange."""
+        if isinstance(fault, McpError):
+            return fault
+        if isinstance(fault, h11.LocalProtocolError):
+            return LocalProtocolError(f"cannot be encoded as an HTTP request: {fault}")
+        if isinstance(fault, self._loop.broken):
             error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {reason_of(fault)}")
-            error.__cause__ = fault
-        except Exception as fault:
+        else:
             # Unexpected, such as a fault of a proxy or a library. It ends this exchange and no other.
             report("an HTTP exchange failed", fault)
             error = ConnectionLost(f"the exchange with {self._pool.location.place} failed: {reason_of(fault)}")
-            error.__cause__ = fault
-        else:
-            self._items.append(End(exchange.id))
-            return
-        await self._close()
-        self._items.append(Reset(exchange.id, error))
+        error.__cause__ = fault
+        return error
 
     async def _exchange(self, exchange: ClientExchange) -> None:
         """Send a request and read the response, on a new connection if that in use had been closed.
 
         The server may have closed a connection that was used before at the same moment. A request that was not sent
-        completely, or that may be repeated, is sent again if nothing came back.
+        completely, or that may be repeated, is sent again if nothing came back. Leaves the last items in ``_items``.
         """
+        if self._stream is not None and self._loop.is_readable(self._stream):
+            await self._close()
         while True:
             is_reused = self._stream is not None
             if self._stream is None:
@@ -311,6 +298,12 @@ class _PooledConnection:
                     raise
                 await self._close()
             else:
+                http = self._http
+                # Bytes after the response cannot belong to the next one.
+                if http.our_state is h11.DONE and http.their_state is h11.DONE and not http.trailing_data[0]:
+                    http.start_next_cycle()
+                else:
+                    await self._close()
                 return
 
     async def _read(self, stream: ByteStream, exchange: ClientExchange) -> None:
@@ -344,10 +337,8 @@ class _PooledConnection:
                     self._items.append(ResponseHead(exchange.id, event.status_code, tuple(event.headers)))
                 elif not isinstance(event, h11.InformationalResponse):
                     raise ConnectionLost("the server closed the connection")
-            if self._items:
-                items, self._items = self._items, []
-                pool.receive(items)
-            pool.on_input()
+            items, self._items = self._items, []
+            pool.receive(items)
 
     async def _receive_within(self, stream: ByteStream, limit: float) -> bytes:
         """Return the next bytes, ``b""`` at the end. Raises ConnectionLost after ``limit`` seconds."""
@@ -469,8 +460,9 @@ async def carry_over_http(loop: EventLoop, setup: HttpSetup, *, started: Callabl
 class HttpActor:
     """The ``Driver`` of one client: it runs until its connection has ended and the server was notified.
 
-    ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
-    connection takes one for its input, which saves a turn of the loop. Turns are never nested.
+    ``now`` is the loop's, and ``wake`` only marks that a turn is due. A turn acts on everything that is marked: ``run``
+    takes one for a mark, and the task of a connection takes one for its input, which saves a turn of the loop. Turns
+    are never nested.
     """
 
     def __init__(
@@ -478,6 +470,9 @@ class HttpActor:
     ) -> None:
         """``runtime`` runs the handlers, and ``carriers`` the tasks that carry messages."""
         self.runtime = runtime
+        self.now = loop.now
+        self._work = loop.signal()
+        self.wake: Callable[[], Any] = self._work.set
         self._carriers = carriers
         connection: Any = setup.session.connection
         transport = setup.transport
@@ -489,7 +484,6 @@ class HttpActor:
             options=chosen("http", transport.get("http"), HttpClientOptions),
             session_id=setup.session_id,
             authorizer=authorizer,
-            param_headers=self._param_headers,
         )
         self._login: LoginDriver | None = None
         if authorizer is not None and login is not None:
@@ -500,7 +494,6 @@ class HttpActor:
             start=carriers.spawn,
             fail=self._fail,
             receive=self._receive,
-            on_input=self._turn,
             wants_read=self._wants_read,
             ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
             timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
@@ -508,7 +501,6 @@ class HttpActor:
         )
         self._loop = loop
         self._deadlines = deadlines
-        self._work = loop.signal()
         self._left = EVENTS_PER_TURN
         self._has_more = self._is_over = False
         self._failure: BaseException | None = None
@@ -519,22 +511,11 @@ class HttpActor:
         """Set the client that handles events, and what replaces its lost sessions."""
         self._client = client
         self._driving = client.driving
+        self._machine.param_headers = client.driving.param_headers
         self._reconnector = reconnector
         self._driving.reconnect_by(reconnector)
 
-    def _param_headers(self, name: str) -> tuple[ParamHeader, ...]:
-        # The machine is made before the client that knows the tools.
-        return self._driving.param_headers(name)
-
     # The driver of the session
-
-    def now(self) -> float:
-        """Return the loop's time."""
-        return self._loop.now()
-
-    def wake(self) -> None:
-        """Mark that a turn is due, which ``run`` takes."""
-        self._work.set()
 
     @property
     def has_session(self) -> bool:
@@ -618,6 +599,7 @@ class HttpActor:
 
     def _receive(self, items: Sequence[ResponseItem]) -> None:
         self._machine.receive_all(items, self._loop.now())
+        self._turn()
 
     def _wants_read(self, exchange: object) -> bool:
         # What was read is acted on before more is: one read may hold thousands of events.
@@ -635,7 +617,8 @@ class HttpActor:
         began, self._left = self._loop.now(), EVENTS_PER_TURN
         self._handle_events(began)
         while self._left:
-            self._send(self._machine.requests_to_send(began))
+            if items := self._machine.requests_to_send(began):
+                self._send(items)
             if self._login is not None:
                 self._authorize(self._login)
             # To find that nothing is left to send may end the connection, which is an event.

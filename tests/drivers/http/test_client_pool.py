@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -279,12 +279,16 @@ class Pooled:
             loop=site.loop,
             start=lambda task: site.start_soon(lambda: task),
             fail=lambda _: None,
-            receive=self.items.extend,
-            on_input=lambda: self.woken.set() if self.items else None,
+            receive=self._receive,
             wants_read=lambda _: True,
             ssl_context=None,
             timeouts=HttpClientTimeouts(),
         )
+
+    def _receive(self, items: Sequence[ResponseItem]) -> None:
+        self.items += items
+        if self.items:
+            self.woken.set()
 
     def send(self, exchange: int, *headers: tuple[bytes, bytes], method: str = "GET") -> None:
         self.pool.send(RequestHead(exchange, method, "/", headers), b"")
