@@ -285,6 +285,10 @@ class CallOptions(TypedDict, total=False):
     """Whether to ask the server even if an earlier result is still fresh."""
 
 
+_Layers: TypeAlias = tuple[Callable[..., Any], ...]
+"""What stands around a request, outermost first; each takes ``(call, request, call_next=)``."""
+
+
 class OutgoingCall:
     """One request that a client sends, as its middleware sees it."""
 
@@ -440,9 +444,10 @@ class Client(Session):
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
         self._reconnector: SessionReconnector | None = None
-        self._middleware, self._retry, self._handler_middleware = _middleware_of(options)
-        self._layers = (*self._middleware, *self._retry)
-        self._layers_of: Mapping[str, tuple[Middleware, ...]] = {}  # of methods that have others
+        own, self._retry, self._handler_middleware = _middleware_of(options)
+        self._middleware: _Layers = tuple(partial(_pass_through, layer) for layer in own)
+        self._layers: _Layers = (*self._middleware, *self._retry)
+        self._layers_of: Mapping[str, _Layers] = {}  # of methods that have others
         self._rounds, self._shared_cache = options.get("rounds"), options.get("shared_cache")
         self._cache: CachingLayer | None = None
         self._changes: SessionChanges | None = None
@@ -926,7 +931,8 @@ class Client(Session):
             raise ValueError(f"rounds must be an integer of 0 or more, not {rounds!r:.60}")
         call_options: Any = {"timeout": timeout, "on_progress": on_progress, "related_to": related_to}
         call_options |= {"retry": retry, "fresh": fresh, "rounds": rounds}
-        self._settle_layers()
+        if self.connection.revision is not self._settled:
+            self._settle_layers()
         if self._cache is not None and request.__class__ is CallToolRequest:
             return self._send_to_the_end(request, **call_options)
         return self._send(request, **call_options)
@@ -971,7 +977,7 @@ class Client(Session):
         name = request.method if method is None else method.name
         call = OutgoingCall(name, self, retry, fresh, rounds)
         for layer in reversed(self._layers_of.get(name, self._layers)):
-            send = partial(_pass_through, layer, call, send)
+            send = partial(layer, call, call_next=send)
         return await send(request)
 
     def _settle_layers(self) -> None:
@@ -988,7 +994,7 @@ class Client(Session):
 
         self._cache = CachingLayer(self._shared_cache)
         rounds = partial(send_in_rounds, ROUNDS if self._rounds is None else self._rounds)
-        headers: tuple[Middleware, ...] = ()
+        headers: _Layers = ()
         if self.connection.over_http:
             from mcpio.app.client_tools import ToolHeaders
 
@@ -1217,8 +1223,8 @@ class ClientDriving(SessionDriving):
             cache.forget()
 
 
-def _pass_through(layer: Middleware, call: OutgoingCall, call_next: CallNext, request: Any) -> Any:
-    """Send a request through one layer of middleware."""
+def _pass_through(layer: Middleware, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
+    """Send a request through a layer of the program's, which may have other names for its arguments."""
     return layer(call, request, call_next)
 
 
