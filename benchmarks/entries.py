@@ -268,6 +268,10 @@ WAYS: dict[str, tuple[Callable[[], AbstractAsyncContextManager[Ask]], tuple[str,
 TARGETS: dict[tuple[str, str], int] = {
     ("server: ASGI, in a session", "plain"): 100,
     ("server: ASGI, stateless", "plain"): 85,
+    ("server: HTTP/2, in a session", "plain"): 300,
+    ("server: HTTP/2, stateless", "plain"): 260,
+    ("client: HTTP, in a session", "plain"): 199,
+    ("client: HTTP, stateless", "plain"): 199,
 }
 
 
