@@ -52,10 +52,9 @@ WATCH = """(count) => {
     };
   });
   new MutationObserver(() => {
-    const texts = [...rows.querySelectorAll(".head")].map((each) => each.textContent);
-    newest = Math.max(newest, ...texts.map((text) => Number(/"number":(\\d+)/.exec(text)?.[1] ?? -1)));
+    newest = Math.max(newest, ...[...rows.textContent.matchAll(/"number":(\\d+)/g)].map((each) => Number(each[1])));
     drawn.port2.postMessage(null);
-  }).observe(rows, { childList: true });
+  }).observe(rows, { childList: true, characterData: true, subtree: true });
 }"""
 
 

@@ -268,6 +268,70 @@ def test_ladder_of_many_messages_has_few_rows(browser: Any, address: str) -> Non
         page.get_by_text("1 line", exact=False).first.wait_for()
 
 
+IN_LADDER = """async () => {
+  const { Ladder } = await import("/ladder.js");
+  const ladder = new Ladder({ text: async () => ({ text: "{}", entry: {} }), find: async () => [] });
+  document.getElementById("side").replaceChildren(ladder.node);
+  let last = 0;
+  const add = async (count) => {
+    const line = () => ({ n: ++last, at: last, from: "server", kind: "stderr", bytes: 1, head: "" });
+    ladder.add(Array.from({ length: count }, line));
+    await drawn();
+  };
+  const drawn = async () => {
+    for (let frame = 0; frame < 3; frame++) await new Promise((done) => requestAnimationFrame(done));
+  };
+  const scroll = async (top) => {
+    ladder.list.scrollTop = top;
+    await drawn();
+  };
+  const rows = () => [...ladder.node.querySelectorAll(".row")];
+  const numberOf = (row) => Math.round(Number.parseFloat(row.textContent));
+  const seen = () => {
+    const { left, bottom } = ladder.list.getBoundingClientRect();
+    return numberOf(document.elementFromPoint(left + 20, bottom - 5).closest(".row"));
+  };
+  await add(1000);
+  const made = rows();
+  const found = { followed: [seen()], order: rows().map(numberOf) };
+  await add(17);
+  found.followed.push(seen());
+  found.isReused = rows().every((row) => made.includes(row));
+  await scroll(ladder.list.scrollTop - 20 * 24);
+  found.scrolled = [seen()];
+  await add(100);
+  found.scrolled.push(seen());
+  await scroll(ladder.list.scrollHeight);
+  found.followed.push(seen());
+  ladder.choose(7);
+  await drawn();
+  await add(5);
+  const chosen = document.getElementById(ladder.list.getAttribute("aria-activedescendant"));
+  found.chosen = [numberOf(chosen), chosen.getAttribute("aria-selected"), rows().map(numberOf).includes(7)];
+  return found;
+}"""
+
+
+def test_newest_lines_are_followed_until_the_list_is_scrolled(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.locator(".choices button").first.wait_for()
+        found = page.evaluate(IN_LADDER)
+    assert found["followed"] == [1000, 1017, 1117]
+    assert found["order"] == [*range(found["order"][0], 1001)]
+    assert found["isReused"]
+    assert found["scrolled"] == [997, 997]
+    assert found["chosen"] == [7, "true", True]
+
+
+def test_message_below_tells_for_a_while(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.clock.install()
+        page.evaluate("import('/dom.js').then(({ tell }) => { tell('Ended.', true); tell('Copied.'); })")
+        page.get_by_text("Copied.").wait_for()
+        page.clock.run_for(10_000)
+        page.get_by_text("Ended.").wait_for()
+
+
 FORMS = [json.loads(line) for line in PROGRAM.with_name("forms.jsonl").read_text(encoding="utf-8").splitlines()]
 THROUGH_FORM = """async ({ schema, value }) => {
   const { form } = await import("/form.js");

@@ -45,8 +45,6 @@ NAME_SHOWN: Final = 1_000
 PAUSE: Final = 1_000
 """Items of a list that are prepared before others run."""
 ITEMS_SHOWN: Final = 1_000
-PACE: Final = 0.015
-"""Seconds in which entries are gathered, before the page gets them."""
 
 Handler: TypeAlias = Callable[[Context, dict[str, Any]], Any]
 Opener: TypeAlias = "Callable[[ClientOptions, LadderTap], AbstractAsyncContextManager[Client]]"
@@ -124,8 +122,6 @@ class Viewer:
             self._changed = BroadcastEvent(ctx.session.driver.runtime)
         while self.ladder.last <= after and state_seen == self._state_number:
             await self._changed.wait(None)
-            # Messages come in bursts: one answer for what comes within a moment.
-            await ctx.sleep(PACE)
         update: dict[str, Any] = {"now": self.ladder.now(), "dropped": self.ladder.dropped, "last": self.ladder.last}
         update["entries"] = self.ladder.after(after)
         if state_seen != self._state_number:

@@ -40,10 +40,6 @@ class App {
     this.#build();
   }
 
-  get canRead() {
-    return this.isOwn;
-  }
-
   #build() {
     const item = ([name, label]) => {
       const button = el("button", { type: "button", onclick: () => this.show(name) }, label, el("span", { class: "badge", hidden: true }));
@@ -177,6 +173,8 @@ class App {
         known = found.number;
         this.#update(found.state);
       }
+      // Once a frame, after what came was drawn: a page that is slow, or is not shown, asks less often.
+      await new Promise((drawn) => requestAnimationFrame(drawn));
     }
   }
 }
@@ -186,7 +184,7 @@ const secret = location.hash.slice(1);
 history.replaceState(null, "", location.pathname);
 try {
   const backend = await Backend.open(secret);
-  backend.onclose = () => tell("The inspector ended.");
+  backend.onclose = () => tell("The inspector ended.", true);
   const app = new App(backend, await backend.ask("about"));
   window.dispatchEvent(new Event("ready"));
   await app.run();

@@ -1,6 +1,10 @@
 // Elements, always with text nodes: what a server says is never markup.
 
 const LONGEST = 20_000;
+const TOLD_FOR = 10_000;
+
+let standing = "";
+let passing;
 
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -21,10 +25,8 @@ export function put(node, ...children) {
 
 export const short = (text, most = 200) => (text.length > most ? `${text.slice(0, most)}…` : text);
 
-export function bytes(count) {
-  if (count < 1000) return `${count} B`;
-  return count < 1_000_000 ? `${(count / 1024).toFixed(1)} KB` : `${(count / 1024 / 1024).toFixed(1)} MB`;
-}
+export const bytes = (count) =>
+  count < 1000 ? `${count} B` : count < 1_000_000 ? `${(count / 1024).toFixed(1)} KB` : `${(count / 1024 / 1024).toFixed(1)} MB`;
 
 export function seconds(value) {
   if (value < 1) return `${Math.max(0, Math.round(value * 1000))} ms`;
@@ -33,13 +35,8 @@ export function seconds(value) {
 
 // A link only for the web: other schemes run programs, or scripts.
 export function link(address, text = address) {
-  let url = null;
-  try {
-    url = new URL(address);
-  } catch {
-    // not an address
-  }
-  if (!url || !["http:", "https:"].includes(url.protocol)) return el("span", {}, short(text));
+  const url = URL.canParse(address) ? new URL(address) : null;
+  if (!["http:", "https:"].includes(url?.protocol)) return el("span", {}, short(text));
   return el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer" }, short(text));
 }
 
@@ -53,9 +50,7 @@ export function block(text, language = "") {
   return box;
 }
 
-export function json(value) {
-  return block(JSON.stringify(value, null, 2) ?? "null", "json");
-}
+export const json = (value) => block(JSON.stringify(value, null, 2) ?? "null", "json");
 
 export function pretty(text) {
   try {
@@ -65,18 +60,22 @@ export function pretty(text) {
   }
 }
 
-export async function copy(text, said) {
+export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    tell(said ?? "Copied.");
+    tell("Copied.");
   } catch {
     tell("The browser refused to copy: select the text, and copy it by hand.");
   }
 }
 
-export function tell(text) {
+// Shows a text for a while, and then the last one that stays.
+export function tell(text, stays = false) {
   const live = document.getElementById("told");
-  if (live) live.textContent = text;
+  if (stays) standing = text;
+  clearTimeout(passing);
+  live.textContent = text;
+  passing = setTimeout(() => { live.textContent = standing; }, TOLD_FOR);
 }
 
 export function save(name, type, text) {

@@ -5,6 +5,7 @@ import { bytes, el, pretty, put, seconds, short } from "./dom.js";
 const ROW = 24;
 const MOST = 50_000;
 const EXTRA = 4;
+const LETTER = 6; // pixels that a letter of a row takes at least
 const ARROWS = { client: "→", server: "←" };
 const SIDES = { client: "from the client", server: "from the server" };
 
@@ -30,8 +31,10 @@ export class Ladder {
     this.filter = "all";
     this.follows = true;
     this.height = 0;
-    this.made = new Map();
-    this.rows = el("div", { class: "rows", role: "presentation" });
+    this.room = this.offset = 0;
+    this.made = [];
+    const choose = ({ target }) => this.made.filter((row) => row.node.contains(target)).forEach((row) => this.choose(row.entry.n));
+    this.rows = el("div", { class: "rows", role: "presentation", onclick: choose });
     this.space = el("div", { role: "presentation" }, this.rows);
     this.list = el("div", {
       class: "list", tabindex: "0", role: "listbox", "aria-label": "Messages, oldest first",
@@ -49,6 +52,9 @@ export class Ladder {
       el("div", { class: "bar" }, this.kinds, this.words, this.count), this.list, this.detail);
     new ResizeObserver(() => {
       this.height = this.list.clientHeight;
+      this.letters = Math.ceil(this.list.clientWidth / LETTER);
+      for (const row of this.made.splice(0)) row.node.remove();
+      this.room = null;
       this.#draw();
     }).observe(this.list);
   }
@@ -59,7 +65,7 @@ export class Ladder {
         this.entries.push(entry);
         if (this.#passes(entry)) this.shown.push(entry);
       }
-      if (this.entries.length > MOST) {
+      if (this.entries.length > MOST * 1.1) {
         this.entries.splice(0, this.entries.length - MOST);
         this.shown = this.entries.filter((entry) => this.#passes(entry));
       }
@@ -82,13 +88,12 @@ export class Ladder {
 
   #reveal(number) {
     const at = this.shown.findIndex((entry) => entry.n === number);
-    if (at >= 0) {
-      const top = at * ROW;
-      if (top < this.list.scrollTop || top + ROW > this.list.scrollTop + this.list.clientHeight) {
-        this.follows = false;
-        this.list.scrollTop = Math.max(0, top - this.list.clientHeight / 2);
-      }
-    }
+    if (at < 0) return;
+    const top = at * ROW + this.offset;
+    if (top >= this.list.scrollTop && top + ROW <= this.list.scrollTop + this.list.clientHeight) return;
+    this.follows = false;
+    this.#draw();
+    this.list.scrollTop = Math.max(0, at * ROW - this.list.clientHeight / 2);
   }
 
   async #open(number) {
@@ -141,7 +146,11 @@ export class Ladder {
   }
 
   #scrolled() {
-    this.follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - ROW;
+    const { list, offset } = this;
+    const follows = list.scrollTop + list.clientHeight >= list.scrollHeight - ROW;
+    if (follows && this.follows) return;
+    this.follows = follows;
+    if (!follows && offset) list.scrollTop -= offset;
     this.#draw();
   }
 
@@ -164,53 +173,70 @@ export class Ladder {
   }
 
   #draw() {
-    const { shown, list, rows, made } = this;
+    const { shown, list, rows, made, follows, height } = this;
     const end = shown.length * ROW;
-    // The place is read before anything is changed, and set after it: one layout for each drawing.
-    const top = this.follows ? end - this.height : list.scrollTop;
-    const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
-    const visible = shown.slice(first, first + Math.ceil(this.height / ROW) + 2 * EXTRA);
-    this.space.style.height = `${end}px`;
-    rows.style.transform = `translateY(${first * ROW}px)`;
-    // A row that stays keeps its node.
-    const wanted = new Set(visible.map((entry) => entry.n));
-    for (const [n, node] of made) {
-      if (!wanted.has(n)) {
-        node.remove();
-        made.delete(n);
-      }
+    const first = Math.max(0, Math.floor((follows ? end - height : list.scrollTop) / ROW) - EXTRA);
+    const visible = shown.slice(first, first + Math.ceil(height / ROW) + 2 * EXTRA);
+    // While the end is followed, the list grows in steps of some percent, with the lines at its end: scrolling for each
+    // line would take a layout and a frame more.
+    const step = follows && end > height ? ROW * 2 ** Math.floor(Math.log2(shown.length / 8)) : ROW;
+    const room = Math.ceil(end / step) * step;
+    this.offset = room - end;
+    // Rows that left at the top are written anew at the bottom.
+    const passed = Math.max(0, made.findIndex((row) => row.entry.n >= visible[0]?.n));
+    rows.append(...made.slice(0, passed).map((row) => row.node));
+    made.push(...made.splice(0, passed));
+    for (const [at, entry] of visible.entries()) {
+      if (!made[at]) rows.append((made[at] = new Row()).node);
+      made[at].show(entry, this.letters);
+      made[at].mark(entry.n === this.chosen);
     }
-    let at = rows.firstChild;
-    for (const entry of visible) {
-      const node = made.get(entry.n) ?? this.#row(entry);
-      made.set(entry.n, node);
-      const state = `${entry.n === this.chosen}`;
-      if (node.getAttribute("aria-selected") !== state) node.setAttribute("aria-selected", state);
-      if (node === at) at = at.nextSibling;
-      else rows.insertBefore(node, at);
-    }
-    if (made.has(this.chosen)) list.setAttribute("aria-activedescendant", `entry-${this.chosen}`);
+    for (const row of made.splice(visible.length)) row.node.remove();
+    rows.style.transform = `translateY(${first * ROW + this.offset}px)`;
+    if (visible.some((entry) => entry.n === this.chosen)) list.setAttribute("aria-activedescendant", `entry-${this.chosen}`);
     else list.removeAttribute("aria-activedescendant");
-    if (this.follows) list.scrollTop = end;
     const left = this.gone + this.entries.length - shown.length;
     const lines = shown.length === 1 ? "1 line" : `${shown.length.toLocaleString("en")} lines`; // some are not messages
-    this.count.textContent = `${lines}${left ? `, ${left.toLocaleString("en")} not shown` : ""}`;
+    const count = `${lines}${left ? `, ${left.toLocaleString("en")} not shown` : ""}`;
+    if (count !== this.count.textContent) this.count.textContent = count;
+    if (room === this.room) return;
+    this.room = room;
+    this.space.style.height = `${room}px`;
+    if (follows) list.scrollTop = room;
+  }
+}
+
+// A row of the list, which shows one entry after the other: only what differs is written.
+class Row {
+  constructor() {
+    const [at, arrow, what, name, head, took, size] = (this.texts = Array.from({ length: 7 }, () => new Text()));
+    this.arrow = el("span", { role: "img" }, arrow);
+    this.node = el("div", { role: "option" },
+      el("span", { class: "begin" }, at, this.arrow, el("span", { class: "what" }, what), el("span", { class: "name" }, name), head),
+      el("span", { class: "end" }, el("span", { class: "took" }, took), size));
   }
 
-  #row(entry) {
-    const took = entry.took === undefined ? "" : seconds(entry.took);
-    const method = entry.method?.replace(/^notifications\//, "");
-    const what = method ? `${entry.kind === "result" || entry.kind === "error" ? `${entry.kind} ` : ""}${method}` : entry.kind;
-    return el("div", {
-      class: `row ${entry.from} ${entry.kind}${entry.failed ? " failed" : ""}`, role: "option", id: `entry-${entry.n}`,
-      onclick: () => this.choose(entry.n),
-    },
-    el("span", { class: "at" }, entry.at.toFixed(3)),
-    el("span", { class: "arrow", role: "img", "aria-label": SIDES[entry.from] }, ARROWS[entry.from]),
-    el("span", { class: "what" }, short(what, 60)),
-    el("span", { class: "name" }, entry.name ? short(`${entry.name}`, 40) : ""),
-    el("span", { class: "head" }, short(entry.head ?? "", 160)),
-    el("span", { class: "took" }, took),
-    el("span", { class: "size" }, bytes(entry.bytes)));
+  mark(isChosen) {
+    if (isChosen !== this.isChosen) this.node.setAttribute("aria-selected", `${isChosen}`);
+    this.isChosen = isChosen;
+  }
+
+  show(entry, letters) {
+    if (entry === this.entry) return;
+    const { at, from, kind, method, name, head, took, failed, bytes: size } = entry;
+    const of = method?.replace(/^notifications\//, "");
+    const what = of ? `${kind === "result" || kind === "error" ? `${kind} ` : ""}${of}` : kind;
+    const texts = [`${at.toFixed(3)} `.padEnd(9), ARROWS[from], ` ${short(what, 60).padEnd(13)} `, name ? `${short(`${name}`, 40)} ` : "",
+      "", (took === undefined ? "" : seconds(took)).padStart(9), bytes(size).padStart(9)];
+    // Text beyond the edge of the list is left out: a browser shapes all of it, seen or not.
+    texts[4] = short(head ?? "", Math.max(0, letters - texts.join("").length));
+    texts.forEach((text, at) => {
+      if (this.texts[at].data !== text) this.texts[at].data = text;
+    });
+    const kinds = `row ${from} ${kind}${failed ? " failed" : ""}`;
+    if (this.node.className !== kinds) this.node.className = kinds;
+    if (from !== this.entry?.from) this.arrow.setAttribute("aria-label", SIDES[from]);
+    this.node.id = `entry-${entry.n}`;
+    this.entry = entry;
   }
 }

@@ -105,7 +105,7 @@ function caller(app, { verb, asked, request, extras = () => [] }) {
       isOver = true;
       cancel.hidden = true;
       if (answer.result?.task) app.started.push(answer.result.task); // not every server lists its tasks
-      put(place, outcome(answer, { onread: app.canRead ? (uri) => app.read(uri) : undefined, about: [el("div", { class: "bar" },
+      put(place, outcome(answer, { onread: app.isOwn ? (uri) => app.read(uri) : undefined, about: [el("div", { class: "bar" },
         answer.n && el("button", { type: "button", onclick: () => app.ladder.choose(answer.n) }, "Show in the ladder"),
         ...extras(params, answer.n))] }));
       if (answer.error?.kind === "timeout") app.show("waiting");
