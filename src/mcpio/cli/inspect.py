@@ -167,9 +167,11 @@ class Recording:
             self._lines.clear()
 
     def lines(self) -> list[str]:
-        """Return the lines. Raises ValueError if they were too long to keep."""
+        """Return the lines. Raises ValueError if there are none yet, or if they were too long to keep."""
         if self._size > RECORDED:
             raise ValueError(f"the recording is longer than {RECORDED >> 20} MiB: use --record FILE")
+        if not self._lines:
+            raise ValueError("nothing is recorded yet")
         return list(self._lines)
 
 
@@ -179,10 +181,9 @@ def without_secrets(lines: Sequence[str]) -> str:
     Raises ValueError if the engine behaves differently, because the rest would then be of another conversation.
     """
     lines_out: list[str] = []
-    if lines:
-        for call in Replay(lines, tap=Recorder(lines_out.append, redactor=Redactor())):
-            if call.differs is not None:
-                raise ValueError(f"line {call.line}: {call.verb}: {call.differs}: use --record FILE")
+    for call in Replay(lines, tap=Recorder(lines_out.append, redactor=Redactor())):
+        if call.differs is not None:
+            raise ValueError(f"line {call.line}: {call.verb}: {call.differs}: use --record FILE")
     return "".join(lines_out)
 
 
