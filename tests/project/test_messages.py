@@ -9,7 +9,7 @@ from operator import itemgetter
 import pytest
 from tree import SRC
 
-ERRORS = {"TypeError": 0, "ValueError": 0, "LocalProtocolError": 0, "Failure": 1, "argparse.ArgumentTypeError": 0}
+ERRORS = {"TypeError": 0, "ValueError": 0, "LocalProtocolError": 0, "Failure": 1, "ArgumentTypeError": 0}
 """The errors whose texts are read here, and which argument of each is its text."""
 RULE_AS_A_FACT = re.compile(
     # "ttl must be a number"
@@ -27,15 +27,18 @@ def messages() -> list[tuple[str, str]]:
     """Return where an error of ``ERRORS`` is made with a text, and that text, with its expressions in braces."""
     found = []
     for path in sorted(SRC.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         # A long text has a name of its own first, such as ``reason``.
         named = [
             (node.targets[0].id, node.lineno, node.value)
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         ]
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or len(node.args) <= (at := ERRORS.get(ast.unparse(node.func), 9)):
+        for node in nodes:
+            if not isinstance(node, ast.Call):
+                continue
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if len(node.args) <= (at := ERRORS.get(function, 9)):
                 continue
             text = node.args[at]
             if isinstance(text, ast.Name):
