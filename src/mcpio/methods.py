@@ -129,6 +129,12 @@ def official_name(payload: Any, name: str) -> str:
         return name
 
 
+def why_no_input(name: str) -> str:
+    """Say that the method of a stateless request cannot ask for input, and which can (MRTR-01)."""
+    asking = ", ".join(method.name for method in METHODS.values() if method.may_ask)
+    return f"{name} cannot ask for input: only {asking} can"
+
+
 def declares(capabilities: Any, path: tuple[str, ...]) -> bool:
     """Return whether ``ClientCapabilities`` or ``ServerCapabilities`` declare the capability at ``path`` (CAP-01).
 

@@ -15,7 +15,7 @@ from mcpio.engine.limits import DEFAULT, Default
 from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
-from mcpio.methods import official_name
+from mcpio.methods import official_name, why_no_input
 from mcpio.revisions import Era
 
 if TYPE_CHECKING:
@@ -512,6 +512,7 @@ class Context(RequestScope):
             check_takes_tasks(self.peer.capabilities)
             if not self._own_flow.may_become_task:
                 raise RuntimeError("become_task() needs a tool that is registered with becomes_task=True")
+            self._own_flow.check_open()
             self._own_flow.becomes_task = True
             raise Leave
 
@@ -527,6 +528,8 @@ class Context(RequestScope):
             from mcpio.app.rounds import Flow
 
             scope._flow = Flow(self._runtime)
+            if self._is_stateless:
+                scope._flow.closed_because = why_no_input(self.method)
         return scope._flow
 
     @property

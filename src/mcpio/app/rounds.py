@@ -306,6 +306,9 @@ MOST_ROUNDS: Final = 10
 limits."""
 
 
+_ANSWERED: Final = "the request of this context has been answered: ask before its handler returns"
+
+
 class Leave(BaseException):
     """Raised through a handler that needs an answer of the client to continue.
 
@@ -338,6 +341,7 @@ class Flow:
         "_runtime",
         "_used",
         "becomes_task",
+        "closed_because",
         "has_left",
         "may_become_task",
         "questions",
@@ -348,6 +352,8 @@ class Flow:
     """The questions that have no answer yet, by key."""
     has_left: bool
     """Whether a question made the handler leave."""
+    closed_because: str
+    """Why no question can be put any more, or yet; empty while the handler runs."""
     may_become_task: bool
     """Whether the handler may be run again as a task: whether its tool was registered with ``becomes_task=True``."""
     becomes_task: bool
@@ -372,6 +378,7 @@ class Flow:
         self._used: dict[str, Any] = {}
         self.questions = {}
         self.has_left = False
+        self.closed_because = ""
         self.may_become_task = False
         self.becomes_task = False
 
@@ -418,6 +425,7 @@ class Flow:
         ``read`` makes the value from the result, and raises InvalidMessage if it does not fit: then the client is asked
         again (MRTR-12).
         """
+        self.check_open()
         key = self.key_of(request, key)
         answer = self.recall(key, request, read)
         if answer is not None:
@@ -426,6 +434,11 @@ class Flow:
         await self._wait_for_siblings()
         self.has_left = True
         raise Leave
+
+    def check_open(self) -> None:
+        """Raise LocalProtocolError if nobody would see a question: a context may outlive its request."""
+        if self.closed_because:
+            raise LocalProtocolError(self.closed_because)
 
     def recall(self, key: str, request: Any, read: Callable[[Any], T]) -> tuple[T] | None:
         """Return the answer that came to a question, as a tuple of one; ``None`` if none did, or a malformed one."""
@@ -581,19 +594,36 @@ def in_rounds(handler: Handler, begin: Callable[[Any, Any], Flow]) -> Handler:
     def serve(scope: Any, request: Any) -> Any:
         flow = begin(scope, request)
         result = handler(scope, request)
-        return _settle(scope, flow, result) if is_awaitable(result) else result
+        if is_awaitable(result):
+            return _settle(scope, flow, result, is_last=True)
+        flow.closed_because = _ANSWERED
+        return result
 
     return serve
 
 
-async def _settle(scope: Any, flow: Flow, result: Awaitable[Any]) -> Any:
+def in_layers(handler: Handler) -> Handler:
+    """Return a handler for the middleware inside of ``in_rounds``, which is to see questions as a result too."""
+
+    def serve(scope: Any, request: Any) -> Any:
+        result = handler(scope, request)
+        return _settle(scope, scope.driving.flow, result, is_last=False) if is_awaitable(result) else result
+
+    return serve
+
+
+async def _settle(scope: Any, flow: Flow, result: Awaitable[Any], *, is_last: bool) -> Any:
     try:
         value = await result
     except (Leave, BaseExceptionGroup) as error:
         rest = without_leaving(error)
         if not isinstance(rest, Leave):
             raise rest from None
+        flow.has_left = False
         return InputRequired(flow.questions)
+    finally:
+        if is_last:
+            flow.closed_because = _ANSWERED
     if flow.has_left:
         text = (
             f"{scope.method} caught what leaves a handler whose client is asked: use `except Exception`, not a bare one"

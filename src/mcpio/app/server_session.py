@@ -306,6 +306,7 @@ class ServerSession(Session):
             method = official_name(event.request, wire_method)
             new_scope = partial(self._new_scope, self, event)
             server.scope_rules.check(method, event.request, event.context.principal, new_scope)
+        layers = server.middlewares
         if event.context.era is Era.STATELESS:
             if self._hears_of_lists and not self.is_one_request and self.connection.phase is Phase.NEW:
                 # Without a handshake no broadcast can be sent here. One may still follow, on the same connection.
@@ -313,22 +314,28 @@ class ServerSession(Session):
                 server.audience.remove(self, (LISTS,))
             tools = server.tools
             # A function of its arguments only has no way to ask by, but to return what it asks.
-            if wire_method != "tools/call" or handler != tools.call or not tools.takes_arguments_only(event.request):
-                handler = self._in_rounds(wire_method, handler)
-        layers = server.middlewares
-        if not layers:
-            return handler
+            if (
+                layers
+                or wire_method != "tools/call"
+                or handler != tools.call
+                or not tools.takes_arguments_only(event.request)
+            ):
+                row = METHODS.get(wire_method)
+                if row is not None and row.may_ask:
+                    return self._in_rounds(handler)
+        return self._in_layers(handler) if layers else handler
+
+    def _in_layers(self, handler: Handler) -> Handler:
         from mcpio.app.middleware import wrapped
 
-        return wrapped(handler, layers)
+        return wrapped(handler, self.server.middlewares)
 
-    def _in_rounds(self, method: str, handler: Handler) -> Handler:
-        """Return the handler within the rounds of its call, for methods that may ask."""
-        row = METHODS.get(method)
-        if row is None or not row.may_ask:
-            return handler
-        from mcpio.app.rounds import in_rounds
+    def _in_rounds(self, handler: Handler) -> Handler:
+        """Return the handler within the middleware, and both within the rounds of a call."""
+        from mcpio.app.rounds import in_layers, in_rounds
 
+        if self.server.middlewares:
+            handler = self._in_layers(in_layers(handler))
         return in_rounds(handler, self._begin_round)
 
     def _begin_round(self, scope: Any, request: Any) -> Flow:

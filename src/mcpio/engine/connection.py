@@ -1706,7 +1706,9 @@ class Connection(Answers):
     def _running(self, id: IncomingId) -> IncomingRequest:
         request = self._incoming.get(id)
         if request is None:
-            raise LocalProtocolError(f"the peer's request {id!r} is not running")
+            raise LocalProtocolError(
+                f"the peer's request {id!r} is not running: it was answered or cancelled, or never came"
+            )
         return request
 
     def _asking(self, related_to: IncomingId) -> IncomingRequest:

@@ -26,7 +26,7 @@ from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.framing.jsonrpc import Request, encode_result
-from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, declares
+from mcpio.methods import METHODS, TASK_EXTENSION_METHODS, Method, declares, why_no_input
 from mcpio.revisions import Revision
 from mcpio.types.base import META_SERVER_INFO, META_SUBSCRIPTION_ID, TASKS_EXTENSION, CacheableResult
 from mcpio.types.features import (
@@ -279,8 +279,7 @@ def _fault_in_input_required(members: Mapping[str, Any], revision: Revision, cli
 
 def _check_may_ask(request: IncomingRequest) -> None:
     if request.method is None or not request.method.may_ask:
-        asking = ", ".join(name for name, method in METHODS.items() if method.may_ask)
-        raise LocalProtocolError(f"{request.name} cannot ask for input: only {asking} can")
+        raise LocalProtocolError(why_no_input(request.name))
 
 
 # ------------------------------------------------------------------------------------------------------------ listening
