@@ -165,7 +165,7 @@ def test_progress(talk: Talk) -> None:
 @pytest.mark.req("CANC-01", "CANC-05")
 def test_cancelled_call(talk: Talk) -> None:
     async def give_up(client: Client) -> None:
-        with anyio.move_on_after(0.2) as scope:
+        with anyio.move_on_after(1) as scope:
             await client.call_tool("wait")
         assert scope.cancelled_caught
 

@@ -76,8 +76,10 @@ def test_thread_that_outlives_the_run_raises_no_back_channel() -> None:
                 except NoBackChannel as error:
                     seen.append(str(error))
 
-            with trio.move_on_after(0.01):
-                await runtime.to_thread(work)
+            nursery.start_soon(runtime.to_thread, work)
+            while not threads:  # noqa: ASYNC110  # a thread sets no event of Trio
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
     release.set()
