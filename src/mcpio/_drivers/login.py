@@ -628,7 +628,7 @@ def _wait_for_console(is_closed: Callable[[], bool]) -> bool:  # pragma: no cove
     while not is_closed():
         if msvcrt.kbhit():  # type: ignore[attr-defined, unused-ignore]  # on Windows
             return True
-        time.sleep(_CONSOLE_POLL)
+        time.sleep(_CONSOLE_POLL)  # in the thread of ``read``: on Windows no selector takes a console
     return False
 
 

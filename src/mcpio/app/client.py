@@ -286,7 +286,7 @@ class CallOptions(TypedDict, total=False):
 
 
 _Layers: TypeAlias = tuple[Callable[..., Any], ...]
-"""What stands around a request, outermost first; each takes ``(call, request, call_next=)``."""
+"""The functions that a request passes through, outermost first: each is called as ``(call, request, call_next=…)``."""
 
 
 class OutgoingCall:

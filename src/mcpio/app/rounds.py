@@ -436,7 +436,7 @@ class Flow:
         raise Leave
 
     def check_open(self) -> None:
-        """Raise LocalProtocolError if nobody would see a question: a context may outlive its request."""
+        """Raise LocalProtocolError if the request was answered already, or its method takes no questions."""
         if self.closed_because:
             raise LocalProtocolError(self.closed_because)
 

@@ -167,7 +167,7 @@ class Recording:
             self._lines.clear()
 
     def lines(self) -> list[str]:
-        """Return the lines. Raises ValueError if there are none yet, or if they were too long to keep."""
+        """Return the lines. Raises ValueError if nothing is recorded yet, or the recording is too long to keep."""
         if self._size > RECORDED:
             raise ValueError(f"the recording is longer than {RECORDED >> 20} MiB: use --record FILE")
         if not self._lines:

@@ -100,7 +100,7 @@ def _plain_handler(ctx: Context, kept: list[Context]) -> str:
 
 @pytest.mark.parametrize("handler", [_async_handler, _failing_handler, _plain_handler])
 def test_context_cannot_ask_when_its_request_is_answered(era: Era, handler: Callable[..., Any]) -> None:
-    """The error is for whoever kept it: raised through a task of the program, what leaves a handler would end that."""
+    """It raises an ordinary exception, which a task of the program that kept the context can catch."""
     server, kept, failures = Server("s", tasks=TaskOptions()), list[Context](), list[str]()
     server.tool(_with(handler, kept), name="keep", task_support="optional", becomes_task=True)
 
