@@ -195,7 +195,7 @@ def slower_rows(_: str) -> Iterator[list[str]]:
         for title, load in loads.items():
             for name in records.names(program, f"{load}/s"):
                 if name in peers and (ratio := records.ratio(program, name, f"{load}/s")) < 1:
-                    yield [f"`{program}`", title, name, f"{1 / ratio:.1f} times as fast as mcpio"]
+                    yield [f"`{program}`", title, name, f"{1 / ratio:.2f} times as fast as mcpio"]
 
 
 def missed_rows(_: str) -> Iterator[list[str]]:

@@ -130,7 +130,7 @@ def test_faster_of_two_versions_of_a_peer_is_compared_and_slower_loads_are_liste
     monkeypatch.setattr(figures, "SUMMARY", {"stdio": ("stdio_server.py", "one at a time")})
     assert list(figures.speed_rows(""))[1:] == [["stdio", "20", "not measured", "not measured", "40 (0.5 times)"]]
     assert list(figures.slower_rows("")) == [
-        ["`stdio_server.py`", "one call at a time", "TypeScript SDK 2", "2.0 times as fast as mcpio"]
+        ["`stdio_server.py`", "one call at a time", "TypeScript SDK 2", "2.00 times as fast as mcpio"]
     ]
     assert list(figures.figure_rows("stdio-servers"))[1] == ["mcpio", "20 (1,230)", "", "", "", ""]
     assert list(figures.missed_rows("")) == [["`stdio_server.py`", "t", "p", "0.50", "2"]]
