@@ -22,7 +22,7 @@ extensions = [
     "pictures",
     "plain_pages",
     "reference",
-    "search_words",
+    "search_index",
     "signatures",
     "stacked_tables",
 ]
@@ -55,8 +55,9 @@ html_theme_options = {
 html_title = f"mcpio {release}"
 html_show_copyright = False
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_favicon = "_static/mark.svg"
 html_logo = "_static/mark.svg"
 html_css_files = ["mcpio.css"]
-html_search_scorer = str(Path(__file__).parent / "_ext" / "scorer.js")
+html_additional_pages = {"search": "search.html"}
 html_js_files = [("versions.js", {"defer": "defer"})]
