@@ -34,12 +34,13 @@ pytestmark = pytest.mark.timeout(180)  # on a busy machine a browser takes long 
 
 class _Site(http.server.SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
-        if self.path != "/searches":
+        made = {"/searches": SEARCHES % json.dumps(queries()), "/keys": KEYS}
+        if self.path not in made:
             return super().do_GET()
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
-        self.wfile.write((SEARCHES % json.dumps(queries())).encode())
+        self.wfile.write(made[self.path].encode())
         return None
 
     def log_message(self, *_: object) -> None:
@@ -126,6 +127,24 @@ frame.src = "latest/search.html";
 </script>"""
 """A page that makes each search on the page of the search, and then shows which pages each one finds."""
 
+KEYS = """<!doctype html><body><script>
+const frame = document.body.appendChild(document.createElement("iframe"));
+frame.onload = () => {
+  const page = frame.contentWindow, {document: shown, KeyboardEvent} = page;
+  const input = shown.querySelector(".search-form input");
+  input.focus();
+  input.value = "redis";
+  input.oninput();
+  const focused = ["ArrowDown", "ArrowDown", "ArrowUp", "ArrowUp", "ArrowUp"].map((key) => {
+    shown.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+    return [input, ...shown.querySelectorAll(".search-result")].indexOf(shown.activeElement);
+  });
+  document.body.textContent = JSON.stringify([focused, page.location.search]);
+};
+frame.src = "latest/search.html";
+</script>"""
+"""A page that types a word on the page of the search, and presses arrow keys."""
+
 SEARCHED: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("site_questions.toml").read_text(encoding="utf-8")
 )
@@ -180,8 +199,25 @@ def test_search_shows_sections_with_their_first_sentences(address: str, tmp_path
     assert "A peer may vanish without closing its connection." in shown
 
 
+def test_arrow_keys_move_between_the_words_and_the_results(address: str, tmp_path: Path) -> None:
+    shown = page(f"{address}/keys", tmp_path).partition("<body>")[2].partition("</body>")[0]
+    assert json.loads(shown) == [[1, 2, 1, 0, 0], "?q=redis"]
+
+
 def test_search_for_an_unknown_word_finds_nothing(found: dict[str, list[str]]) -> None:
     assert found["zzzz"] == []
+
+
+@pytest.mark.parametrize(("name", "answer"), [(name, answer) for _, name, answer in QUESTIONS])
+def test_navigation_names_the_page_with_the_answer(name: str, answer: str) -> None:
+    guide, _, section = answer.partition("#")
+    links = re.findall(r'<a class="reference internal" href="([\w-]+)\.html">(.+?)</a>', _text("index"))
+    assert (guide, name) in links
+    assert f'id="{section}"' in _text(guide)
+
+
+def _text(guide: str) -> str:
+    return (SITE / "latest" / f"{guide}.html").read_text(encoding="utf-8")
 
 
 def test_page_offers_the_versions_of_the_site(address: str, tmp_path: Path) -> None:
