@@ -253,8 +253,17 @@ def keep_builtins(app: Sphinx, doctree: nodes.document) -> None:
             node.replace_self(nodes.Text(node["reftarget"]))
 
 
+def collect_short_names(app: Sphinx, env: BuildEnvironment, shortest: dict[str, str]) -> None:
+    """Find for the last part of each name the shortest name that ends so."""
+    shortest.clear()
+    for name in env.domains.python_domain.objects:
+        last = name.rpartition(".")[2]
+        if len(name) < len(shortest.setdefault(last, name)):
+            shortest[last] = name
+
+
 def link_short_names(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement, shortest: dict[str, str]
 ) -> nodes.Node | None:
     """Resolve a name in an annotation, or accept that of a class elsewhere.
 
@@ -267,13 +276,11 @@ def link_short_names(
     target = node["reftarget"]
     if "refwarn" in node:
         return content if _exists_elsewhere(target) else None
-    last = target.rpartition(".")[2]
-    objects = env.domains.python_domain.objects
-    known = sorted((name for name in objects if name.rpartition(".")[2] == last), key=len)
-    if not known:
+    name = shortest.get(target.rpartition(".")[2])
+    if name is None:
         return content
-    found = objects[known[0]]
-    return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, content, known[0])
+    found = env.domains.python_domain.objects[name]
+    return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, content, name)
 
 
 def _exists_elsewhere(target: str) -> bool:
@@ -310,7 +317,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.connect("autodoc-process-docstring", partial(keep_colons, written=written), priority)
     app.connect("doctree-read", add_field_texts)
     app.connect("doctree-read", keep_builtins)
-    app.connect("missing-reference", link_short_names)
+    shortest: dict[str, str] = {}
+    app.connect("env-check-consistency", partial(collect_short_names, shortest=shortest))
+    app.connect("missing-reference", partial(link_short_names, shortest=shortest))
     app.connect("env-check-consistency", check_public_modules)
     app.connect("env-check-consistency", check_inventory)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
