@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import json
 import socket
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from asgiwire import OnAsyncio
+from loops import collect_garbage
 from peers import HELLO, HELLO_INFO, lines
 
 from mcpio.app.client import Client
@@ -55,7 +55,7 @@ async def _checked(main: Main) -> None:
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, left
-    gc.collect()
+    collect_garbage()
     assert not faults, faults
 
 
