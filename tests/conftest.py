@@ -113,7 +113,7 @@ LONG = (
 """Files that take seconds, or that check the project itself: many processes, real signals, large numbers, every module.
 A run leaves them out unless ``MCPIO_LONG_TESTS`` is set, and then ``-m long`` selects them."""
 
-ROWS = 5
+ROWS = 3
 """How many rows of a parametrized test a run of the whole suite takes. The other rows are long, too."""
 
 NEEDS = (

@@ -150,6 +150,7 @@ def test_unencodable_characters_are_escaped() -> None:
     assert b"no command 'bl\\xe4tter'" in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
 @pytest.mark.parametrize("words", [["--version"], ["serve", "x.py", "--record", "/dev/full"]])
 def test_full_disk_fails_with_74(words: list[str], tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ def test_unreadable_recording_fails(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
 def test_failed_output_is_not_reported_as_a_file_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

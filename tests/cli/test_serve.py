@@ -223,6 +223,7 @@ def test_load_failure_fails_the_command(desk: Path, capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "mcpio: there is no module 'nowhere'\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("options", "expected"), [([], ""), (["--log-level", "info"], " INFO mine: hello\n")])
 def test_log_level_of_all_loggers_is_an_option(tmp_path: Path, options: list[str], expected: str) -> None:
     file = tmp_path / "logging_server.py"

@@ -149,6 +149,7 @@ def test_folder_that_cannot_be_served_is_explained(tmp_path: Path, capsys: pytes
     assert "is not a directory" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reload", [[], ["--reload"]])
 @pytest.mark.parametrize("program", [[], ["app.py"]])
 def test_folder_is_served_with_a_program_and_without(

@@ -178,6 +178,7 @@ def test_missing_program_names_the_searched_directories(here: Path) -> None:
     assert "is called by a URL" in where_else("localhost:80", {}, place)
 
 
+@pytest.mark.long
 def test_file_and_configuration_called(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

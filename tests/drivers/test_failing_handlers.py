@@ -125,6 +125,7 @@ def test_handler_that_fails_by_no_exception_costs_its_request(
     each_loop.run(lambda here: each_costs_its_request(here, "tcp", era, is_layered=is_layered, caplog=caplog))
 
 
+@pytest.mark.long
 @eras
 @layers
 def test_handler_that_fails_by_no_exception_over_http_costs_its_request(

@@ -142,6 +142,7 @@ def test_call_that_ends_early_ends_its_handler(how: str, each_virtual_loop: Each
     each_virtual_loop.run(main, virtual=True)
 
 
+@pytest.mark.long
 def test_simultaneous_deadlines_of_both_sides_expire(each_virtual_loop: EachLoop) -> None:
     """The end of one side's call may take the other's deadline with it."""
     seen: list[str] = []

@@ -99,6 +99,7 @@ def test_other_requests_do_not_end_the_wait(request_line: str, host: str | None,
         assert found != [None]
 
 
+@pytest.mark.long
 @pytest.mark.req("AUTH-27")
 def test_silent_and_malformed_connections_do_not_delay_the_redirect() -> None:
     with waiting() as (receiver, pending, found, thread):

@@ -71,6 +71,7 @@ def joined() -> tuple[Stubborn, Stubborn]:
     return Stubborn(back, there), Stubborn(there, back)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("ending", ["client", "server"])
 def test_transport_that_ignores_a_cancellation_is_closed_once(ending: str, era: Any, each_loop: EachLoop) -> None:

@@ -49,6 +49,7 @@ class Watch:
             before = self.parsed
 
 
+@pytest.mark.long
 @pytest.mark.req("SEC-10")
 def test_lines_of_one_read_take_turns_with_other_tasks(
     each_virtual_loop: EachLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -100,6 +101,7 @@ def _calls(here: Here, end: tuple[Any, ...]) -> Any:
     return (receive, end[0].send_all, end[0].aclose) if here.is_trio else (receive, send, close)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("event", [b"data:x\n\n", b'data:{"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'])
 def test_events_of_one_read_take_turns_with_other_tasks(
     serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch, event: bytes

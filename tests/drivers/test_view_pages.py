@@ -187,6 +187,7 @@ def test_tool_without_a_view_is_not_shown(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
+@pytest.mark.long
 def test_output_is_bounded_and_ends_with_the_page(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.drivers.memory_client(clock()) as client, here.tasks() as tasks:

@@ -133,6 +133,7 @@ def test_output_is_limited_to_about_max_bytes() -> None:
     assert server.data_to_send() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feed", ["handle_timeout", "connection_lost", "close"])
 def test_draining_takes_linear_time(feed: str) -> None:
     def made(count: int) -> Callable[[], None]:

@@ -130,6 +130,7 @@ async def await_while_closed() -> None:
         await trio.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", [stay_busy_behind_shields, catch_cancellation, await_while_closed])
 def test_world_that_ends_leaves_no_coroutine(work: Callable[[], Awaitable[None]]) -> None:
     ended: list[bool] = []

@@ -48,6 +48,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.long
 @on_posix
 @pytest.mark.req("STDIO-07", "STDIO-12")
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
@@ -75,6 +76,7 @@ def test_unanswered_call_times_out_and_the_session_continues() -> None:
     trio.run(main)
 
 
+@pytest.mark.long
 @on_posix
 @pytest.mark.parametrize(
     ("source", "said"),

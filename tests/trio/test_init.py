@@ -26,6 +26,7 @@ def test_unknown_name_raises_attribute_error() -> None:
         _ = mcpio.trio.sever  # type: ignore[attr-defined]  # the mistake
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [

@@ -261,6 +261,7 @@ def test_pings_wait_for_their_pongs_in_bounded_number() -> None:
     assert frames(Role.SERVER, socket.data_to_send(0.0)) == [(Opcode.PONG, b"x")]
 
 
+@pytest.mark.long
 def test_empty_fragments_keep_nothing() -> None:
     socket = made()
     heard(socket, said(Role.SERVER, Opcode.TEXT, b"", more=True))
@@ -274,6 +275,7 @@ def test_empty_fragments_keep_nothing() -> None:
     assert heard(socket, said(Role.SERVER, Opcode.CONTINUATION, b"x")) == [MessageReceived("x")]
 
 
+@pytest.mark.long
 def test_memory_of_small_fragments_is_counted() -> None:
     def work(count: int) -> None:
         socket = made(max_bytes=10**6)

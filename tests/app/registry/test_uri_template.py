@@ -270,6 +270,7 @@ TEMPLATES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map(
 URIS = st.lists(st.sampled_from([*"aa-/.?#&;=x%", "a-", "x/"]), max_size=10).map("".join)
 
 
+@pytest.mark.long
 @given(TEMPLATES, st.lists(URIS, min_size=10, max_size=10), st.lists(st.sampled_from(["a", "a-a", "", "a/b", "."])))
 @settings(max_examples=300)
 def test_each_expression_takes_as_much_as_possible(template: str, uris: list[str], values: list[str]) -> None:

@@ -215,6 +215,7 @@ def test_meta_schema_patterns_are_run() -> None:
     assert not fits({"$ref": LATEST}, {"$id": "urn:a#fragment"})
 
 
+@pytest.mark.long
 @pytest.mark.req("SCHEMA-06")
 @pytest.mark.parametrize(
     ("schema", "value"),

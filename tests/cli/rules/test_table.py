@@ -41,6 +41,7 @@ def all_outcomes() -> list[Outcome]:
     return [each for make in SERVERS for carrier in CARRIERS for each in tried(make, carrier).outcomes]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("make", SERVERS)
 def test_own_servers_keep_every_rule_of_the_table(make: Callable[[], Server], carrier: str) -> None:
@@ -198,6 +199,7 @@ def test_wrong_servers_are_found(name: str) -> None:
     assert broken_rows(name)
 
 
+@pytest.mark.long
 def test_each_row_finds_a_wrong_server() -> None:
     found = set().union(*map(broken_rows, WRONG))
     assert [f"{row.name}, since {row.since}" for row in TABLE if row not in found] == []

@@ -39,6 +39,7 @@ def _heard(client: Client) -> int:
     return client.connection.stats.received_bytes
 
 
+@pytest.mark.long
 def test_paused_stream_resumes_when_answers_are_taken(serve_site: ServeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "RECEIVE_SIZE", 1000)
     flooding = Flooding()

@@ -8,6 +8,7 @@ import socket
 import tracemalloc
 from pathlib import Path
 
+import pytest
 from eachloop import EachLoop, Here
 from stateless import meta
 
@@ -18,6 +19,7 @@ COUNT = 4
 FLOOD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 2000 * KIB
 
 
+@pytest.mark.long
 def test_connection_of_a_client_that_pipelines_without_end_holds_what_the_docs_say(
     each_loop: EachLoop, tmp_path: Path
 ) -> None:

@@ -170,6 +170,7 @@ def test_handlers_beyond_the_grace_are_cancelled(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
+@pytest.mark.long
 def test_a_draining_server_serves_an_open_connection_once_more(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.listening("http", Shop(here).server, port=0, drain=10) as (listening, scope):
@@ -241,6 +242,7 @@ async def _hear_until(stream: Any, end: bytes) -> bytes:
     return heard
 
 
+@pytest.mark.long
 def test_a_draining_server_serves_a_connection_that_has_sent_nothing_yet(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         # Until the first bytes have come, the version of HTTP is not known.

@@ -20,6 +20,7 @@ from mcpio.types.content import TextContent
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 
 
+@pytest.mark.long
 @pytest.mark.req("STDIO-01", "STDIO-05", "STDIO-06", "STDIO-07", "STDIO-10", "STDIO-13")
 def test_client_calls_a_child_process_and_ends_it(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
@@ -53,6 +54,7 @@ def test_connected_client_works_outside_a_block(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
+@pytest.mark.long
 def test_cancelled_block_ends_a_child_with_a_running_call(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         began = here.now()
@@ -221,6 +223,7 @@ def test_a_program_that_does_not_start(each_loop: EachLoop) -> None:
     each_loop.run(main)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("argv", "error", "said"),
     [
@@ -238,6 +241,7 @@ def test_missing_argument_or_program_is_explained(
     each_loop.run(main)
 
 
+@pytest.mark.long
 def test_concurrent_calls_get_their_own_answers(each_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         texts: dict[int, str] = {}

@@ -184,6 +184,7 @@ async def conversation(client: RawClient, seen: dict[str, Exchange]) -> None:
     await client.wire.pass_time(5)
 
 
+@pytest.mark.long
 @pytest.mark.req("RESUME-03", "RESUME-04")
 def test_each_request_has_one_outcome_after_a_kill_at_any_point() -> None:
     whole = FatalStore(MemorySessionStore())

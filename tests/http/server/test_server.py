@@ -100,6 +100,7 @@ def test_body_over_the_limit_is_refused_at_any_split() -> None:
     assert not site.session().exchanges
 
 
+@pytest.mark.long
 @pytest.mark.req("SEC-10")
 def test_body_in_small_pieces_takes_little_more_than_its_bytes() -> None:
     site = Site()

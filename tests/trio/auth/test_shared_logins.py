@@ -45,6 +45,7 @@ else:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
 def test_process_that_starts_while_another_renews_waits_for_it(loop: str, tmp_path: Path) -> None:
     async def play(site: AuthSite) -> None:

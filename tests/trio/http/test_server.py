@@ -247,6 +247,7 @@ def test_disconnect_is_noticed_while_the_handler_continues(parser: str) -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.long
 def test_idle_session_has_no_task() -> None:
     async def main() -> None:
         async with memory_site(Shop().server) as site:

@@ -309,6 +309,7 @@ def test_idle_timeout_closes_the_connection(parser: str) -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.long
 @each_parser
 def test_stalled_reader_is_disconnected_and_delays_no_other(parser: str) -> None:
     async def main() -> None:

@@ -69,6 +69,7 @@ async def refused(opened: Any) -> None:
             pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_idle_connection_is_closed_unless_a_request_runs(kind: str, tmp_path: Path) -> None:
     server = make_server()
@@ -112,6 +113,7 @@ def test_requests_of_a_half_closed_client_are_answered_within_end_timeout(kind: 
     assert ended == ["never"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_shutdown_answers_running_requests_within_the_grace(kind: str, tmp_path: Path) -> None:
     async def main() -> None:

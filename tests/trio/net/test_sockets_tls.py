@@ -62,6 +62,7 @@ ONE, OTHER = (x509.UniformResourceIdentifier(f"spiffe://example.org/{name}") for
 HERE = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [

@@ -97,6 +97,7 @@ async def far_server(play: Callable[[FarServer], Awaitable[None]]) -> AsyncItera
 # In operation
 
 
+@pytest.mark.long
 @pytest.mark.req("XPORT-04")
 @SERVING
 @pytest.mark.parametrize("compression", [True, False])
