@@ -31,9 +31,8 @@ def changed_lines(before: str, after: str) -> int:
 def test_fewer_than_ten_lines_of_a_program_change(name: str) -> None:
     found = changed_lines((BEFORE / name).read_text(), (AFTER / name).read_text())
     assert found == CHANGED[name] < 10
-    assert "echo.py`,\n`memory.py` and `smart_home.py` differ from their originals in 3, 2 and 9 lines" in (
-        ROOT / "docs" / PAGES[0]
-    ).read_text(encoding="utf-8")
+    page = " ".join((ROOT / "docs" / PAGES[0]).read_text(encoding="utf-8").split())
+    assert "echo.py`, `memory.py` and `smart_home.py` differ from their originals in 3, 2 and 9 lines" in page
 
 
 def test_echo_does_the_same() -> None:
