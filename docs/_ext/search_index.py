@@ -19,13 +19,11 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from shutil import copy
-from types import MappingProxyType
 from typing import Any, Final
 
 import sphinx.search
 from contents import parts
 from docutils import nodes
-from snowballstemmer import stemmer
 from sphinx.addnodes import desc, desc_content, desc_signature, index, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -52,14 +50,15 @@ PAGE_WEIGHTS: Final = {
     "links": 4.0,
 }
 PARTS: Final = {"Embed": 0.8, "Why": 0.6, "Reference": 0.35}
-"""What a page weighs by its part of the table of contents. Other parts weigh 1."""
+"""The factors of pages, by the part of the table of contents that lists them. Pages of other parts have 1."""
 FOLDERS: Final = {"reference": 0.35, "decisions": 0.5, "conformance": 0.4}
+"""The factors of pages in folders. They override those of ``PARTS``."""
 GUIDES: Final = {"page", "section"}
 MEMBERS: Final = {"attribute", "method", "property"}
 NAMED: Final = {"class", "data", "exception", "function"}
 MEMBER: Final = 0.6
 OF_PAGE: Final = 0.5
-"""What the words of a page weigh beside those of its place."""
+"""The factor of what a word weighs on a whole page. It is added to what the word weighs in a section of the page."""
 SATURATION: Final = 2.5
 LENGTHS: Final = 0.3
 """How much less a word weighs in a long text, from 0 to 1."""
@@ -69,7 +68,7 @@ _SUFFIX: Final = re.compile(r"['\u2019]\w\b")
 """The end of ``server's``, with either apostrophe."""
 _PART: Final = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", re.ASCII)
 _STOPWORDS: Final = frozenset(SearchEnglish.stopwords)
-_stem: Final = cache(stemmer("english").stemWord)
+_stem: Final = cache(SearchEnglish({}).stem)
 
 
 @dataclass
@@ -85,7 +84,7 @@ class Place:
     body: str = ""
     code: str = ""
     names: str = ""
-    """What rows of its tables are about: their first cells, where these are one word."""
+    """The first cells of table rows, as far as they have one word: it names what the row describes."""
 
 
 @dataclass
@@ -98,8 +97,8 @@ class Link:
 
 
 @dataclass
-class _Found:
-    """What the pages of a build have; kept with it for the next one."""
+class _Collected:
+    """The places and links of all pages, by page. A later build takes them over for pages that have not changed."""
 
     places: dict[str, list[Place]] = field(default_factory=dict)
     links: dict[str, list[Link]] = field(default_factory=dict)
@@ -110,17 +109,17 @@ def words(text: str) -> list[str]:
 
     A compound counts as a whole, without what joins it, and in its parts: ``is_error`` and ``isError`` are the same.
     """
-    found = []
+    stems = []
     for compound in _COMPOUND.findall(_SUFFIX.sub("", text)):
         pieces = [piece.lower() for piece in _PART.split(compound) if piece]
         if len(pieces) > 1:
-            found.append(_stem("".join(pieces)))
-        found += [_stem(piece) for piece in pieces if piece not in _STOPWORDS]
-    return found
+            stems.append(_stem("".join(pieces)))
+        stems += [_stem(piece) for piece in pieces if piece not in _STOPWORDS]
+    return stems
 
 
 def adjacent(text: str) -> list[str]:
-    """Return each two adjacent words as one: "VS Code" is found as ``vscode``."""
+    """Return each pair of adjacent words, joined: "VS Code" is found as ``vscode``."""
     stems = [_stem(word.lower()) for word in re.findall(r"\w+", text, re.ASCII)]
     return [_stem(first + second) for first, second in pairwise(stems)]
 
@@ -214,14 +213,16 @@ def make_index(places: Iterable[Place], links: Iterable[Link], weights: Mapping[
     rarity = {word: math.sqrt(math.log(1 + (len(guides) - n + 0.5) / (n + 0.5))) for word, n in known.items()}
     # Of more words than one: "timeout" is a word, too.
     named = {
-        number: found[0]
+        number: stems[0]
         for number, place in enumerate(listed)
-        if place.kind in NAMED and len(found := words(place.title)) > 1
+        if place.kind in NAMED and len(stems := words(place.title)) > 1
     }
     kinds = [weights.get(place.page, 1) * (MEMBER if place.kind in MEMBERS else 1) for place in listed]
     table = {word: [round(70 * weight), [], []] for word, weight in rarity.items()}
     _weigh(in_places, guides, PLACE_WEIGHTS, kinds, table, 1, named)
-    _weigh(in_pages, range(len(in_pages)), PAGE_WEIGHTS, [OF_PAGE * weights.get(page, 1) for page in of_page], table, 2)
+    _weigh(
+        in_pages, range(len(in_pages)), PAGE_WEIGHTS, [OF_PAGE * weights.get(page, 1) for page in of_page], table, 2, {}
+    )
     order = {page: number for number, page in enumerate(of_page)}
     return {
         "pages": [[page, listed[inside[0]].title] for page, inside in of_page.items()],
@@ -238,7 +239,7 @@ def _weigh(
     kinds: list[float],
     table: dict[str, list[Any]],
     column: int,
-    named: Mapping[int, str] = MappingProxyType({}),
+    named: Mapping[int, str],
 ) -> None:
     """Add to each word of the table the numbers of the texts that have it, each followed by the word's weight there."""
     chosen = list(usual)
@@ -256,19 +257,19 @@ def _weigh(
                 row[column] += [number, score]
 
 
-def _found(env: BuildEnvironment) -> _Found:
-    found: _Found | None = getattr(env, "search_found", None)
-    if found is None:
-        found = env.search_found = _Found()  # type: ignore[attr-defined]  # ours, kept with the build
-    return found
+def _collected(env: BuildEnvironment) -> _Collected:
+    collected: _Collected | None = getattr(env, "search_places", None)
+    if collected is None:
+        collected = env.search_places = _Collected()  # type: ignore[attr-defined]  # ours, kept with the build
+    return collected
 
 
 def read_page(app: Sphinx, tree: nodes.document) -> None:
     """Keep the places and links of a page."""
     page = app.env.docname
-    found = _found(app.env)
-    found.places[page] = places_of(page, tree)
-    found.links[page] = [
+    collected = _collected(app.env)
+    collected.places[page] = places_of(page, tree)
+    collected.links[page] = [
         Link(link["reftarget"], link.get("reftargetid") or "", link.astext())
         for link in tree.findall(pending_xref)
         if link.get("reftype") == "myst" and link.get("refdomain") == "doc" and link["reftarget"] != page
@@ -277,16 +278,16 @@ def read_page(app: Sphinx, tree: nodes.document) -> None:
 
 def forget_page(app: Sphinx, env: BuildEnvironment, page: str) -> None:
     """Forget the places and links of a page that is read again."""
-    found = _found(env)
-    found.places.pop(page, None)
-    found.links.pop(page, None)
+    collected = _collected(env)
+    collected.places.pop(page, None)
+    collected.links.pop(page, None)
 
 
 def merge_pages(app: Sphinx, env: BuildEnvironment, pages: Iterable[str], other: BuildEnvironment) -> None:
     """Take over what another process has read."""
-    found, more = _found(env), _found(other)
+    collected, more = _collected(env), _collected(other)
     for page in pages:
-        found.places[page], found.links[page] = more.places[page], more.links[page]
+        collected.places[page], collected.links[page] = more.places[page], more.links[page]
 
 
 def page_weights(docs: Path, pages: Iterable[str]) -> dict[str, float]:
@@ -300,10 +301,10 @@ def write_index(app: Sphinx, error: Exception | None) -> None:
     """Write the index, and beside it the stemmer that reads the queries."""
     if error is not None or app.builder.name != "html":
         return
-    found = _found(app.env)
-    places = [place for page in sorted(found.places) for place in found.places[page]]
-    links = (link for listed in found.links.values() for link in listed)
-    made = make_index(places, links, page_weights(Path(app.srcdir), found.places))
+    collected = _collected(app.env)
+    places = [place for page in sorted(collected.places) for place in collected.places[page]]
+    links = (link for listed in collected.links.values() for link in listed)
+    made = make_index(places, links, page_weights(Path(app.srcdir), collected.places))
     static = Path(app.outdir) / "_static"
     text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     # A script and not JSON: a browser reads it from a folder, too.

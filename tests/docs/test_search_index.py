@@ -11,7 +11,7 @@ from sphinx.addnodes import desc, desc_content, desc_signature
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "stems"),
     [
         ("is_error isError", ["iserror", "error", "iserror", "error"]),
         ("the server's requests", ["server", "request"]),
@@ -21,8 +21,8 @@ from sphinx.addnodes import desc, desc_content, desc_signature
         ("cancels cancelling", ["cancel", "cancel"]),
     ],
 )
-def test_words_are_stems_of_compounds_and_their_parts(text: str, found: list[str]) -> None:
-    assert words(text) == found
+def test_words_are_stems_of_compounds_and_their_parts(text: str, stems: list[str]) -> None:
+    assert words(text) == stems
 
 
 def test_adjacent_words_are_one_word() -> None:
@@ -46,7 +46,7 @@ def test_places_are_pages_sections_and_names() -> None:
 
 
 def ranked(word: str, *places: Place, links: tuple[Link, ...] = (), **weights: float) -> list[str]:
-    """Return the pages with a word, the best first, by what it weighs in places and on pages."""
+    """Return the pages that have a word, those with the highest sum of its weights first."""
     made: dict[str, Any] = make_index(places, links, weights)
     _, in_places, in_pages = made["words"][word]
     scores = dict.fromkeys((page for page, _ in made["pages"]), 0)

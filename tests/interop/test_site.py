@@ -66,7 +66,7 @@ def page(url: str, profile: Path) -> str:
 
 
 QUESTIONS = [
-    # A newcomer"s question; the name in the navigation; the page and section of the answer.
+    # A newcomer's question; the name in the navigation; the page and section of the answer.
     ("How do I use my server in Claude Desktop?", "Hosts", "hosts#claude-desktop"),
     ("How does a tool return an image?", "Images, sounds and files", "images#images-sounds-and-files"),
     ("How does a tool report its progress?", "Servers", "servers#context"),

@@ -57,7 +57,10 @@ def by_hand(main: Main) -> None:
 
 
 def collect_garbage() -> None:
-    """Let what nobody holds any more report itself. What stays is left out of later passes, or they would grow."""
+    """Free what nobody holds any more, which may warn, as a coroutine does that was never awaited.
+
+    Objects that stay are frozen: each later pass would look through all of them again.
+    """
     gc.collect()
     gc.freeze()
 
