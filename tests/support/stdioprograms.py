@@ -53,6 +53,12 @@ def blocks() -> None:
     time.sleep(60)
 """
 
+WITHOUT_SLOW_CALLBACKS = """
+import logging
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
+"""
+"""As in ``conftest.py``: what asyncio's debug mode tells a program's standard error of callbacks that took long."""
+
 SERVED = {
     "trio": "import trio\nfrom mcpio.trio import serve_stdio\ntrio.run(partial(serve_stdio, server, OPTIONS))",
     "asyncio": "import asyncio\nfrom mcpio.asyncio import serve_stdio\nasyncio.run(serve_stdio(server, OPTIONS))",
@@ -62,7 +68,9 @@ SERVED = {
 
 def server_on(loop: str, options: str = "") -> list[str]:
     """Return what serves ``SERVER`` on an event loop, with options as they stand in a call."""
-    return python(f"{SERVER}\nfrom functools import partial\n{SERVED[loop].replace('OPTIONS', options)}")
+    return python(
+        f"{WITHOUT_SLOW_CALLBACKS}{SERVER}\nfrom functools import partial\n{SERVED[loop].replace('OPTIONS', options)}"
+    )
 
 
 RAW = """

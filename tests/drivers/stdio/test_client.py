@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from eachloop import EachLoop, Here
-from stdioprograms import POLITE, is_running, python, raw, server_on
+from stdioprograms import POLITE, WITHOUT_SLOW_CALLBACKS, is_running, python, raw, server_on
 
 from mcpio import Options, RequestTimeout
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
@@ -89,7 +89,7 @@ def test_client_that_is_cancelled_while_it_opens_leaves_nothing(each_loop: EachL
 
 @pytest.mark.long
 def test_program_that_ends_with_a_client_open_is_silent() -> None:
-    code = f"""
+    code = f"""{WITHOUT_SLOW_CALLBACKS}
 import asyncio
 from mcpio.asyncio import connect_stdio
 
