@@ -58,7 +58,7 @@ class PublicNames(SphinxDirective):
         name = self.arguments[0]
         module = importlib.import_module(name)
         self.env.note_dependency(str(module.__file__))
-        documented: set[str] = getattr(self.env, "documented_modules", set())
+        documented = documented_in(self.env)
         self.env.documented_modules = documented | {name}  # type: ignore[attr-defined]  # ours, kept with the build
         groups: dict[str, list[str]] = {}
         known = homes(module)
@@ -301,9 +301,26 @@ def check_inventory(app: Sphinx, env: BuildEnvironment) -> None:
             logger.warning("%s is a doubled name", name)
 
 
+def import_public_modules(app: Sphinx) -> None:
+    """Import all of them, so that what is known of modules does not depend on which pages were read before."""
+    for module in app.config.public_modules:
+        importlib.import_module(module)
+
+
+def merge_modules(app: Sphinx, env: BuildEnvironment, pages: list[str], other: BuildEnvironment) -> None:
+    """Add the modules of pages that another process has read."""
+    env.documented_modules = documented_in(env) | documented_in(other)  # type: ignore[attr-defined]  # as in PublicNames
+
+
+def documented_in(env: BuildEnvironment) -> set[str]:
+    """Return the modules whose public names the pages have that were read."""
+    modules: set[str] = getattr(env, "documented_modules", set())
+    return modules
+
+
 def check_public_modules(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of public modules that no page documents."""
-    for module in sorted(set(app.config.public_modules) - getattr(env, "documented_modules", set())):
+    for module in sorted(set(app.config.public_modules) - documented_in(env)):
         logger.warning("no page documents the public names of %s", module)
 
 
@@ -311,6 +328,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives and the checks."""
     app.add_config_value("public_modules", [], "env", types=frozenset({list}))
     app.add_directive("public-names", PublicNames)
+    app.connect("builder-inited", import_public_modules)
+    app.connect("env-merge-info", merge_modules)
     app.connect("autodoc-process-signature", plain_defaults)
     written: dict[str, list[str]] = {}
     for priority in (400, 600):  # napoleon has 500
@@ -322,4 +341,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("missing-reference", partial(link_short_names, shortest=shortest))
     app.connect("env-check-consistency", check_public_modules)
     app.connect("env-check-consistency", check_inventory)
-    return {"parallel_read_safe": False, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("site", type=Path, help="the site's directory")
     site = parser.parse_args().site
     built = site / ".build"
-    flags = ["--fail-on-warning", "--keep-going", "--quiet", "--no-color", "--fresh-env"]
+    flags = ["--fail-on-warning", "--keep-going", "--quiet", "--no-color", "--fresh-env", "--jobs=auto"]
     status = sphinx_build([*flags, "-d", str(built / ".doctrees"), str(DOCS), str(built)])
     if status == 0:
         add_release(built, site, version("mcpio"))
