@@ -17,7 +17,7 @@ import attrs
 
 from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.actor import TaskHost, hosted_tasks, name_stubborn_handlers
-from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop
+from mcpio._drivers.event_loop import STORE_TIMEOUT, EventLoop, Flag
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Runtime, Spawned, StallDetector, is_awaitable
 from mcpio.asgi._event_loop import running_loop
@@ -68,7 +68,7 @@ class AsgiRequest:
     until ``open`` gives it one.
     """
 
-    __slots__ = ("_is_ready", "_life", "_waiter", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
+    __slots__ = ("_life", "_woken", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
 
     exchange: int
     """The machine's name for its exchange."""
@@ -91,8 +91,7 @@ class AsgiRequest:
         self.queue = []
         self.running = {}
         self.runtime = None
-        self._is_ready = False
-        self._waiter: OneShot | None = None
+        self._woken: Flag | None = None
 
     @property
     def life(self) -> Lifecycle:
@@ -110,28 +109,18 @@ class AsgiRequest:
         else:
             task.start(self, self.runtime)
 
-    def open(self, runtime: Runtime) -> None:
-        """Start the tasks that wait, in the group of ``runtime``, and further ones at once."""
+    def open(self, runtime: Runtime, woken: Flag) -> None:
+        """Start the tasks that wait, in the group of ``runtime``, and later ones at once; ``wake`` raises ``woken``."""
         self.runtime = runtime
+        self._woken = woken
         queue, self.queue = self.queue, []
         for task in queue:
             task.start(self, runtime)
 
     def wake(self) -> None:
-        """End the present wait, or the next one."""
-        self._is_ready = True
-        if self._waiter is not None:
-            self._waiter.set(None)
-
-    async def wait(self, runtime: Runtime) -> None:
-        """Wait until ``wake`` is called, or return at once if it was since the last wait."""
-        if not self._is_ready:
-            self._waiter = runtime.one_shot()
-            try:
-                await self._waiter.wait()
-            finally:
-                self._waiter = None
-        self._is_ready = False
+        """Raise the flag that ``open`` was given."""
+        if self._woken is not None:
+            self._woken.set()
 
 
 current_request: ContextVar[AsgiRequest | None] = ContextVar("mcpio.asgi.current_request", default=None)
@@ -468,9 +457,9 @@ class AsgiServer:
 
     async def _drain(self, request: AsgiRequest, receive: Receive, send: Send) -> None:
         """Run the work that the request started, and send the response as it becomes ready."""
-        loop = self.loop
-        async with loop.group() as runtime:
-            request.open(runtime)
+        woken = self.loop.signal()
+        async with self.loop.group() as runtime:
+            request.open(runtime, woken)
             listener: Spawned | None = None
             self._watch.begin(request)
             try:
@@ -479,7 +468,7 @@ class AsgiServer:
                 while request.running or request.life.is_open:
                     await self._send_ready(request, send)
                     if request.running or request.life.is_open:
-                        await request.wait(loop.runtime)
+                        await woken.wait()
             finally:
                 self._watch.end(request)
                 if listener is not None:
@@ -552,9 +541,10 @@ class AsgiServer:
     async def lifespan(self) -> AsyncIterator[None]:
         """Keep tasks beyond their requests for the length of a block; at its end, end all sessions."""
         self._enter_loop()
+        woken = self.loop.signal()
         async with self.loop.group() as runtime:
             self._lifespan = lifespan = AsgiRequest(0)
-            lifespan.open(runtime)
+            lifespan.open(runtime, woken)
             self._watch.begin(lifespan)
             follower = runtime.spawn(self._follow_uvicorn(runtime))
             try:
@@ -568,7 +558,7 @@ class AsgiServer:
                 follower.cancel()
                 async with self.loop.last_moment(STORE_TIMEOUT):
                     while lifespan.running:
-                        await lifespan.wait(self.loop.runtime)
+                        await woken.wait()
                 self._lifespan = None
                 self._watch.end(lifespan)
                 await name_stubborn_handlers(self.loop, *self._host.take_sessions())
