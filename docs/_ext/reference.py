@@ -131,19 +131,24 @@ def title(module: str) -> str:
 
 
 def assigned_in(module: str, name: str) -> str:
-    """Return where a constant or an alias is assigned, which is where its docstring stands."""
-    ours = [other for other in sys.modules if other.startswith("mcpio.")]
-    return min((other for other in ours if name in _assigned(other)), key=len, default=module)
+    """Return the module that a name of a module was imported from, through others, where its docstring stands."""
+    while module.startswith("mcpio") and name in (imported := imports(module)):
+        module, name = imported[name]
+    return module
 
 
 @cache
-def _assigned(module: str) -> frozenset[str]:
-    """Return the names that a module assigns at its top level."""
+def imports(module: str) -> dict[str, tuple[str, str]]:
+    """Return what a module imports by name, for a type checker too: name -> (module, name there)."""
     file = importlib.import_module(module).__file__
-    body = ast.parse(Path(file).read_text(encoding="utf-8") if file else "").body
-    plain = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    annotated = [node.target for node in body if isinstance(node, ast.AnnAssign)]
-    return frozenset(target.id for target in plain + annotated if isinstance(target, ast.Name))
+    tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
+    found: dict[str, tuple[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                names = importlib.import_module(node.module).__all__ if each.name == "*" else [each.name]
+                found |= {(each.asname or name): (node.module, name) for name in names}
+    return found
 
 
 @cache
@@ -301,12 +306,6 @@ def check_inventory(app: Sphinx, env: BuildEnvironment) -> None:
             logger.warning("%s is a doubled name", name)
 
 
-def import_public_modules(app: Sphinx) -> None:
-    """Import all of them, so that what is known of modules does not depend on which pages were read before."""
-    for module in app.config.public_modules:
-        importlib.import_module(module)
-
-
 def merge_modules(app: Sphinx, env: BuildEnvironment, pages: list[str], other: BuildEnvironment) -> None:
     """Add the modules of pages that another process has read."""
     env.documented_modules = documented_in(env) | documented_in(other)  # type: ignore[attr-defined]  # as in PublicNames
@@ -328,7 +327,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives and the checks."""
     app.add_config_value("public_modules", [], "env", types=frozenset({list}))
     app.add_directive("public-names", PublicNames)
-    app.connect("builder-inited", import_public_modules)
     app.connect("env-merge-info", merge_modules)
     app.connect("autodoc-process-signature", plain_defaults)
     written: dict[str, list[str]] = {}

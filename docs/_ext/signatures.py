@@ -11,14 +11,12 @@ import inspect
 import re
 import typing
 from collections.abc import Iterable, Iterator
-from functools import cache
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from reference import assigned_in, attribute_docs, text_of
+from reference import attribute_docs, imports, text_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -91,24 +89,12 @@ def _names(annotation: str) -> set[str]:
 
 def _defined(module: str, name: str) -> tuple[str, str] | None:
     """Return where a name in a module is defined, if that is in this library."""
-    while module.startswith("mcpio"):
-        if name in _imports(module):
-            module, name = _imports(module)[name]
-            continue
-        value = getattr(importlib.import_module(module), name, None)
-        if value is None or isinstance(value, typing.TypeVar | ModuleType):
-            return None
-        return (value.__module__ if inspect.isclass(value) else assigned_in(module, name)), name
-    return None
-
-
-@cache
-def _imports(module: str) -> dict[str, tuple[str, str]]:
-    """Return what a module imports by name, for a type checker too: name -> (module, name there)."""
-    file = importlib.import_module(module).__file__
-    tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    return {(each.asname or each.name): (str(node.module), each.name) for node in imports for each in node.names}
+    while module.startswith("mcpio") and name in imports(module):
+        module, name = imports(module)[name]
+    value = getattr(importlib.import_module(module), name, None) if module.startswith("mcpio") else None
+    if value is None or isinstance(value, typing.TypeVar | ModuleType):
+        return None
+    return (value.__module__ if inspect.isclass(value) else module), name
 
 
 def _entry(home: str, name: str, value: Any) -> list[str]:
