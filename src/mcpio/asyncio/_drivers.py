@@ -396,17 +396,17 @@ async def run_client(
 # -------------------------------------------------------------------------------------------------------------- channel
 # ``open_channel``, ``connect_channel`` and ``serve_channel``: conversations over two functions that carry messages.
 
-Receive: TypeAlias = Callable[[], Awaitable["str | bytes | None"]]
+ReceiveMessage: TypeAlias = Callable[[], Awaitable["str | bytes | None"]]
 """Waits for the next message, a whole JSON text; ``None`` is the end. An OSError says that the channel broke. One call
 at a time, which may be cancelled: a message must not be lost then."""
 
-Send: TypeAlias = Callable[[str], Awaitable[object]]
+SendMessage: TypeAlias = Callable[[str], Awaitable[object]]
 """Sends one message, a whole JSON text. An OSError says that the channel broke."""
 
 
 def open_channel(
-    receive: Receive,
-    send: Send,
+    receive: ReceiveMessage,
+    send: SendMessage,
     *,
     close: Callable[[], Awaitable[object]] | None = None,
     **options: Unpack[ConnectOptions],
@@ -421,8 +421,8 @@ def open_channel(
 
 
 async def connect_channel(
-    receive: Receive,
-    send: Send,
+    receive: ReceiveMessage,
+    send: SendMessage,
     *,
     close: Callable[[], Awaitable[object]] | None = None,
     group: asyncio.TaskGroup | None = None,
@@ -438,8 +438,8 @@ async def connect_channel(
 
 async def serve_channel(
     server: Server,
-    receive: Receive,
-    send: Send,
+    receive: ReceiveMessage,
+    send: SendMessage,
     *,
     close: Callable[[], Awaitable[object]] | None = None,
     principal: Any = None,
@@ -450,8 +450,8 @@ async def serve_channel(
 
 
 async def _start_on_channel(
-    receive: Receive,
-    send: Send,
+    receive: ReceiveMessage,
+    send: SendMessage,
     close: Callable[[], Awaitable[object]] | None,
     group: asyncio.TaskGroup | None,
     options: Any,
@@ -465,7 +465,9 @@ class _Adapter:
     unsent = False
     ending = False
 
-    def __init__(self, receive: Receive, send: Send, close: Callable[[], Awaitable[object]] | None) -> None:
+    def __init__(
+        self, receive: ReceiveMessage, send: SendMessage, close: Callable[[], Awaitable[object]] | None
+    ) -> None:
         called("receive", receive, "()")
         called("send", send, "(text)")
         if close is not None:

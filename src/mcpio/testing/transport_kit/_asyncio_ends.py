@@ -12,7 +12,7 @@ from mcpio._drivers import report
 from mcpio.app.client import Client
 from mcpio.app.server import Server
 from mcpio.asyncio import open_channel, open_streams, serve, serve_channel
-from mcpio.asyncio._drivers import Receive, Send
+from mcpio.asyncio._drivers import ReceiveMessage, SendMessage
 from mcpio.asyncio._runtime import ungrouped
 
 __all__ = ["break_connection", "check_half_closes", "gated", "opened", "served"]
@@ -161,16 +161,16 @@ class GatedStreams(_Gate):
 class GatedChannel(_Gate):
     """A channel of functions that carry messages, whose ``receive`` can be held up."""
 
-    def __init__(self, receive: Receive, send: Send, close: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, receive: ReceiveMessage, send: SendMessage, close: Callable[[], Awaitable[object]]) -> None:
         super().__init__()
         self._receive = receive
         self._send = send
         self.close = close
 
     async def receive(self) -> str | bytes | None:
-        """Receive when the gate is open."""
+        """ReceiveMessage when the gate is open."""
         return await self.through(_await_call(self._receive()))
 
     async def send(self, text: str) -> None:
-        """Send a message."""
+        """SendMessage a message."""
         await watched(_await_call(self._send(text)))

@@ -19,7 +19,7 @@ from mcpio.testing.transport_kit._loops import LOOPS, LoopName
 from mcpio.trio._transport import Transport
 
 if TYPE_CHECKING:
-    from mcpio.asyncio._drivers import Receive, Send
+    from mcpio.asyncio._drivers import ReceiveMessage, SendMessage
 
 __all__ = ["AsyncioEnds", "BareStream", "Conversation", "Ends", "Harness", "PairHarness", "missing"]
 
@@ -28,7 +28,7 @@ Ends: TypeAlias = "tuple[Transport, Transport]"
 
 AsyncioStreams: TypeAlias = "tuple[asyncio.StreamReader, asyncio.StreamWriter]"
 
-AsyncioChannel: TypeAlias = "tuple[Receive, Send, Callable[[], Awaitable[object]]]"
+AsyncioChannel: TypeAlias = "tuple[ReceiveMessage, SendMessage, Callable[[], Awaitable[object]]]"
 """The functions ``receive``, ``send`` and ``close`` of ``mcpio.asyncio.open_channel``."""
 
 AsyncioEnds: TypeAlias = "tuple[AsyncioStreams, AsyncioStreams] | tuple[AsyncioChannel, AsyncioChannel]"
