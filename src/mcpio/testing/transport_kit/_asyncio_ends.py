@@ -168,9 +168,9 @@ class GatedChannel(_Gate):
         self.close = close
 
     async def receive(self) -> str | bytes | None:
-        """ReceiveMessage when the gate is open."""
+        """Receive when the gate is open."""
         return await self.through(_await_call(self._receive()))
 
     async def send(self, text: str) -> None:
-        """SendMessage a message."""
+        """Send a message."""
         await watched(_await_call(self._send(text)))
