@@ -225,7 +225,9 @@ def _short(figure: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+    # Below 1.1 a tenth would hide who is ahead: 0.97 is not "1.0 times".
+    decimals = 0 if ratio >= 10 else 1 if ratio >= 1.1 else 2
+    return f"{ratio:.{decimals}f} times"
 
 
 # Plots

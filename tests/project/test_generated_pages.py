@@ -34,6 +34,14 @@ def test_drawings_are_up_to_date() -> None:
         assert file.read_text(encoding="utf-8") == text, "run python docs/_ext/generated.py"
 
 
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [(0.966, "0.97 times"), (1.04, "1.04 times"), (1.1, "1.1 times"), (9.96, "10.0 times"), (37.4, "37 times")],
+)
+def test_ratio_shows_who_is_ahead(ratio: float, shown: str) -> None:
+    assert figures._times(ratio) == shown
+
+
 def test_stale_table_is_replaced() -> None:
     head = "<!-- made from: attributes mcpio.engine.limits.Timeout -->\n\n"
     fresh = generated.brought_up_to_date(f"{head}| old |\n| --- |\n\nText\n")
@@ -128,7 +136,7 @@ def test_faster_of_two_versions_of_a_peer_is_compared_and_slower_loads_are_liste
     records = figures.Records({"about": {}, "runs": others | {"stdio_server.py": program}})
     monkeypatch.setattr(figures.Records, "read", lambda: records)
     monkeypatch.setattr(figures, "SUMMARY", {"stdio": ("stdio_server.py", "one at a time")})
-    assert list(figures.speed_rows(""))[1:] == [["stdio", "20", "not measured", "not measured", "40 (0.5 times)"]]
+    assert list(figures.speed_rows(""))[1:] == [["stdio", "20", "not measured", "not measured", "40 (0.50 times)"]]
     assert list(figures.slower_rows("")) == [
         ["`stdio_server.py`", "one call at a time", "TypeScript SDK 2", "2.00 times as fast as mcpio"]
     ]
