@@ -156,6 +156,7 @@ async def fetch(
                 location, left = target, left - 1
     except failures as error:
         raise EffectFailed(f"no answer from {_place(effect.url)}: {reason_of(error)}") from error
+    # Only a scope that has expired leads here.
     raise EffectFailed(f"{_place(effect.url)} does not answer within {effect.timeout:g} s")
 
 
@@ -185,6 +186,7 @@ async def _exchange(
         await stream.send_all(b"".join(part or b"" for part in parts))
         return await _read(stream, http, effect.max_bytes)
     finally:
+        # There is one request to a connection, so a graceful end would only wait for the peer.
         await loop.abort(stream)
 
 

@@ -525,6 +525,7 @@ class HttptoolsParser:
                 self._restart_after_upgrade()
             except httptools.HttpParserError as error:
                 self._fail(BadRequest(400, f"{error}"))
+        # The blank line that ends a trailer has four bytes, and a read may end within them.
         self._tail = (self._tail + data[-3:])[-3:]
 
     def _end_of_piece(self, data: bytes, position: int) -> int:

@@ -155,6 +155,7 @@ class FileCredentials:
         names = []
         for file in self.path.glob("*.json"):
             with contextlib.suppress(ValueError, OSError):
+                # Unsealing is not needed for the names, and a keyring may ask the user for its password.
                 read = self._read(file, seal=False)
                 if read is not None:
                     names.append(read[0])
@@ -183,6 +184,7 @@ class FileCredentials:
         with self._mutex:
             file = self._locks.pop(key, None)
         if file is not None:
+            # Closing releases the lock. The file stays: without it, two processes could lock two files of one name.
             file.close()
 
     # Encryption is for subclasses.
@@ -196,11 +198,13 @@ class FileCredentials:
     # Files.
 
     def _file(self, key: str) -> Path:
+        # The host is for the person who looks into the directory; the digest tells the keys of one host apart.
         host = re.sub(r"[^a-z0-9.-]", "-", (urlsplit(key.partition(" ")[0]).hostname or "server").lower())[:60]
         return self.path / f"{host}-{sha256(key.encode()).hexdigest()[:16]}.json"
 
     def _read(self, file: Path, *, seal: bool = True) -> tuple[str, Stored] | None:
         try:
+            # Opened first, and judged then: between a look at the name and its opening the file could be replaced.
             descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         except FileNotFoundError:
             return None
@@ -227,6 +231,7 @@ class FileCredentials:
             with open(descriptor, "wb") as opened:
                 opened.write(data)
                 opened.flush()
+                # Otherwise a crash could leave an empty file under the name, and the refresh token would be lost.
                 os.fsync(descriptor)
             os.replace(temporary, file)
         except BaseException:
@@ -259,6 +264,7 @@ class KeyringCredentials(FileCredentials):
         self._key: bytes | None = None
 
     def _seal(self, data: bytes, key: str) -> bytes:
+        # The key is authenticated too: a file that is moved to another server's name cannot be decrypted.
         nonce = os.urandom(12)
         return nonce + bytes(self._cipher(self._secret_key()).encrypt(nonce, data, key.encode()))
 
@@ -376,6 +382,7 @@ class RedirectReceiver:
         """Stop. A ``wait`` in another thread returns ``None``. May be called at any time, and twice."""
         with self._mutex:
             self._is_closed = True
+            # The thread of `wait` selects on the sockets, so only that thread may close them.
             if self._is_waiting:
                 self._wake.send(b"x")
             else:
@@ -446,6 +453,7 @@ class RedirectReceiver:
     ) -> None:
         connection, _ = listener.accept()
         if len(connections) >= _CONNECTIONS:
+            # The oldest: the redirect comes last, after the connections that the browser opened in advance.
             self._drop(selector, connections, next(iter(connections)))
         connection.setblocking(False)
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
@@ -686,6 +694,7 @@ class LoginSetup:
         interaction = options.get("interaction", "allow")
         if interaction not in ("allow", "never"):
             raise ValueError(f"interaction must be 'allow' or 'never', not {interaction!r:.60}")
+        # An API key is a fixed header field (``with_key``): no token is obtained or renewed.
         if method is None or isinstance(method, ApiKey):
             return None
         if not isinstance(method, AuthorizationOptions):
@@ -895,6 +904,7 @@ class LoginDriver(EffectRunner):
         for call in self._calls:
             call.leave()
         self._authorizer.interrupt()
+        # What an interrupted flow still asks for is moot, but for the refresh token that it has taken out of the store.
         while (effect := self._authorizer.next_effect()) is not None:
             if isinstance(effect, RestoreCredentials):
                 self._to_restore = effect
@@ -1135,6 +1145,7 @@ class _ThreadedCall(Generic[T]):
             value = self._function()
             with self._mutex:
                 self._must_give_back = bool(value) and self._give_back is not None
+            # The task may have left before it was known that there is something to give back.
             if self._left.is_set():
                 self.leave()
         return value

@@ -354,6 +354,7 @@ class Acceptor:
         tls = self._loop.tls_of(stream)
         if tls is None:
             return stream, SocketPeer(address, None, user_id)
+        # An unverified certificate is ``{}``: its fingerprint would name a client that proved nothing.
         certificate, encoded = tls.getpeercert() or None, tls.getpeercert(binary_form=True)
         fingerprint = sha256(encoded).hexdigest() if certificate and encoded else None
         return stream, SocketPeer(address, certificate, user_id, fingerprint)

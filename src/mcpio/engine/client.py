@@ -706,6 +706,7 @@ class ClientConnection(Connection):
         if message.method == "notifications/cancelled":
             id = message.params.get("requestId")
         request = self._request_of(id)
+        # Progress and log messages belong to a request even if they name a subscription: it has a progress token too.
         if id is None or message.method in ("notifications/progress", "notifications/message"):
             super()._receive_notification(message, via)
         elif request is None or request.name != "subscriptions/listen":

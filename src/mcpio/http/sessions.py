@@ -864,6 +864,7 @@ class Exchange:
         length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
         fields = (*headers, *length, *self._headers)
         self.response = _ENDED
+        # A longer body is queued, where it counts towards the limits until the adapter has taken it.
         if self.is_direct and not self.gate and len(body) <= BACKLOG:
             self.answer = _answer((status, fields, body))
             return
