@@ -216,11 +216,11 @@ def _connection_words(options: argparse.Namespace) -> list[str]:
 
 def _words(options: argparse.Namespace, given: Sequence[str], name: str, arguments: Mapping[str, Any]) -> str:
     """Return the command line that makes the same call, as ``mcpio call`` takes it."""
-    said = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
+    pairs = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
     if options.after is None:
-        words = ["mcpio", "call", *given, options.target, name, *said]
+        words = ["mcpio", "call", *given, options.target, name, *pairs]
     else:
-        words = ["mcpio", "call", *given, name, *said, "--", *options.after]
+        words = ["mcpio", "call", *given, name, *pairs, "--", *options.after]
     return shlex.join(words)
 
 

@@ -314,7 +314,7 @@ _RESPONSE, _REQUEST, _LOG = Kind.RESPONSE, Kind.REQUEST, Kind.LOG
 class Outgoing:
     """One message for the wire, with the data that a transport needs to route it."""
 
-    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "said", "text", "turn", "via")
+    __slots__ = ("behind", "call", "key", "kind", "lane", "last", "live", "related", "requests", "text", "turn", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -324,9 +324,9 @@ class Outgoing:
     """The incoming request that it belongs to."""
     last: bool
     """Whether it ends that request: its result or its error."""
-    asked: tuple[OutgoingId, ...]
+    requests: tuple[OutgoingId, ...]
     """The outgoing requests in it: one, or those of a batch; empty for any other message."""
-    said: tuple[str, Mapping[str, Any]] | None
+    call: tuple[str, Mapping[str, Any]] | None
     """The method and the params of the outgoing request in it; ``None`` for a batch, and for any other message."""
     kind: int
     """One of ``Kind``."""
@@ -350,12 +350,12 @@ class Outgoing:
         last: bool,
         key: Hashable,
         lane: Hashable,
-        asked: tuple[OutgoingId, ...],
-        said: tuple[str, Mapping[str, Any]] | None,
+        requests: tuple[OutgoingId, ...],
+        call: tuple[str, Mapping[str, Any]] | None,
     ) -> None:
         self.text = text
-        self.asked = asked
-        self.said = said
+        self.requests = requests
+        self.call = call
         self.via = via
         self.related = related
         self.last = last
@@ -438,8 +438,8 @@ class Outbox:
         last: bool = False,
         key: Hashable = None,
         lane: Hashable = None,
-        asked: tuple[OutgoingId, ...] = (),
-        said: tuple[str, Mapping[str, Any]] | None = None,
+        requests: tuple[OutgoingId, ...] = (),
+        call: tuple[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Queue a message behind the others of its lane, which is that of the request ``related`` unless given."""
         if key is not None:
@@ -449,7 +449,7 @@ class Outbox:
         if self.size > BACKLOG:
             # orjson gives short texts in buffers of a KiB, which is nothing until many of them wait.
             text = bytes(memoryview(text))
-        message = Outgoing(text, kind, via, related, last, key, lane, asked, said)
+        message = Outgoing(text, kind, via, related, last, key, lane, requests, call)
         cost = len(text) + MESSAGE_COST
         self.size += cost
         self._held += 1

@@ -540,7 +540,7 @@ class Connection(Answers):
             Queued.REQUEST if requests else Queued.NOTIFICATION,
             via=None if parent is None else parent.via,
             related=related_to,
-            asked=tuple(request.id for request, _ in requests),
+            requests=tuple(request.id for request, _ in requests),
         )
         self._check_outbox()
         if self._observers:
@@ -1782,8 +1782,8 @@ class Connection(Answers):
         if request.method is not self._sendable and self.phase is _OPERATING:
             self._sendable = request.method  # its checks are behind; the requests of an opening have others
         self._outgoing.add(request, timeout, channel.now)
-        asked, said = (request.id,), (request.name, params)
-        channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=asked, said=said)
+        requests, call = (request.id,), (request.name, params)
+        channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, requests=requests, call=call)
         self._check_outbox()
 
     def _cancel(self, id: OutgoingId, reason: str | None) -> bool:

@@ -136,14 +136,14 @@ class HttpClientOptions:
     tell_timeout: float = attrs.field(default=30.0, validator=_time)
     """Seconds for the server to acknowledge a notification or an answer, before that is given up and reported."""
 
-    def delay(self, tries: int, said: float | None = None) -> float:
+    def delay(self, tries: int, least: float | None = None) -> float:
         """Return how many seconds to wait before the next try, after ``tries`` without success.
 
-        ``said`` is the least that the server asked for (HTTP-21).
+        ``least`` is what the server asked for (HTTP-21).
         """
-        if said is not None:
+        if least is not None:
             # After the first try our own delays hold too: a server may name a short time and then be gone.
-            return max(said, self.delay(tries - 1) if tries else _SOONEST)
+            return max(least, self.delay(tries - 1) if tries else _SOONEST)
         return min(self.reconnect_after * 2.0 ** min(tries, 64), self.reconnect_at_most)
 
 
@@ -340,7 +340,6 @@ class ClientExchange:
     """One request, and the response to it so far."""
 
     __slots__ = (
-        "asked",
         "began",
         "body",
         "denied",
@@ -354,6 +353,7 @@ class ClientExchange:
         "parser",
         "purpose",
         "redirects",
+        "requests",
         "resumes",
         "retry",
         "session_id",
@@ -363,7 +363,7 @@ class ClientExchange:
         "was_open",
     )
 
-    asked: tuple[OutgoingId, ...]
+    requests: tuple[OutgoingId, ...]
     """The engine's requests that it is to answer."""
     owed: int
     """How many of them have no outcome yet."""
@@ -397,15 +397,15 @@ class ClientExchange:
         target: str,
         *,
         text: bytes = b"",
-        asked: tuple[OutgoingId, ...] = (),
+        requests: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
     ) -> None:
         self.number: int = number
         self.purpose: Purpose = purpose
         self.target: str = target
         self.text: bytes = text
-        self.asked = asked
-        self.owed = len(asked)
+        self.requests = requests
+        self.owed = len(requests)
         self.resumes = resumes
         self.mirrored = None
         self.operation = (purpose.name,)
@@ -480,7 +480,7 @@ class ClientExchange:
     def holds_answer(self, head: ResponseHead) -> bool:
         """Return whether the body answers one of its requests."""
         message = self._message(head)
-        return isinstance(message, jsonrpc.Error | jsonrpc.Result) and message.id in self.asked
+        return isinstance(message, jsonrpc.Error | jsonrpc.Result) and message.id in self.requests
 
     def refusal(self, head: ResponseHead) -> McpError:
         """Return the error for an error status: the server's JSON-RPC error, if the body is one."""
@@ -599,11 +599,11 @@ class ClientExchanges:
         purpose: Purpose,
         *,
         text: bytes = b"",
-        asked: tuple[OutgoingId, ...] = (),
+        requests: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
     ) -> ClientExchange:
         """Return an exchange whose request was not sent."""
-        exchange = ClientExchange(self._next, purpose, self.target, text=text, asked=asked, resumes=resumes)
+        exchange = ClientExchange(self._next, purpose, self.target, text=text, requests=requests, resumes=resumes)
         self._next += 1
         return exchange
 
@@ -850,7 +850,7 @@ class HttpClient:
         self._asks = _Queue()
         self._tells = _Queue()
         # By request without an outcome: the exchange that is to bring it.
-        self._asked: dict[OutgoingId, ClientExchange] = {}
+        self._by_request: dict[OutgoingId, ClientExchange] = {}
         # Exchanges whose response is complete. Whether it brought all answers shows when the events are drained.
         self._owing: list[ClientExchange] = []
         # The notification or answer in flight, the request that opens the session, and the first listening stream while
@@ -1024,7 +1024,7 @@ class HttpClient:
     def _send_what_may_go(self) -> None:
         connection = self.connection
         while connection.wants_write and (message := connection.next_message()) is not None:
-            if message.asked:
+            if message.requests:
                 self._asks.append(message)
             elif not self._is_cancellation(message):
                 self._tells.append(message)
@@ -1052,7 +1052,7 @@ class HttpClient:
     def _may_ask(self) -> bool:
         if self._stage is Stage.OPENING and self._opening is not None:
             # A probe that was answered leads to another one, or to ``initialize``.
-            return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.asked))
+            return self._opening.is_probe and not any(map(self.connection.is_pending, self._opening.requests))
         if self._stage in _UNOPENED:
             return self._stage is Stage.NEW
         if self._first_listening is not None and self._first_listening in self._exchanges:
@@ -1074,14 +1074,14 @@ class HttpClient:
         return isinstance(parsed, jsonrpc.Notification) and parsed.method == "notifications/cancelled"
 
     def _post(self, message: Outgoing) -> None:
-        if not message.asked:
+        if not message.requests:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
-        elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
-            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
+        elif any(map(self.connection.is_pending, message.requests)):  # others were cancelled before they could go
+            call = self._exchanges.new(Purpose.ASK, text=message.text, requests=message.requests)
             call.is_handshake = self._stage in _UNOPENED
-            if message.said is not None:  # a batch has no header fields
-                method, params = message.said
+            if message.call is not None:  # a batch has no header fields
+                method, params = message.call
                 if self._mirrors:
                     call.mirrored = mirrored(method, params, message.text, self.param_headers)
                 if self.authorizer is not None:
@@ -1089,7 +1089,7 @@ class HttpClient:
                     call.operation = (method, *(name for name in names if isinstance(name, str)))
             if call.is_handshake:
                 self._stage, self._opening = Stage.OPENING, call
-            self._asked.update(dict.fromkeys(message.asked, call))
+            self._by_request.update(dict.fromkeys(message.requests, call))
             self._request(call)
 
     def _listen(self, *, first: bool = False) -> None:
@@ -1224,7 +1224,7 @@ class HttpClient:
 
     def _settle(self, event: ResponseReceived | RequestFailed | Negotiated) -> None:
         """Account for the outcome of one of our requests."""
-        call = None if event.id is None else self._asked.pop(event.id, None)
+        call = None if event.id is None else self._by_request.pop(event.id, None)
         if call is None:
             return
         call.owed -= 1
@@ -1250,7 +1250,7 @@ class HttpClient:
             if call.purpose is Purpose.ASK:
                 # Before the others fail: the server refused these, so it has certainly not acted on them.
                 error = ConnectionLost("the server no longer knows the session", unprocessed=True)
-                for id in call.asked:
+                for id in call.requests:
                     self.connection.fail_request(id, error, self._exchanges.now)
             self._lose_session()
         elif head.status in (401, 403):
@@ -1315,7 +1315,7 @@ class HttpClient:
         elif call.purpose is Purpose.LISTEN:
             self._must_listen_again = call.was_open
             self._events.append(ListeningEnded(error))
-        for id in call.asked:
+        for id in call.requests:
             self.connection.fail_request(id, error, self._exchanges.now)
         if call.purpose is Purpose.LEGACY:
             self._lose_legacy(call, error)
@@ -1331,7 +1331,7 @@ class HttpClient:
         # be sent belongs to the lost session too.
         self._exchanges.cut_all()
         self._owing.clear()
-        self._asked.clear()
+        self._by_request.clear()
         self._asks.clear()
         self._tells.clear()
         options = self._options
@@ -1370,7 +1370,7 @@ class HttpClient:
         for call in owing:
             if call.purpose is Purpose.LEGACY:
                 self._fail(call, call.lost(None))
-            elif call.purpose is Purpose.LISTEN or any(map(self.connection.is_pending, call.asked)):
+            elif call.purpose is Purpose.LISTEN or any(map(self.connection.is_pending, call.requests)):
                 if call.purpose is not Purpose.ASK or call.last_id is not None:
                     self._resume(call, None)
                 else:
@@ -1386,10 +1386,10 @@ class HttpClient:
             self._fail(call, call.lost(cause))
             return
         purpose = Purpose.LISTEN if call.purpose is Purpose.LISTEN else Purpose.RESUME
-        again = self._exchanges.new(purpose, asked=call.asked, resumes=call.last_id)
+        again = self._exchanges.new(purpose, requests=call.requests, resumes=call.last_id)
         again.owed, again.retry, again.tries = call.owed, call.retry, call.tries + 1
         again.was_open, again.is_handshake = call.was_open, call.is_handshake
-        self._asked.update({id: again for id in call.asked if id in self._asked})
+        self._by_request.update({id: again for id in call.requests if id in self._by_request})
         self._exchanges.make_later(again, self._options.delay(call.tries, call.retry))
 
     def _let_expire(self, call: ClientExchange) -> None:
@@ -1430,7 +1430,7 @@ class HttpClient:
             first, refusal = self._before_endpoint
             # Without a stream, the answer to the first request says more; with one, its own fault does.
             error = error if call.was_open else refusal
-            for id in first.asked:
+            for id in first.requests:
                 self.connection.fail_request(id, error, self._exchanges.now)
         self.connection.connection_lost(error, self._exchanges.now)
 

@@ -389,7 +389,7 @@ class DurableStreams(Streams):
     def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
         """Add a message to the journal; drop an optional one while too much waits (P6)."""
         journal = journal_of(session)
-        if journal is None or message.last or message.asked or journal.has_room:
+        if journal is None or message.last or message.requests or journal.has_room:
             self._put(session, stream, message.text)
         else:
             self._give_up(session, message)

@@ -293,7 +293,7 @@ class Streams:
     def _take(self, session: HttpSession, stream: Stream) -> Outgoing | None:
         """Pull the next message of a stream from the engine; requests that cannot reach the client fail."""
         while (message := session.connection.next_message(via=stream.via)) is not None:
-            if not message.asked or session.id is not None:
+            if not message.requests or session.id is not None:
                 return message
             self._give_up(session, message)
         return None
@@ -344,7 +344,7 @@ class Streams:
     def _give_up(self, session: HttpSession, message: Outgoing) -> None:
         """Drop a message that cannot reach the client, and fail its requests (P4)."""
         session.undelivered += 1
-        for id in message.asked:
+        for id in message.requests:
             error = NoBackChannel("the client was not there to be asked: the request went by no stream that it reads")
             session.connection.fail_request(id, error, self.now)
 

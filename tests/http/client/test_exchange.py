@@ -23,7 +23,7 @@ PLAIN = ResponseHead(1, 400, [])
 
 
 def call(purpose: Purpose = Purpose.ASK, body: bytes = b"", resumes: str | None = None) -> ClientExchange:
-    made = ClientExchange(1, purpose, "/mcp", text=b"{}", asked=(OutgoingId(7),), resumes=resumes)
+    made = ClientExchange(1, purpose, "/mcp", text=b"{}", requests=(OutgoingId(7),), resumes=resumes)
     made.begin(None, 0.0)
     made.body += body
     return made
