@@ -213,7 +213,7 @@ def test_sleep_in_a_thread_raises_and_names_time_sleep() -> None:
     def waits(ctx: Context) -> None:
         ctx.sleep(1).send(None)
 
-    assert "waits by time.sleep" in Link(server).text("waits")
+    assert "must wait with time.sleep" in Link(server).text("waits")
 
 
 # Threads

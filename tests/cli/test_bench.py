@@ -121,8 +121,8 @@ def test_tool_that_asks_for_a_message_and_the_roots_is_measured(
         ),
         (["--arguments", "{}"], Exit.USAGE, "--arguments needs --tool"),
         (["--calls", "1", "--seconds", "1"], Exit.USAGE, "give --seconds or --calls, not both"),
-        (["--record", "f"], Exit.USAGE, "--record would be measured too"),
-        (["--sampling", "ask"], Exit.USAGE, "--sampling ask would measure you: give it a file"),
+        (["--record", "f"], Exit.USAGE, "mcpio bench cannot record"),
+        (["--sampling", "ask"], Exit.USAGE, "--sampling must be a file, not ask"),
         (["--tool", "echo", "more"], Exit.USAGE, "unexpected argument 'more'"),
     ],
 )

@@ -98,11 +98,11 @@ def test_wrong_program_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str
         (["tcp://127.0.0.1:1"], Exit.UNREACHABLE, "cannot connect to tcp://127.0.0.1:1"),
         (["ws://127.0.0.1:1/mcp"], Exit.USAGE, "a program, a socket or an HTTP URL, not ws:"),
         (["mcpio-no-such-program"], Exit.NO_PROGRAM, "mcpio-no-such-program"),
-        (["the server", "--record=talk"], Exit.USAGE, "--record is not for raw messages: it goes with --locked only"),
-        (["the server", "--sampling=ask"], Exit.USAGE, "--sampling is not for raw messages"),
-        (["the server", "--root=."], Exit.USAGE, "--root is not for raw messages"),
+        (["the server", "--record=talk"], Exit.USAGE, "--record needs --locked: raw messages do not use it"),
+        (["the server", "--sampling=ask"], Exit.USAGE, "--sampling needs --locked"),
+        (["the server", "--root=."], Exit.USAGE, "--root needs --locked"),
         (["the server", "--timeout=0"], Exit.USAGE, "--timeout must be above 0, not 0: "),
-        (["the server", "--locked=no-such-file"], Exit.USAGE, "--revision is for the rules: it does not go with"),
+        (["the server", "--locked=no-such-file"], Exit.USAGE, "--revision cannot be combined with --locked"),
     ],
 )
 def test_server_that_cannot_be_checked_has_its_status(

@@ -51,10 +51,10 @@ def test_invalid_address_rejected(text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--path", "/x"], "--path is for --http"),
-        (["--health", "/x"], "--health is for --http"),
-        (["--store", "x.db"], "--store is for --http"),
-        (["--access-log"], "--access-log is for --http"),
+        (["--path", "/x"], "--path needs --http"),
+        (["--health", "/x"], "--health needs --http"),
+        (["--store", "x.db"], "--store needs --http"),
+        (["--access-log"], "--access-log needs --http"),
         (["--http", "0", "--path", "x"], "--path must begin with a slash, not 'x'"),
         (
             ["--http", "0", "--path", "/x?y"],
@@ -65,7 +65,7 @@ def test_invalid_address_rejected(text: str) -> None:
             "--health must be printable ASCII without ? and #, not '/é'",
         ),
         (["--http", "0", "--health", "/mcp"], "each path must be given once: /mcp, /mcp"),
-        (["--http", "0", "--record", "x"], "--record writes one conversation: it is not for --http"),
+        (["--http", "0", "--record", "x"], "--record cannot be combined with --http: it writes one conversation"),
     ],
 )
 def test_conflicting_options_rejected(

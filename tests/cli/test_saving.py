@@ -96,4 +96,4 @@ def test_malformed_data_explained(command: Command, speaking: Speaking, tmp_path
 def test_json_and_save_exclude_each_other(command: Command, server: Any) -> None:
     ran = command("call", "--json", "--save", "x", "add", server=server)
     assert ran.status is Exit.USAGE
-    assert "--json prints everything: it does not go with --save" in ran.err
+    assert "--json cannot be combined with --save" in ran.err

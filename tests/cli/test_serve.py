@@ -215,7 +215,7 @@ def test_server_with_scopes_is_refused_in_one_line(
     (desk / "scoped.py").write_text(text)
     assert main(["serve", "scoped.py", *words]) is Exit.NOT_LOADED
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("mcpio: scoped.py has scopes=, and nothing here would grant them")
+    assert line.startswith("mcpio: mcpio serve cannot grant the scopes that scoped.py asks for")
 
 
 def test_load_failure_fails_the_command(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -108,7 +108,7 @@ def test_task_that_expires_before_it_is_stored_is_not_created() -> None:
 @pytest.mark.parametrize("ttl", [0, -1, -(10**400), float("-inf")])
 def test_ttl_must_be_positive(ttl: Any) -> None:
     found = refusal(Keeper(), "create", None, "dig", now=0, cookie=1, ttl=ttl)
-    assert found == (-32602, "Invalid params: task.ttl is more than 0")
+    assert found == (-32602, "Invalid params: task.ttl must be more than 0")
 
 
 @pytest.mark.parametrize("owner", [True, 1.5, ("a",), b"a"])

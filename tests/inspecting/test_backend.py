@@ -427,7 +427,7 @@ def test_restart_opens_the_target_anew() -> None:
         await page.ask("restart")
         await page.until(lambda page: page.entries and page.entries[-1]["n"] > before + 2 and page.state["connected"])
         assert (await page.send("resources/read", uri="note://one"))["result"]
-        with pytest.raises(RequestError, match="era is one of auto, handshake, stateless"):
+        with pytest.raises(RequestError, match="era must be one of auto, handshake, stateless"):
             await page.ask("restart", era="old")
 
     inspecting(main)

@@ -9,7 +9,10 @@ from operator import itemgetter
 import pytest
 from tree import SRC
 
-ERRORS = {"TypeError": 0, "ValueError": 0, "LocalProtocolError": 0, "Failure": 1, "ArgumentTypeError": 0}
+ERRORS = {
+    **dict.fromkeys(("TypeError", "ValueError", "RuntimeError", "LocalProtocolError", "ArgumentTypeError"), 0),
+    **dict.fromkeys(("Failure", "RequestError", "InvalidMessage"), 1),
+}
 """The errors whose texts are read here, and which argument of each is its text."""
 RULE_AS_A_FACT = re.compile(
     # "ttl must be a number"
@@ -18,6 +21,8 @@ RULE_AS_A_FACT = re.compile(
     r"|^(?!.*\bmust )[^,]*\b(?:is|are|has|takes|begins|returns|lies) (?!\{)[^:;]*, (?:not|unlike) (?:an? )?\{"
     # "{value!r} is not a number", "ge={value!r} is not a length"
     r"|^(?:\w[\w ]*[ =:] ?)?\{\} is (?:not a|no|neither)\b"
+    # "era is one of auto, {}", "Invalid params: ttl is more than 0"
+    r"|^(?:Invalid params: )?(?!there )[\w.]+ (?:is|are) (?:an?|one of|more than) "
     # "--arguments is a JSON object", "--sampling takes ask"
     r"|^--[\w-]+ (?:is (?:an?|not an?|not [A-Z]\w+)|takes|needs an?)\b"
 )
@@ -75,10 +80,12 @@ def test_message_about_a_wrong_argument_says_what_it_must_be() -> None:
         ("--arguments is a JSON object, such as {}", True),
         ("--sampling takes ask or a file", True),
         ("--tool needs a name", True),
+        ("era is one of auto, {}", True),
+        ("there is a tool {} already", False),
         ("{} is not a file of mcpio lock", True),
         ("--arguments must be a JSON object, not {}", False),
         ("--env is for servers that are started, not for {}", False),
-        ("--revision is for the rules: it does not go with --locked", False),
+        ("--revision cannot be combined with --locked: it is for the rules", False),
         ("ttl must be a number, not {}", False),
         ("the bytes are {}, not {}", False),
         ("listeners= is empty: give at least one", False),

@@ -136,9 +136,7 @@ def check_authorization(server: Server, *, is_authorized: bool) -> Server:
     """Return ``server``. Raises TypeError if it is not a Server, ValueError if it needs authorization and has none."""
     if checked_server(server).scope_rules is None or is_authorized:
         return server
-    raise ValueError(
-        "this server has scopes=, and nothing would grant them: give auth=, or principal= with mcpio.auth.Grant"
-    )
+    raise ValueError("the server has scopes=, but nothing grants them: give auth=, or a mcpio.auth.Grant as principal=")
 
 
 def checked_auth(auth: ResourceServer | None, principal: object, parameters: str) -> ResourceServer | None:

@@ -129,7 +129,7 @@ class RequestScope:
         Raises RuntimeError in a handler that runs in a thread: use ``time.sleep`` there.
         """
         if self._in_loop is not None:
-            raise RuntimeError("a handler that runs in a thread waits by time.sleep")
+            raise RuntimeError("a handler that runs in a thread must wait with time.sleep, not with Context.sleep")
         await self._runtime.sleep(seconds)
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:

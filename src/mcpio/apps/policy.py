@@ -44,16 +44,16 @@ def tools_for_model(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 def html_of(result: ReadResourceResult) -> tuple[str, Mapping[str, Any]]:
     """Return the page of a view, and its ``_meta``. Raises InvalidMessage for contents that are no view (APP-02)."""
     if len(result.contents) != 1:
-        raise InvalidMessage("contents", f"a view is one page, not {len(result.contents)}")
+        raise InvalidMessage("contents", f"expected one page, got {len(result.contents)}")
     contents = result.contents[0]
     if contents.mime_type != VIEW_MIME_TYPE:
-        raise InvalidMessage("contents[0].mimeType", f"a view is {VIEW_MIME_TYPE}, not {contents.mime_type!r:.100}")
+        raise InvalidMessage("contents[0].mimeType", f"expected {VIEW_MIME_TYPE}, got {contents.mime_type!r:.100}")
     if isinstance(contents, TextResourceContents):
         return contents.text, contents.meta
     try:
         return base64.b64decode(contents.blob).decode(), contents.meta
     except ValueError as error:
-        raise InvalidMessage("contents[0].blob", f"a view is UTF-8 text: {error}") from None
+        raise InvalidMessage("contents[0].blob", f"expected UTF-8 text: {error}") from None
 
 
 def csp_of(meta: Mapping[str, Any]) -> str:

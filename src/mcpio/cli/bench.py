@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
     if options.calls is not None and options.seconds is not None:
         raise Failure(Exit.USAGE, "give --seconds or --calls, not both")
     if options.record is not None:
-        raise Failure(Exit.USAGE, "--record would be measured too: record with mcpio call")
+        raise Failure(Exit.USAGE, "mcpio bench cannot record, since it would measure that too: use mcpio call --record")
     if options.sampling == "ask":
-        raise Failure(Exit.USAGE, "--sampling ask would measure you: give it a file")
+        raise Failure(Exit.USAGE, "--sampling must be a file, not ask: your own time would be measured")
     return run_until_signalled(partial(_run, options, chosen), timeout=None)
 
 

@@ -58,12 +58,12 @@ def run(options: argparse.Namespace) -> int:
     connect.no_more_words(options)
     if options.locked is not None:
         if options.revision is not None:
-            raise Failure(Exit.USAGE, "--revision is for the rules: it does not go with --locked")
+            raise Failure(Exit.USAGE, "--revision cannot be combined with --locked: it is for the rules")
         locked = lock.read(options.locked)
         return connect.run(partial(_compare, locked), options)
     for name in ("record", "sampling", "root"):
         if getattr(options, name):
-            raise Failure(Exit.USAGE, f"--{name} is not for raw messages: it goes with --locked only")
+            raise Failure(Exit.USAGE, f"--{name} needs --locked: raw messages do not use it")
     if not options.timeout:
         raise Failure(Exit.USAGE, "--timeout must be above 0, not 0: a server may leave a message unanswered")
     return run_until_signalled(partial(_check, options), timeout=None)

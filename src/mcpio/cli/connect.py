@@ -109,7 +109,7 @@ def choose_server(options: argparse.Namespace) -> None:
     or if an option does not apply to it.
     """
     if options.json and getattr(options, "save", None) is not None:
-        raise Failure(Exit.USAGE, "--json prints everything: it does not go with --save")
+        raise Failure(Exit.USAGE, "--json cannot be combined with --save: it prints everything")
     if options.after is None:
         target = targets.resolve(next_word(options, "server"))
     else:

@@ -505,7 +505,7 @@ def _check_unlinked(path: str, project: str) -> None:
     """Raise Failure if a project's path leads through a link: whoever wrote the project chose where to."""
     real = os.path.realpath(path)
     if real != os.path.join(os.path.realpath(project), os.path.relpath(path, project)):
-        raise Failure(Exit.USAGE, f"nothing done: {path} is a link of the project to {real}, and mcpio follows none")
+        raise Failure(Exit.USAGE, f"nothing done: {path} is a link to {real}, which mcpio does not follow")
 
 
 @contextlib.contextmanager

@@ -79,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
 def _check_options(options: argparse.Namespace, entry: ServerEntry) -> None:
     """Raise Failure for an option that does not go with the server, or with another one."""
     if options.quiet and options.log is not None:
-        raise Failure(Exit.USAGE, "--quiet shows nothing: it does not go with --log")
+        raise Failure(Exit.USAGE, "--quiet cannot be combined with --log: it shows nothing")
     if entry.url is None and options.port is not None:
         raise Failure(Exit.USAGE, "--port is for servers at a URL; a program is relayed on standard input and output")
     if entry.headers:
         raise Failure(
             Exit.USAGE,
-            "the server must be an entry without headers: write them into the host's entry, and relay the URL",
+            "the server's entry must not have headers: write them into the host's entry, and relay the URL",
         )
     wrong = PROGRAMS_ONLY if entry.url is not None else URLS_ONLY
     for fault in options.chaos.faults:

@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     if server.scope_rules is not None:
         raise Failure(
             Exit.NOT_LOADED,
-            f"{options.server} has scopes=, and nothing here would grant them: serve it in the program, by"
+            f"mcpio serve cannot grant the scopes that {options.server} asks for: serve it from your program, with"
             " serve_http(server, auth=...) or serve_stdio(server, principal=Grant(...))",
         )
     if server.lifespan is not None:
@@ -179,7 +179,7 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("path", "health"):
         value = getattr(options, name)
         if value is not None and options.http is None and (name != "path" or options.websocket is None):
-            raise Failure(Exit.USAGE, f"--{name} is for --http")
+            raise Failure(Exit.USAGE, f"--{name} needs --http")
         if value is not None:
             from mcpio.http.model import check_path  # most runs have no path to check
 
@@ -188,17 +188,17 @@ def _check(options: argparse.Namespace) -> None:
             except ValueError as error:
                 raise Failure(Exit.USAGE, str(error)) from error
     if options.store is not None and options.http is None:
-        raise Failure(Exit.USAGE, "--store is for --http")
+        raise Failure(Exit.USAGE, "--store needs --http")
     if options.access_log and options.http is None:
-        raise Failure(Exit.USAGE, "--access-log is for --http")
+        raise Failure(Exit.USAGE, "--access-log needs --http")
     if options.unix == "":
         raise Failure(Exit.USAGE, "--unix must be a path, not empty")
     _check_websocket(options)
     if options.loop == "asyncio" and options.reload:
-        raise Failure(Exit.USAGE, "--reload runs on Trio, and its child too: leave --loop out")
+        raise Failure(Exit.USAGE, "--reload cannot be combined with --loop asyncio: it runs on Trio")
     for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
-            raise Failure(Exit.USAGE, f"--record writes one conversation: it is not for --{name}")
+            raise Failure(Exit.USAGE, f"--record cannot be combined with --{name}: it writes one conversation")
 
 
 def _check_websocket(options: argparse.Namespace) -> None:
@@ -206,9 +206,9 @@ def _check_websocket(options: argparse.Namespace) -> None:
     if address is None:
         return
     if options.stdio or options.tcp is not None or options.unix is not None:
-        raise Failure(Exit.USAGE, "--websocket goes with --http, at the same address, and with nothing else")
+        raise Failure(Exit.USAGE, "--websocket cannot be combined with --stdio, --tcp or --unix")
     if address is True and options.http is None:
-        raise Failure(Exit.USAGE, "--websocket must have an address without --http: write --websocket PORT")
+        raise Failure(Exit.USAGE, "--websocket must have an address unless --http has one: write --websocket PORT")
     if address is not True and options.http is not None:
         raise Failure(Exit.USAGE, "--http and --websocket share one address: write --http PORT --websocket")
 

@@ -168,7 +168,8 @@ class StatelessServer:
             members = encode(self.codec, result)
             if members["resultType"] != _COMPLETE:
                 # Other values belong to extensions, whose results have other types (ENV-10).
-                raise LocalProtocolError(f"the result of {request.name} is {_COMPLETE!r}, not {result.result_type!r}")
+                fault = f"result_type must be {_COMPLETE!r}, not {result.result_type!r}"
+                raise LocalProtocolError(f"the result of {request.name}: {fault}")
             if members.get("ttlMs", 0) < 0:
                 raise LocalProtocolError(f"ttl_ms must be 0 or more, not {result.ttl_ms}")
         elif getattr(result, "result_type", None) == _TASK:

@@ -706,7 +706,7 @@ class TaskMachine:
         if owner is not None and owner.__class__ not in (str, int):
             raise LocalProtocolError(f"an owner must be a string, an integer or None, not {owner!r:.100}")
         if ttl is not None and not ttl > 0:
-            raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid params: task.ttl is more than 0", {"ttl": ttl})
+            raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid params: task.ttl must be more than 0", {"ttl": ttl})
         account = _account(owner, requestor)
         self._check_room(owner, account)
         id = self._entropy(ID_BYTES).hex()

@@ -387,7 +387,7 @@ class Inspector(Viewer):
     def _set_roots(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         roots = params.get("roots")
         if not isinstance(roots, list) or not all(isinstance(each, dict) and _string(each, "uri") for each in roots):
-            raise RequestError(ErrorCode.INVALID_PARAMS, "roots is a list of objects with a uri")
+            raise RequestError(ErrorCode.INVALID_PARAMS, "roots must be a list of objects with a uri")
         self._roots = tuple(Root(each["uri"], each.get("name") or None) for each in roots)
         if self._client is not None:
             self._client.set_roots(lambda: self._roots)
@@ -399,7 +399,7 @@ class Inspector(Viewer):
     async def _list(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         what = _string(params, "what")
         if what not in LISTS:
-            raise RequestError(ErrorCode.INVALID_PARAMS, f"what is one of {', '.join(LISTS)}")
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"what must be one of {', '.join(LISTS)}")
         method, member = LISTS[what]
         cursor = params.get("cursor")
         answer = await self._request(method, {} if cursor is None else {"cursor": cursor}, None)
@@ -420,7 +420,7 @@ class Inspector(Viewer):
     async def _send(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         seconds = params.get("timeout")
         if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
-            raise RequestError(ErrorCode.INVALID_PARAMS, "timeout is a number of seconds, 0 for no limit")
+            raise RequestError(ErrorCode.INVALID_PARAMS, "timeout must be a number of seconds, 0 for no limit")
         members = params.get("params")
         timeout = None if seconds is None else Timeout(seconds or None)
         method, began, last = _string(params, "method"), self.ladder.now(), self.ladder.last
@@ -501,7 +501,7 @@ class Inspector(Viewer):
 
     def _begin_again(self, ctx: Context, params: dict[str, Any]) -> dict[str, Any]:
         if (era := params.get("era", "auto")) not in ("auto", *ERAS):
-            raise RequestError(ErrorCode.INVALID_PARAMS, f"era is one of auto, {', '.join(ERAS)}")
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"era must be one of auto, {', '.join(ERAS)}")
         self._era = era
         self._restart.set()
         return {}

@@ -42,7 +42,7 @@ async def wait(ctx: Context) -> None:
         ([], Exit.USAGE, "no server given; see mcpio relay --help"),
         (["--"], Exit.USAGE, "no server: give its command in quotes, or its words after --"),
         (["python", "more"], Exit.USAGE, "unexpected argument 'more'"),
-        (["-q", "--log", "f", "--", "python"], Exit.USAGE, "--quiet shows nothing: it does not go with --log"),
+        (["-q", "--log", "f", "--", "python"], Exit.USAGE, "--quiet cannot be combined with --log"),
         (["--port", "1", "--", "python"], Exit.USAGE, "--port is for servers at a URL"),
         (["--chaos", "status=401", "--", "python"], Exit.USAGE, "--chaos status=401 is for servers at a URL"),
         (["--chaos", "kill=1", "http://x/mcp"], Exit.USAGE, "--chaos kill=1 is for servers that are started"),
@@ -51,7 +51,7 @@ async def wait(ctx: Context) -> None:
         (
             ["headers.json"],
             Exit.USAGE,
-            "the server must be an entry without headers: write them into the host's entry, and relay the URL",
+            "the server's entry must not have headers: write them into the host's entry, and relay the URL",
         ),
         (["--record", "missing/file", "--", "python"], Exit.USAGE, "cannot write 'missing/file': "),
     ],
