@@ -19,6 +19,7 @@ from stateless import HELLO, meta
 
 from mcpio import Limits, Options, RequestError, Server
 from mcpio._drivers.actor import EVENTS_PER_TURN
+from mcpio._drivers.event_loop import RECEIVE_SIZE
 from mcpio.app import session
 from mcpio.framing import jsonrpc
 from mcpio.framing.json import dumps
@@ -99,6 +100,33 @@ def _calls(here: Here, end: tuple[Any, ...]) -> Any:
         await end[1].wait_closed()
 
     return (receive, end[0].send_all, end[0].aclose) if here.is_trio else (receive, send, close)
+
+
+@pytest.mark.req("SEC-10")
+def test_reads_that_follow_each_other_take_turns_with_other_tasks(
+    each_loop: EachLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, count = Watch(monkeypatch), 30
+    ping = dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"x": ""}}})
+    message = ping.replace(b'""', b'"%b"' % (b"x" * (RECEIVE_SIZE - len(ping) - 1))) + b"\n"
+
+    async def main(here: Here) -> None:
+        async with here.listening("tcp", Server("s", "1")) as (listening, _), here.tasks() as tasks:
+            with socket.create_connection(("127.0.0.1", listening.port)) as peer:
+                peer.setblocking(False)
+                waiting, answers = message * count, 0
+                watching = tasks.spawn(watch.run(here))
+                while answers < count:
+                    with suppress(BlockingIOError):
+                        waiting = waiting[peer.send(waiting) if waiting else 0 :]
+                    with suppress(BlockingIOError):
+                        answers += peer.recv(65536).count(b"\n")
+                    await here.checkpoint()
+                watching.cancel()
+
+    each_loop.run(main)
+    assert watch.parsed == count
+    assert watch.most <= 2, watch.most
 
 
 @pytest.mark.long

@@ -107,7 +107,10 @@ class ByteStream(Protocol):
     """
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for bytes; empty at the end."""
+        """Wait for bytes; empty at the end. Without a number, about 64 KiB at most.
+
+        Further bytes that have arrived already are returned by the next call, after a turn of the loop.
+        """
 
     async def send_all(self, data: bytes | memoryview) -> None:
         """Write all of the data."""

@@ -18,7 +18,15 @@ from typing import Any, Final, Self
 import attrs
 
 from mcpio._checks import required
-from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, Deadlines, ListenerClosed, Timed, set_tcp_keep_alive
+from mcpio._drivers.event_loop import (
+    BACKLOG,
+    RECEIVE_SIZE,
+    TCP_KEEP_ALIVE,
+    Deadlines,
+    ListenerClosed,
+    Timed,
+    set_tcp_keep_alive,
+)
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
 from mcpio.app.runtime import Runtime
 from mcpio.asyncio._runtime import AsyncioRuntime, AsyncioTask, last_moment, ungrouped
@@ -49,6 +57,7 @@ class SocketStream(asyncio.Protocol):
         self._transport: Any = None
         self._received = bytearray()
         self._has_ended = False
+        self._has_more = False
         self._is_paused = False
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -67,6 +76,9 @@ class SocketStream(asyncio.Protocol):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; ``b""`` at the end. Raises OSError if the connection broke."""
+        if self._has_more:
+            # asyncio reads up to 256 KiB at once. Between two parts of that, other tasks have a turn, as on Trio.
+            await asyncio.sleep(0)
         while not self._received:
             if self._error is not None:
                 raise self._error
@@ -77,8 +89,10 @@ class SocketStream(asyncio.Protocol):
                 await self._reader
             finally:
                 self._reader = None
-        data = bytes(self._received[:max_bytes])
-        del self._received[:max_bytes]
+        size = RECEIVE_SIZE if max_bytes is None else max_bytes
+        data = bytes(self._received[:size])
+        del self._received[:size]
+        self._has_more = bool(self._received)
         if self._is_paused and not self._has_ended and len(self._received) < READ_AHEAD:
             self._is_paused = False
             self._transport.resume_reading()
