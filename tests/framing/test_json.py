@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import gc
 import importlib.util
 import json as standard
 import math
@@ -14,6 +15,7 @@ import traceback
 import types
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -287,6 +289,28 @@ def _array(item: str, size: int = 60_000) -> bytes:
 def test_no_number_takes_much_longer_than_others_of_its_length(either: Backend, number: str) -> None:
     usual = _time_per_byte(STDLIB.loads, _array("1.5"))
     assert _time_per_byte(either.loads, _array(number)) < 6 * usual
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("text", [b"[" + b"[]," * 200_000 + b"0]", b"[" + b"[]," * 200_000], ids=["good", "bad"])
+def test_large_text_is_read_without_collecting_garbage(text: bytes, collects: bool) -> None:
+    generations: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        generations.append(info["generation"])
+
+    was_enabled = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    gc.callbacks.append(note)
+    try:
+        with suppress(JsonError):
+            json.loads(text)
+        assert gc.isenabled() is collects
+    finally:
+        gc.callbacks.remove(note)
+        (gc.enable if was_enabled else gc.disable)()
+    assert len(generations) < 10  # 200,000 arrays would bring hundreds
 
 
 # Writing
