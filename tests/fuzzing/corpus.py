@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from counting import PACKAGE
+
 FOLDER: Final = Path(__file__).parent / "corpus"
 MOST_BYTES: Final = 6000
 """The size to which the inputs of a target are reduced, those that broke something aside."""
@@ -61,7 +63,7 @@ def _steps_between_lines(function: Callable[[bytes], None], data: bytes) -> set[
     last: dict[FrameType, int] = {}
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if "/mcpio/" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         if event == "line":
             found.add((frame.f_code, last.get(frame, 0), frame.f_lineno))

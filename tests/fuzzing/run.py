@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import corpus
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+import corpus  # which imports from there
 
 HAS_ATHERIS: Final = find_spec("atheris") is not None
 LONGEST: Final = 800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import corpus
 import pytest
@@ -15,6 +16,12 @@ TIMES = 4, 16
 def test_each_target_has_its_corpus() -> None:
     assert {path.stem for path in corpus.FOLDER.iterdir()} == set(TARGETS)
     assert all(corpus.read(name)[1] for name in TARGETS)
+
+
+def test_lines_of_tests_in_a_clone_of_that_name_are_not_the_librarys() -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def target(data):\n    return data", "/home/ada/mcpio/tests/target.py", "exec"), names)
+    assert corpus._steps_between_lines(names["target"], b"") == set()
 
 
 @pytest.mark.parametrize("name", TARGETS)
