@@ -16,6 +16,7 @@ import mcpio
 import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, Event, Limits, ServerConnection, files
+from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN
 from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio._drivers.stdio import INHERITED_VARIABLES, MAX_LINE, TAIL_SIZE, ProcessOptions
 from mcpio.app import client_tools, pagination
@@ -25,10 +26,18 @@ from mcpio.app.middleware import policies as limiting
 from mcpio.app.pagination import MOST_PAGES
 from mcpio.app.registry import prompts as completion
 from mcpio.app.registry import resources as uri_template
-from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
+from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, UNTRUSTED_PARTS
+from mcpio.app.schema.values import MOST_CONVERSIONS
+from mcpio.auth.resource_server import MOST_LOADING
+from mcpio.auth.verifiers import PROOF_SECONDS, REFETCH_SECONDS
 from mcpio.cli import use as cli_use
-from mcpio.engine.channel import QUOTE
+from mcpio.engine.channel import QUOTE, READ_RATE, STALL
+from mcpio.engine.limits import MESSAGE_COST
+from mcpio.engine.options import KeepAlive
 from mcpio.errors import ErrorCode
+from mcpio.framing.json import MAX_INT_DIGITS, MAX_NESTING
+from mcpio.http import HttpOptions
+from mcpio.http.sessions import EXCHANGE_COST, SESSION_COST
 from mcpio.trio import default_environment, start_process
 
 DOCS = ROOT / "docs"
@@ -120,6 +129,9 @@ def test_the_environment_of_a_child_process_is_named() -> None:
 @pytest.mark.parametrize(
     ("said", "number"),
     [
+        ("| nesting of JSON | 128 |", MAX_NESTING == 128),
+        ("| digits of an integer | 4,300 |", MAX_INT_DIGITS == 4300),
+        ("such as dates or your classes | 100,000 |", MOST_CONVERSIONS == 100_000),
         ("| pages of one list that a client follows | 1,000 |", pagination.MAX_PAGES == 1000),
         ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
         (
@@ -145,6 +157,34 @@ def test_the_environment_of_a_child_process_is_named() -> None:
 def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
     assert said in section("limits.md", "Fixed limits")
     assert number
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "is_so"),
+    [
+        ("limits.md", "at most 32 messages, or about one millisecond", (EVENTS_PER_TURN, WORK_PER_TURN) == (32, 0.001)),
+        ("limits.md", "has 30 seconds to read some of", STALL == 30),
+        ("limits.md", "for each 4 KiB that the transport", READ_RATE == 4096),
+        ("limits.md", "counts for at least 4 KiB", SESSION_COST == 4096),
+        ("limits.md", "an HTTP request for at least 2 KiB", EXCHANGE_COST == 2048),
+        ("limits.md", "its text plus half a KiB", MESSAGE_COST == 512),
+        ("limits.md", "has `HttpOptions.resume_within` (60 seconds)", HttpOptions().resume_within == 60),
+        (
+            "limits.md",
+            "three pings in a row get no reply within 10 seconds each",
+            (KeepAlive(1).failures, KeepAlive(1).timeout) == (3, 10),
+        ),
+        ("security.md", "stops after 10,000 steps, about 0.1 seconds", MAX_STEPS == 10_000),
+        ("security.md", "stops after 300,000 steps", OWN_STEPS == 300_000),
+        ("security.md", "may have at most 5,000 parts", UNTRUSTED_PARTS == 5000),
+        ("security.md", "leads to one fetch in 30 seconds", REFETCH_SECONDS == 30),
+        ("security.md", "at most 64 fetches are under way", MOST_LOADING == 64),
+        ("security.md", "within five minutes of the time that it names", PROOF_SECONDS == 300),
+    ],
+)
+def test_number_in_a_sentence_matches_the_code(page: str, said: str, is_so: bool) -> None:
+    assert said in " ".join(text(page).split())
+    assert is_so
 
 
 @pytest.mark.parametrize("each_connection", [256, 640])
