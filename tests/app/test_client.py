@@ -436,7 +436,7 @@ def test_argument_of_the_wrong_type_raises_type_error_with_its_name(call: Any, f
 
 def test_invalid_timeout_raises_value_error_with_its_name() -> None:
     link = Link(everything(), era="handshake")
-    with pytest.raises(ValueError, match=r"^timeout: a time must be a number of seconds, 0 or more, not -1$"):
+    with pytest.raises(ValueError, match=r"^timeout must be a number of seconds, 0 or more, or None, not -1$"):
         link.do(link.client.ping(timeout=-1))
 
 

@@ -258,7 +258,7 @@ def test_close_takes_any_number_of_calls_and_leaves_nothing(each_loop: EachLoop)
 def test_invalid_grace_raises_local_protocol_error(each_virtual_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.drivers.memory_client(make_server(), era="handshake") as client:
-            with pytest.raises(LocalProtocolError, match="a time must be a number of seconds"):
+            with pytest.raises(LocalProtocolError, match="grace must be a number of seconds"):
                 client.close(-1)
             await client.ping()
 

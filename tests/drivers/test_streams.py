@@ -312,7 +312,7 @@ def test_close_is_idempotent(each_virtual_loop: EachLoop) -> None:
 def test_invalid_grace_raises_without_closing(grace: Any, each_virtual_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.served(make_server()) as near, here.open_client(near, era="handshake") as client:
-            with pytest.raises(LocalProtocolError, match="a time must be a number of seconds, 0 or more"):
+            with pytest.raises(LocalProtocolError, match="grace must be a number of seconds, 0 or more"):
                 client.close(grace)
             await client.ping()
 

@@ -271,7 +271,7 @@ def test_clock_that_goes_back_is_ignored() -> None:
 @pytest.mark.parametrize("grace", [-1.0, math.nan])
 def test_invalid_grace_is_refused_and_changes_nothing(grace: float) -> None:
     server = operating_server()
-    with pytest.raises(LocalProtocolError, match="a time must be a number of seconds"):
+    with pytest.raises(LocalProtocolError, match="grace must be a number of seconds"):
         server.close(0.0, grace=grace)
     assert server.phase is Phase.OPERATING
 

@@ -163,7 +163,7 @@ def test_unencodable_initialize_is_refused_and_may_be_retried(wrong: dict[str, A
         client.send_initialize(now=0.0)
     assert (client.phase, client.pending.outgoing, client.next_deadline()) == (Phase.NEW, (), None)
     client.info, client.capabilities = INFO, ClientCapabilities()
-    with pytest.raises(LocalProtocolError, match="a time must be a number of seconds"):
+    with pytest.raises(LocalProtocolError, match="timeout must be a number of seconds"):
         client.send_initialize(now=0.0, timeout=-1)
     assert client.send_initialize(now=0.0) == 1
 

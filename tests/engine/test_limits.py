@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import attrs
@@ -37,15 +38,15 @@ def test_default_timeout_is_a_minute() -> None:
     [(None, None), (math.inf, None), (0, 0), (2.5, 2.5), (10**400, 10**400), (math.nextafter(0, 1),) * 2],
 )
 def test_seconds_accepts_numbers_none_and_infinity(given: float | None, kept: float | None) -> None:
-    assert seconds(given) == kept
+    assert seconds("x", given) == kept
     assert Timeout(given, given) == Timeout(kept, kept)
 
 
 @pytest.mark.parametrize("value", [-1, -math.inf, math.nan, "5", [5]])
 def test_invalid_time_is_refused(value: Any) -> None:
-    for wrong in (lambda: seconds(value), lambda: Timeout(value), lambda: Timeout(None, value)):
-        with pytest.raises(ValueError, match="a time must be a number of seconds, 0 or more, not "):
-            wrong()
+    for name, call in (("x", partial(seconds, "x")), ("total", Timeout), ("idle", partial(Timeout, None))):
+        with pytest.raises(ValueError, match=f"^{name} must be a number of seconds, 0 or more, or None, not "):
+            call(value)
 
 
 def test_default_has_a_readable_repr() -> None:

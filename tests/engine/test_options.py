@@ -55,7 +55,7 @@ def test_revisions_are_grouped_by_era() -> None:
 
 def test_invalid_initialize_timeout_is_refused() -> None:
     assert Options(initialize_timeout=math.inf).initialize_timeout is None
-    with pytest.raises(ValueError, match="a time must be a number of seconds"):
+    with pytest.raises(ValueError, match="initialize_timeout must be a number of seconds"):
         Options(initialize_timeout=math.nan)
 
 

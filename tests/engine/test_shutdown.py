@@ -164,7 +164,7 @@ def test_zero_and_infinite_graces_are_honoured() -> None:
 @pytest.mark.parametrize("grace", [-1, -0.001, math.nan])
 def test_negative_grace_is_refused(grace: float) -> None:
     for name in ("close_grace", "terminate_grace", "kill_grace"):
-        with pytest.raises(ValueError, match="a grace must be a number of seconds"):
+        with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
             Shutdown(**{name: grace})
 
 

@@ -72,7 +72,7 @@ def test_times_must_be_numbers_of_seconds(name: str) -> None:
     assert getattr(HttpOptions(**endless), name) is None
     wrong: Any
     for wrong in (-1, "1", math.nan):
-        with pytest.raises(ValueError, match="a time must be a number of seconds"):
+        with pytest.raises(ValueError, match=f"{name} must be a number of seconds"):
             HttpOptions(**{name: wrong})
 
 

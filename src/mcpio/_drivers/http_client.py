@@ -22,7 +22,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Runtime, checked_callback, checked_grace
 from mcpio.auth.effects import ApiKey
-from mcpio.engine.limits import seconds
+from mcpio.engine.limits import is_time, without_limit
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.client import (
     HttpClient,
@@ -49,11 +49,11 @@ RECEIVE_SIZE: Final = 65536
 class HttpClientTimeouts:
     """Time limits for a server, in seconds; ``None`` for no limit. Timeouts of requests apply as well."""
 
-    connect: float | None = attrs.field(default=10.0, converter=seconds)
+    connect: float | None = attrs.field(default=10.0, converter=without_limit, validator=is_time)
     """For connecting, TLS included."""
-    head: float | None = attrs.field(default=None, converter=seconds)
+    head: float | None = attrs.field(default=None, converter=without_limit, validator=is_time)
     """From a request to the head of its response. A server that answers with JSON sends it with the answer."""
-    idle: float | None = attrs.field(default=None, converter=seconds)
+    idle: float | None = attrs.field(default=None, converter=without_limit, validator=is_time)
     """From one piece of a response to the next, for servers that keep quiet streams alive with comments."""
 
 

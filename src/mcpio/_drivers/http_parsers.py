@@ -19,7 +19,7 @@ import h11
 from mcpio._checks import is_count, required
 from mcpio._drivers import report
 from mcpio._drivers.socket_server import SocketPeer
-from mcpio.engine.limits import seconds
+from mcpio.engine.limits import is_time, without_limit
 from mcpio.http.checks import Rejection, rejection_body
 from mcpio.http.model import Denied, Headers, RequestHead, names_of
 
@@ -36,14 +36,14 @@ def _check_rate(_: object, field: attrs.Attribute[float], value: object) -> None
 class HttpTimeouts:
     """How long a client may take, in seconds; ``None`` for ever."""
 
-    head: float | None = attrs.field(default=10.0, converter=seconds)
+    head: float | None = attrs.field(default=10.0, converter=without_limit, validator=is_time)
     """For the TLS handshake, and for a request head: from its first byte, or from the beginning of the connection."""
-    body: float | None = attrs.field(default=30.0, converter=seconds)
+    body: float | None = attrs.field(default=30.0, converter=without_limit, validator=is_time)
     """For a request body, in addition to the time that its bytes earn by ``rate``. In HTTP/2 it restarts as long as
     other bodies on the connection arrive at that rate."""
-    idle: float | None = attrs.field(default=75.0, converter=seconds)
+    idle: float | None = attrs.field(default=75.0, converter=without_limit, validator=is_time)
     """From the end of a response to the next request."""
-    write: float | None = attrs.field(default=30.0, converter=seconds)
+    write: float | None = attrs.field(default=30.0, converter=without_limit, validator=is_time)
     """For reading a piece of a response, in addition to the time that its bytes earn by ``rate``. A client that takes
     longer is disconnected."""
     rate: float = attrs.field(default=4096.0, validator=_check_rate)

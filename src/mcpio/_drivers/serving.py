@@ -147,7 +147,7 @@ async def serve_listeners(
     """
     loop = where.loop
     try:
-        drain, grace = seconds(drain) or 0.0, seconds(grace) or 0.0
+        drain, grace = seconds("drain", drain) or 0.0, seconds("grace", grace) or 0.0
         async with lifespan_of(server) as state, loop.lasting() as runtime:
             context = ServingContext(server, state, loop, runtime, loop.timekeeper(runtime))
             handler = make_handler(context)
@@ -177,13 +177,15 @@ async def _end(handler: ConnectionHandler, acceptor: Acceptor, drain: float, gra
         await handler.wait_empty()
 
 
-def until_signalled(loop: EventLoop, handle_signals: bool, *limits: float) -> AbstractContextManager[object]:
+def until_signalled(
+    loop: EventLoop, handle_signals: bool, grace: float, drain: float = 0.0
+) -> AbstractContextManager[object]:
     """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
 
-    The block has the sum of ``limits`` to end, in seconds, and a moment. Raises ValueError for a limit that is not a
-    number of seconds.
+    The block has ``grace`` and ``drain`` seconds to end, and a moment. Raises ValueError if one is not a number of
+    seconds.
     """
-    limit = sum(seconds(each) or 0.0 for each in limits)
+    limit = (seconds("grace", grace) or 0.0) + (seconds("drain", drain) or 0.0)
     return loop.terminate_on_signals(timeout=limit + LAST_WRITES) if handle_signals else nullcontext()
 
 
@@ -208,8 +210,8 @@ async def serve_sockets(
         max_connections=options.get("max_connections", MAX_CONNECTIONS),
         max_per_address=options.get("max_per_address"),
         ssl_context=ssl_context,
-        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-        tcp_keep_alive=seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
+        handshake_timeout=seconds("handshake_timeout", options.get("handshake_timeout", 10.0)),
+        tcp_keep_alive=seconds("tcp_keep_alive", options.get("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
     grace = options.get("grace", 0.5)
     with until_signalled(loop, options.get("handle_signals", False), grace):

@@ -246,7 +246,7 @@ def _saved_session(options: Any) -> SavedSession | None:
 def _setup(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> SessionSetup:
     _drivers.attach_tap(connection, options.get("tap"), now)
     is_resumed = saved is not None or connection.phase is not Phase.NEW
-    end_timeout = seconds(options.get("end_timeout"))
+    end_timeout = seconds("end_timeout", options.get("end_timeout"))
     return SessionSetup(connection, saved, options.get("unanswered", "again"), is_resumed, end_timeout)
 
 

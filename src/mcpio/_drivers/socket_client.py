@@ -119,9 +119,9 @@ def tcp_connector(host: str, port: int, options: dict[str, Any], loop: EventLoop
     required("port", port, int)
     context = checked("ssl_context", options.pop("ssl_context", None), ssl.SSLContext)
     name = options.pop("server_hostname", None) or host
-    keep_alive = seconds(options.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
+    keep_alive = seconds("tcp_keep_alive", options.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds("connect_timeout", options.pop("connect_timeout", CONNECT_TIMEOUT))
 
     async def connect() -> ByteStream:
         return await connect_socket(loop, host, port, None, context, name, keep_alive)
@@ -137,7 +137,7 @@ def unix_connector(
     """Return the connector of a server on a Unix socket. See ``tcp_connector``."""
     check_options(options, SocketOptions.__annotations__)
     where = os.fspath(path)
-    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds("connect_timeout", options.pop("connect_timeout", CONNECT_TIMEOUT))
 
     async def connect() -> ByteStream:
         return await loop.open_stream("", 0, where)

@@ -564,9 +564,11 @@ class StreamHandler:
         self._sessions = SessionHandler(
             context,
             tap=options.get("tap"),
-            first_message_timeout=seconds(options.get("first_message_timeout", FIRST_MESSAGE_TIMEOUT)),
-            idle_timeout=seconds(options.get("idle_timeout")),
-            end_timeout=seconds(options.get("end_timeout", END_TIMEOUT)),
+            first_message_timeout=seconds(
+                "first_message_timeout", options.get("first_message_timeout", FIRST_MESSAGE_TIMEOUT)
+            ),
+            idle_timeout=seconds("idle_timeout", options.get("idle_timeout")),
+            end_timeout=seconds("end_timeout", options.get("end_timeout", END_TIMEOUT)),
         )
         self._loop = context.loop
         self._find_principal = options.get("principal")

@@ -315,10 +315,10 @@ def websocket_connector(url: str, options: dict[str, Any], loop: EventLoop) -> S
         engine,
         http.headers,
         ssl_context,
-        seconds(options.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
+        seconds("tcp_keep_alive", options.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
         loop,
     )
-    timeout = seconds(options.pop("connect_timeout", CONNECT_TIMEOUT))
+    timeout = seconds("connect_timeout", options.pop("connect_timeout", CONNECT_TIMEOUT))
     login = LoginSetup.check(_as_http(url), of_login, ssl_context=ssl_context)
     declare_extension(options, of_login.get("auth"))
 

@@ -52,7 +52,7 @@ async def serve_websocket(
     """Serve clients over WebSocket until cancelled. See ``mcpio.trio.serve_websocket``."""
     check_options(options, ServeWebSocketOptions.__annotations__)
     choices = chosen("options", options.get("options"), WebSocketOptions)
-    terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(options.get("idle_timeout")))
+    terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds("idle_timeout", options.get("idle_timeout")))
     config = checked_config(server, options, websocket=terms)
     policy = checked("policy", options.get("policy"), HostPolicy) or HostPolicy(None, None)
     http = HttpOptions(path=options.get("path", "/mcp"), policy=policy)

@@ -119,7 +119,7 @@ class Driver(Protocol):
 def checked_grace(grace: float | None) -> float | None:
     """Return a grace in seconds, ``None`` for no limit. Raises LocalProtocolError if it is not a number >= 0."""
     try:
-        return seconds(grace)
+        return seconds("grace", grace)
     except ValueError as error:
         raise LocalProtocolError(str(error)) from None
 

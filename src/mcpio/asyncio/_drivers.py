@@ -208,7 +208,7 @@ async def serving(
     """
     most = capped_connections(max_connections)
     checked_grace(grace)
-    timeout = seconds(end_timeout)
+    timeout = seconds("end_timeout", end_timeout)
     preload()
     loop = AsyncioEventLoop()
     async with (

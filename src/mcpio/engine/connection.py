@@ -434,7 +434,7 @@ class Connection(Answers):
         Drain the events, write the chunks, re-arm the deadline.
         """
         try:
-            limit = seconds(grace)
+            limit = seconds("grace", grace)
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
         self._channel.advance(now)
@@ -1735,9 +1735,9 @@ class Connection(Answers):
         if isinstance(timeout, Default):
             return self._options.request_timeout
         try:
-            return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+            return timeout if isinstance(timeout, Timeout) else Timeout(seconds("timeout", timeout))
         except ValueError as error:
-            raise LocalProtocolError(f"timeout: {error}") from None
+            raise LocalProtocolError(str(error)) from None
 
     def _new_request(
         self,

@@ -131,16 +131,26 @@ def check_time(now: Any) -> None:
         raise LocalProtocolError(f"now must be a number of seconds on a monotonic clock, not {now!r:.60}")
 
 
-def seconds(value: Any) -> float | None:
-    """Return a length of time in seconds; ``None`` and infinity mean no limit.
+def seconds(name: str, value: Any) -> float | None:
+    """Return the length of time of an argument in seconds; ``None`` and infinity mean no limit.
 
-    Raises ValueError if ``value`` is not a number of 0 or more.
+    Raises ValueError, with the argument's name, if ``value`` is not a number of 0 or more.
     """
     if value is None or value == math.inf:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ValueError(f"a time must be a number of seconds, 0 or more, not {value!r}")
+    raise ValueError(f"{name} must be a number of seconds, 0 or more, or None, not {value!r:.60}")
+
+
+def without_limit(value: Any) -> Any:
+    """Return ``None`` for an infinite time: the converter of members that ``is_time`` validates."""
+    return None if value == math.inf else value
+
+
+def is_time(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+    """Raise ValueError, with the member's name, for a value that ``seconds`` does not take."""
+    seconds(attribute.name, value)
 
 
 @attrs.frozen
@@ -150,9 +160,9 @@ class Timeout:
     Raises ValueError for a time that is not a number of 0 or more.
     """
 
-    total: float | None = attrs.field(default=60.0, converter=seconds)
+    total: float | None = attrs.field(default=60.0, converter=without_limit, validator=is_time)
     """Seconds from the request to its outcome. Progress never extends it."""
-    idle: float | None = attrs.field(default=None, converter=seconds)
+    idle: float | None = attrs.field(default=None, converter=without_limit, validator=is_time)
     """Seconds from the request, or from its last progress report, to the next report or the outcome."""
 
 
@@ -164,10 +174,7 @@ def checked_timeout(timeout: Any) -> Timeout:
         raise TypeError(
             f"timeout must be a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}"
         )
-    try:
-        return Timeout(timeout)
-    except ValueError as error:
-        raise ValueError(f"timeout: {error}") from None
+    return Timeout(seconds("timeout", timeout))
 
 
 class Default:

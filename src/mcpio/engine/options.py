@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from mcpio._checks import is_amount, is_count, of_kind, takes
-from mcpio.engine.limits import Limits, Timeout, seconds
+from mcpio.engine.limits import Limits, Timeout, is_time, without_limit
 from mcpio.revisions import REVISIONS, Era, Revision
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Options:
     era: Literal["auto", "stateless", "handshake"] = attrs.field(default="auto", validator=_era)
     """For clients: ``"auto"`` finds out whether the server needs a handshake, if ``revisions`` are of both eras; the
     others are of one era only."""
-    probe_timeout: float | None = attrs.field(default=10.0, converter=seconds)
+    probe_timeout: float | None = attrs.field(default=10.0, converter=without_limit, validator=is_time)
     """Seconds that ``"auto"`` waits for the answer to ``server/discover``; then it sends ``initialize``."""
     identify: bool = True
     """Whether to send the name and version of this side with each message of the stateless era that has members for
@@ -147,7 +147,7 @@ class Options:
     """The bounds of the connection."""
     request_timeout: Timeout = attrs.field(default=Timeout(), validator=of_kind(Timeout))
     """The timeout of requests that are sent without one."""
-    initialize_timeout: float | None = attrs.field(default=30.0, converter=seconds)
+    initialize_timeout: float | None = attrs.field(default=30.0, converter=without_limit, validator=is_time)
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""
     keep_alive: KeepAlive | None = attrs.field(default=None, converter=as_keep_alive)
     """When to ping a silent peer, and when to close the connection because it stays silent (PING-03). A number is the

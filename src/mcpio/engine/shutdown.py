@@ -56,9 +56,10 @@ class Shutdown:
     __slots__ = ("_actions", "_deadline", "_graces", "_leader_gone", "_phase", "_probe_at")
 
     def __init__(self, *, close_grace: float = 2.0, terminate_grace: float = 2.0, kill_grace: float = 2.0) -> None:
-        for seconds in (close_grace, terminate_grace, kill_grace):
+        graces = {"close_grace": close_grace, "terminate_grace": terminate_grace, "kill_grace": kill_grace}
+        for name, seconds in graces.items():
             if not seconds >= 0:
-                raise ValueError(f"a grace must be a number of seconds of 0 or more, not {seconds}")
+                raise ValueError(f"{name} must be a number of seconds, 0 or more, not {seconds}")
         self._graces = {
             ShutdownPhase.CLOSING: close_grace,
             ShutdownPhase.TERMINATING: terminate_grace,

@@ -13,7 +13,7 @@ import attrs
 
 from mcpio._checks import is_count
 from mcpio.engine.channel import Timers
-from mcpio.engine.limits import parsed_size, seconds
+from mcpio.engine.limits import is_time, parsed_size, without_limit
 from mcpio.engine.pending import OutgoingDialogue, OutgoingRequest, outgoing_request, outgoing_state
 from mcpio.engine.table import Direction
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
@@ -110,11 +110,11 @@ class TaskLimits:
     """The same for the tasks of one owner; without an owner, of one session."""
     result_bytes: int = 16 * MIB
     """The longest result. Beyond: the task fails with -32603, ``result too large``."""
-    default_ttl: float | None = attrs.field(default=3600.0, converter=seconds)
+    default_ttl: float | None = attrs.field(default=3600.0, converter=without_limit, validator=is_time)
     """For how long to keep a task if its requestor gives no time, from its creation."""
-    max_ttl: float | None = attrs.field(default=86400.0, converter=seconds)
+    max_ttl: float | None = attrs.field(default=86400.0, converter=without_limit, validator=is_time)
     """The longest time that a task is kept. Beyond: the requestor is given this time."""
-    max_ttl_without_owner: float | None = attrs.field(default=3600.0, converter=seconds)
+    max_ttl_without_owner: float | None = attrs.field(default=3600.0, converter=without_limit, validator=is_time)
     """The same for tasks without an owner, which the id alone gives access to (TASK-35)."""
 
     def __attrs_post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from mcpio._checks import checked, is_count, of_kind, required
-from mcpio.engine.limits import seconds
+from mcpio.engine.limits import is_time, without_limit
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.framing.headers import decode_field, encode_field
@@ -132,11 +132,11 @@ class HttpOptions:
     strict_accept: bool = True
     """Whether a POST must accept both JSON and streams, as the protocol asks of clients (HTTP-07). Without this, a
     client that accepts one of them gets just that, and one that does not say gets what ``answers`` says."""
-    sse_after: float | None = attrs.field(default=0.5, converter=seconds)
+    sse_after: float | None = attrs.field(default=0.5, converter=without_limit, validator=is_time)
     """Seconds after which an answer that is not ready becomes a stream; ``None`` waits for it."""
     sessions: bool = True
     """Whether sessions exist. Without, each request stands alone, and the server cannot send requests to its client."""
-    session_idle: float | None = attrs.field(default=1800.0, converter=seconds)
+    session_idle: float | None = attrs.field(default=1800.0, converter=without_limit, validator=is_time)
     """Seconds without an open request after which a session ends; ``None`` for never. A client that leaves during a
     request has none open: if it does not come back, its handler is cancelled then."""
     listening: bool = True
@@ -144,9 +144,9 @@ class HttpOptions:
     resumable: bool = True
     """Whether streams have event ids, so that a client can resume one after its connection broke. Clients resume with
     GET, so ids need ``listening``."""
-    resume_within: float | None = attrs.field(default=60.0, converter=seconds)
+    resume_within: float | None = attrs.field(default=60.0, converter=without_limit, validator=is_time)
     """Seconds for which sent events, and broken streams, are kept for that; ``None`` as long as the session."""
-    keep_alive: float | None = attrs.field(default=15.0, converter=seconds)
+    keep_alive: float | None = attrs.field(default=15.0, converter=without_limit, validator=is_time)
     """Seconds of silence after which a stream gets a comment, so that intermediaries keep it open."""
     cors: Cors | None = attrs.field(default=None, validator=of_kind(Cors, optional=True))
     """The permissions of web pages of other origins. ``None``: no permissions, and no preflight."""

@@ -621,7 +621,7 @@ class HttpServer:
         Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
         """
         try:
-            limit = seconds(grace)
+            limit = seconds("grace", grace)
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
         self._set_time(now)

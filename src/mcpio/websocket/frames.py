@@ -21,7 +21,7 @@ from wsproto.frame_protocol import (
 )
 
 from mcpio._checks import is_amount
-from mcpio.engine.limits import seconds
+from mcpio.engine.limits import without_limit
 from mcpio.profiles import Profile
 from mcpio.websocket.closing import CloseCode, is_valid
 
@@ -47,8 +47,8 @@ def _distinct_tokens(_: object, __: object, names: tuple[Any, ...]) -> None:
         raise ValueError(f"subprotocols must be named once each, not {names!r:.100}")
 
 
-def _positive(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
-    if value is not None and value <= 0:
+def _positive(_: object, field: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (not is_amount(value) or value == 0):
         raise ValueError(f"{field.name} must be a number of seconds above 0, or None, not {value!r:.60}")
 
 
@@ -69,13 +69,13 @@ class WebSocketOptions:
     """Subprotocols in order of preference. A client offers them and accepts no other; a server refuses clients that
     offer none of them. With ``Profile.ERLMCP`` among the profiles of the server or client, ``mcp.v1`` is added. Empty:
     a client offers none, and a server requires none."""
-    ping_interval: float | None = attrs.field(default=30.0, converter=seconds, validator=_positive)
+    ping_interval: float | None = attrs.field(default=30.0, converter=without_limit, validator=_positive)
     """Seconds of silence before a ping is sent; ``None`` for never."""
     pong_timeout: float = attrs.field(default=20.0, validator=_positive_and_finite)
     """Seconds after a ping until a silent peer is disconnected. Any input counts as a reply."""
     close_timeout: float = attrs.field(default=1.0, validator=_positive_and_finite)
     """Seconds to wait for the peer's close frame. The drivers wait for 1 s at most."""
-    first_message_timeout: float | None = attrs.field(default=30.0, converter=seconds, validator=_positive)
+    first_message_timeout: float | None = attrs.field(default=30.0, converter=without_limit, validator=_positive)
     """For servers: seconds in which a client must send its first message, or be disconnected; ``None`` for no limit."""
     compression: bool = False
     """Whether to negotiate permessage-deflate. Each message is compressed separately, so an idle connection needs no

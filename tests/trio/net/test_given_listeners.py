@@ -30,7 +30,7 @@ def test_listeners_that_are_none_raise(serve: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("grace", ["1", -1, True])
 def test_grace_that_is_no_time_raises(serve: Callable[..., Any], handles_signals: bool, grace: Any) -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="a time must be a number of seconds"):
+        with pytest.raises(ValueError, match="grace must be a number of seconds"):
             await serve(Server("s"), port=0, grace=grace, handle_signals=handles_signals)
 
     trio.run(main)
