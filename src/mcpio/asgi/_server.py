@@ -68,7 +68,7 @@ class AsgiRequest:
     until ``open`` gives it one.
     """
 
-    __slots__ = ("_life", "_woken", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
+    __slots__ = ("_is_woken", "_life", "_woken", "exchange", "is_head", "is_whole", "queue", "running", "runtime")
 
     exchange: int
     """The machine's name for its exchange."""
@@ -91,6 +91,7 @@ class AsgiRequest:
         self.queue = []
         self.running = {}
         self.runtime = None
+        self._is_woken = False
         self._woken: Flag | None = None
 
     @property
@@ -113,13 +114,17 @@ class AsgiRequest:
         """Start the tasks that wait, in the group of ``runtime``, and later ones at once; ``wake`` raises ``woken``."""
         self.runtime = runtime
         self._woken = woken
+        if self._is_woken:
+            woken.set()
         queue, self.queue = self.queue, []
         for task in queue:
             task.start(self, runtime)
 
     def wake(self) -> None:
-        """Raise the flag that ``open`` was given."""
-        if self._woken is not None:
+        """Raise the flag that ``open`` was given, or is given later."""
+        if self._woken is None:
+            self._is_woken = True
+        else:
             self._woken.set()
 
 
@@ -457,18 +462,18 @@ class AsgiServer:
 
     async def _drain(self, request: AsgiRequest, receive: Receive, send: Send) -> None:
         """Run the work that the request started, and send the response as it becomes ready."""
-        woken = self.loop.signal()
-        async with self.loop.group() as runtime:
+        loop, life = self.loop, request.life
+        woken = loop.signal()
+        async with loop.group() as runtime:
             request.open(runtime, woken)
             listener: Spawned | None = None
             self._watch.begin(request)
             try:
                 await self._read(request, receive)
                 listener = runtime.spawn(self._listen(request, receive))
-                while request.running or request.life.is_open:
+                while request.running or life.is_open:
+                    await woken.wait()
                     await self._send_ready(request, send)
-                    if request.running or request.life.is_open:
-                        await woken.wait()
             finally:
                 self._watch.end(request)
                 if listener is not None:
@@ -487,7 +492,8 @@ class AsgiServer:
 
     async def _send_ready(self, request: AsgiRequest, send: Send) -> None:
         """Send the host's output of the response, about 64 KiB at a time: ``send`` waits while the server is full."""
-        while request.life.is_open and (items := self._host.responses_to_send(request.exchange)):
+        life = request.life
+        while life.is_open and (items := self._host.responses_to_send(request.exchange)):
             if isinstance(items[-1], Reset):
                 self._step(request, Input.SEND_RESET)
                 raise ConnectionAbortedError("the response was aborted")  # tells the ASGI server to disconnect
