@@ -172,7 +172,7 @@ def unwrap_group(error: BaseException) -> BaseException:
 
 def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; of a group, those of its members, each once."""
-    texts = list(dict.fromkeys(f"{type(each).__name__}: {each}" for each in _members(error)))
+    texts = list(dict.fromkeys(f"{type(each).__name__}: {each}".removesuffix(": ") for each in _members(error)))
     shown = "; ".join(texts[:_MOST_SHOWN])
     return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown
 

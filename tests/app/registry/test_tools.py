@@ -276,6 +276,7 @@ def test_content_unknown_to_the_revision_becomes_text() -> None:
         (ToolError(), "'fail' failed", False),
         (ExceptionGroup("nursery", [ToolError("the oven is cold")]), "the oven is cold", False),
         (ValueError("too hot"), "'fail' failed: ValueError: too hot", True),
+        (TimeoutError(), "'fail' failed: TimeoutError", True),
         (ExceptionGroup("nursery", [ValueError("too hot")]), "'fail' failed: ValueError: too hot", True),
         (
             ExceptionGroup("nursery", [ValueError("hot"), ExceptionGroup("inner", [ValueError("hot"), KeyError("a")])]),
