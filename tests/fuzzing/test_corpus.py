@@ -20,7 +20,7 @@ def test_each_target_has_its_corpus() -> None:
 
 def test_lines_of_tests_in_a_clone_of_that_name_are_not_the_librarys() -> None:
     names: dict[str, Any] = {}
-    exec(compile("def target(data):\n    return data", "/home/ada/mcpio/tests/target.py", "exec"), names)
+    exec(compile("def target(data):\n    return data", "/home/me/mcpio/tests/target.py", "exec"), names)
     assert corpus._steps_between_lines(names["target"], b"") == set()
 
 
