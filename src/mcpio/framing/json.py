@@ -81,8 +81,8 @@ def loads(data: bytes | bytearray | str) -> Any:
         return _loads(data)
     # While a large text is read, the collector would look through all of its arrays and objects again and again: 0.25 s
     # of 0.32 s for a million of them. None of them can be garbage.
-    gc.disable()
     try:
+        gc.disable()  # not before: an interrupt that comes between would leave it so
         return _loads(data)
     finally:
         gc.enable()
