@@ -275,7 +275,7 @@ def test_rewritten_file_with_all_the_old_times_is_noticed_when_read(tmp_path: Pa
     os.utime(file, ns=(10**18, 10**18))
     link = linked_to(tmp_path)
     folder: Any = next(iter(skills_of(link)._folders))
-    known = folder._known[("a",)]
+    known = folder._reads[("a",)]
     file.write_text("two")
     os.utime(file, ns=(10**18, 10**18))
     status = file.stat()

@@ -80,7 +80,7 @@ class _PathPlace(Place):
     def __init__(self, path: str, status: os.stat_result) -> None:
         super().__init__(status)
         self._path = path
-        self._found = status
+        self._status = status
 
     def names(self) -> list[str]:
         return os.listdir(self._path)
@@ -92,7 +92,7 @@ class _PathPlace(Place):
 
     def read(self, most: int) -> bytes | None:
         with _descriptor(self._path, _FOR_FILES) as fd:
-            if not os.path.samestat(os.fstat(fd), self._found):
+            if not os.path.samestat(os.fstat(fd), self._status):
                 raise FileNotFoundError("the file was replaced")
             return _read(fd, most)
 

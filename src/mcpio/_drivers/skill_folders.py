@@ -127,7 +127,7 @@ class FolderOnDisk:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._number = 0
-        self._known: dict[Segments, dict[Segments, _Read]] = {}  # by tree
+        self._reads: dict[Segments, dict[Segments, _Read]] = {}  # by tree
         self._is_skill = False
         self._reported: set[SkillFault] = set()
 
@@ -238,9 +238,9 @@ class FolderOnDisk:
             self._walk(place, key, findings)
         if (*key, "SKILL.md") not in findings.files and not findings.faults:
             self._note(findings, (*key, "SKILL.md"), "is not a file, or was removed")
-        before = self._known.pop(key, {})
+        before = self._reads.pop(key, {})
         before.pop(distrusted or (), None)
-        files_read = self._known[key] = {}
+        files_read = self._reads[key] = {}
         files = {at: list[Segments]() for at in findings.directories if (*at, "SKILL.md") in findings.files}
         for where in findings.files:
             for length in range(len(key), len(where)):

@@ -482,34 +482,34 @@ MOST_URL_ELICITATIONS: Final = 1024
 class UrlElicitations:
     """Elicitations at web addresses by id, each pending or complete."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_elicitations",)
 
     def __init__(self) -> None:
-        self._known: dict[str, _Elicitation] = {}
+        self._elicitations: dict[str, _Elicitation] = {}
 
     def __contains__(self, id: str) -> bool:
-        return id in self._known
+        return id in self._elicitations
 
     def is_done(self, id: str) -> bool:
         """Whether it is complete. Raises KeyError for an unknown id."""
-        return self._known[id].is_done
+        return self._elicitations[id].is_done
 
     def begin(self, id: str) -> bool:
         """Record that the user was asked; return False if the id is known, which then stays as it is."""
-        if id in self._known:
+        if id in self._elicitations:
             return False
-        if len(self._known) >= MOST_URL_ELICITATIONS:
+        if len(self._elicitations) >= MOST_URL_ELICITATIONS:
             self._forget_one()
-        self._known[id] = _Elicitation()
+        self._elicitations[id] = _Elicitation()
         return True
 
     def withdraw(self, id: str) -> None:
         """Forget an elicitation that could not be sent."""
-        self._known.pop(id, None)
+        self._elicitations.pop(id, None)
 
     def finish(self, id: str) -> bool:
         """Record that it is complete, and wake its waiters; return False if it was not pending (ELIC-16)."""
-        each = self._known.get(id)
+        each = self._elicitations.get(id)
         if each is None or each.is_done:
             return False
         each.is_done = True
@@ -519,7 +519,7 @@ class UrlElicitations:
 
     async def wait_for(self, id: str, waiter: OneShot) -> None:
         """Wait until it is complete, or raise the error of ``fail_waiters``. Raises KeyError for an unknown id."""
-        waiters = self._known[id].waiters
+        waiters = self._elicitations[id].waiters
         waiters[waiter] = None
         try:
             error = await waiter.wait()
@@ -530,18 +530,18 @@ class UrlElicitations:
 
     def save(self) -> dict[str, bool]:
         """Return the known ids, oldest first, and whether each is complete."""
-        return {id: each.is_done for id, each in self._known.items()}
+        return {id: each.is_done for id, each in self._elicitations.items()}
 
     def fail_waiters(self, error: Exception) -> None:
         """Wake all waiters with an error, since no report can come any more."""
-        for each in self._known.values():
+        for each in self._elicitations.values():
             for waiter in each.waiters:
                 waiter.set(error)
 
     def _forget_one(self) -> None:
-        for id, each in self._known.items():
+        for id, each in self._elicitations.items():
             if not each.waiters:
-                del self._known[id]
+                del self._elicitations[id]
                 return
 
 

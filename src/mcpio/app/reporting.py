@@ -102,15 +102,15 @@ class FaultReports:
 class Advice:
     """Gives each piece of advice to the operator once, as long as it remembers it: clients choose what is in them."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_reported",)
 
     def __init__(self) -> None:
-        self._given: set[str] = set()
+        self._reported: set[str] = set()
 
     def give(self, advice: str, report: Callable[[str, None], object]) -> None:
         """Report advice that was not given yet. Beyond a number of pieces, nothing is reported."""
-        if advice not in self._given and len(self._given) < _MOST_ADVICE:
-            self._given.add(advice)
+        if advice not in self._reported and len(self._reported) < _MOST_ADVICE:
+            self._reported.add(advice)
             report(advice, None)
 
 

@@ -238,18 +238,18 @@ class Discovered:
     """Whether the protected resource takes bound tokens only."""
 
     def proof_key(
-        self, context: FlowContext, options: AuthorizationOptions, known: Credentials, challenge: Challenge | None
+        self, context: FlowContext, options: AuthorizationOptions, stored: Credentials, challenge: Challenge | None
     ) -> Secret | None:
         """Return the key to bind the token to: a new one the first time, and ``None`` if it is not to be bound."""
         is_asked = self.wants_proofs or (challenge is not None and challenge.scheme.lower() == "dpop")
         if options.dpop == "off" or (options.dpop == "auto" and not is_asked):
             return None
-        return known.proof_key or new_proof_key(context.entropy)
+        return stored.proof_key or new_proof_key(context.entropy)
 
     def scopes_to_request(
         self,
         options: AuthorizationOptions,
-        known: Credentials,
+        stored: Credentials,
         challenge: Challenge | None,
         *,
         refreshable: bool = False,
@@ -263,9 +263,9 @@ class Discovered:
         chosen = select_scopes(options.scopes, challenged, self.scopes_supported, supported, refreshable=refreshable)
         if challenge is not None and challenge.params.get("error") == "insufficient_scope":
             chosen |= challenged
-        token = known.token
+        token = stored.token
         if token is not None and (token.issuer, token.resource) == (self.server.issuer, self.resource):
-            chosen |= known.requested
+            chosen |= stored.requested
         return chosen
 
 
@@ -818,15 +818,15 @@ class OAuth(AuthorizationOptions):
         return before.authorized(token, pending.server, pending.client, requested, pending.proof_key)
 
     def _client(
-        self, context: FlowContext, server: AuthorizationServerMetadata, known: Credentials
+        self, context: FlowContext, server: AuthorizationServerMetadata, stored: Credentials
     ) -> Flow[tuple[Registration, str]]:
         """Return the client and its redirect URI, in the order of AUTH-18."""
-        registered = known.registrations.get(server.issuer)
+        registered = stored.registrations.get(server.issuer)
         redirect_uri = yield from self._bound_uri(registered)
         if self.client_id is not None:
             if self.issuer is None and any(
                 each.client_id == self.client_id and each.issuer != server.issuer
-                for each in known.registrations.values()
+                for each in stored.registrations.values()
             ):
                 message = (
                     f"the server moved to {quoted(server.issuer)}, where the client may not be registered (AUTH-23)"

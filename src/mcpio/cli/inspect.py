@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     return run_until_signalled(partial(_run, options, words, locked), timeout=None)
 
 
-async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mapping[str, Any] | None) -> int:
+async def _run(options: argparse.Namespace, words: Sequence[str], locked: Mapping[str, Any] | None) -> int:
     console = Console(quiet=options.quiet)
     answered = answers.without_terminal(options)
     ladder = Ladder(trio.current_time)
@@ -104,7 +104,7 @@ async def _run(options: argparse.Namespace, given: Sequence[str], locked: Mappin
             ladder,
             {"target": options.target},
             also=recording.add_to,
-            words=partial(_words, options, given),
+            words=partial(_words, options, words),
             opener=_opener(options),
             drift=None if locked is None else partial(_drift, locked),
             views=lambda: stack.enter_context(ViewPages()),
@@ -214,13 +214,13 @@ def _connection_words(options: argparse.Namespace) -> list[str]:
     return [*words, "--inherit-env"] if options.inherit_env else words
 
 
-def _words(options: argparse.Namespace, given: Sequence[str], name: str, arguments: Mapping[str, Any]) -> str:
+def _words(options: argparse.Namespace, connection: Sequence[str], name: str, arguments: Mapping[str, Any]) -> str:
     """Return the command line that makes the same call, as ``mcpio call`` takes it."""
     pairs = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
     if options.after is None:
-        words = ["mcpio", "call", *given, options.target, name, *pairs]
+        words = ["mcpio", "call", *connection, options.target, name, *pairs]
     else:
-        words = ["mcpio", "call", *given, name, *pairs, "--", *options.after]
+        words = ["mcpio", "call", *connection, name, *pairs, "--", *options.after]
     return shlex.join(words)
 
 

@@ -79,7 +79,7 @@ class EnvelopeReader:
     envelope says depends on its raw form alone, and that is equal.
     """
 
-    __slots__ = ("_known", "_revisions", "revision")
+    __slots__ = ("_cache", "_revisions", "revision")
 
     revision: Revision | None
     """The revision of the latest envelope; ``None`` before the first."""
@@ -88,7 +88,7 @@ class EnvelopeReader:
         self._revisions = revisions
         self.revision = None
         # By the name and version that clients give themselves: an envelope in its raw form, and decoded.
-        self._known: dict[Any, tuple[Any, Envelope]] = {}
+        self._cache: dict[Any, tuple[Any, Envelope]] = {}
 
     def read(self, params: Mapping[str, Any], *, header: tuple[str, ...] | None = None) -> Envelope:
         """Return the envelope of a request. Raises RequestError with the answer to a bad one."""
@@ -101,7 +101,7 @@ class EnvelopeReader:
             if key is not None or META_CLIENT_INFO not in meta:
                 raw = (get(META_PROTOCOL_VERSION), get(META_CLIENT_CAPABILITIES), info, get(META_LOG_LEVEL))
         try:
-            cached = self._known.get(key)
+            cached = self._cache.get(key)
         except TypeError:
             cached = None  # a malformed name has no hash
         # The progress token differs between requests, so it is left out of the comparison.
@@ -112,9 +112,9 @@ class EnvelopeReader:
         envelope = read_envelope(params, self._revisions, header=header)
         self.revision = envelope.revision
         if raw is not None and _may_be_kept(raw):
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = (raw, envelope)
+            if len(self._cache) >= _MOST_KNOWN:
+                self._cache.clear()
+            self._cache[key] = (raw, envelope)
         return envelope
 
 

@@ -413,12 +413,12 @@ class Admissions(Generic[E]):
     length over the limit or with a field that comes twice is checked anew each time.
     """
 
-    __slots__ = ("_endpoints", "_known", "_options")
+    __slots__ = ("_cache", "_endpoints", "_options")
 
     def __init__(self, endpoints: Mapping[str, E], options: HttpOptions) -> None:
         self._endpoints = endpoints
         self._options = options
-        self._known: dict[Hashable, Admission[E]] = {}
+        self._cache: dict[Hashable, Admission[E]] = {}
 
     def of(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:
         """Return the outcome for a head, the session and the last event that it names, and its size in bytes."""
@@ -440,7 +440,7 @@ class Admissions(Generic[E]):
             get(b"content-encoding"),
             id(head.policy),  # which the outcome keeps alive
         )
-        remembered = self._known.get(key)
+        remembered = self._cache.get(key)
         session, last = get(b"mcp-session-id"), get(b"last-event-id")
         size = len(length or b"") + len(session or b"") + len(last or b"")
         if remembered is None:
@@ -473,12 +473,12 @@ class Admissions(Generic[E]):
         )
         # The ledger does not count what is remembered, so its number and its size are bounded.
         if not is_too_long and request.size - size <= _LARGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
+            if len(self._cache) >= _MOST_KNOWN:
+                self._cache.clear()
             decided.size = request.size - size
             # Shared from now on, so without the parts that differ between alike heads; some of them are credentials.
             request.session_id = request.last_event_id = request.content_length = request.principal = None
-            self._known[key] = decided
+            self._cache[key] = decided
         return answer
 
 

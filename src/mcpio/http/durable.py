@@ -488,7 +488,7 @@ class StoreQueue:
         self._refuse = refuse
         self._loaded = loaded
         self._unreachable = unreachable
-        self._asked: deque[tuple[SessionEffect, _Entry | None]] = deque()
+        self._effects: deque[tuple[SessionEffect, _Entry | None]] = deque()
         self._answers: dict[int, tuple[SessionEffect, _Entry | None]] = {}
         # By the key of the session, as the server calls it.
         self._entries: dict[int, _Entry] = {}
@@ -519,7 +519,7 @@ class StoreQueue:
             entry.journal.reach()
             self._release(session, entry.journal)
         else:
-            self._asked.append((SessionDelete(self._take_token(), entry.key), entry))
+            self._effects.append((SessionDelete(self._take_token(), entry.key), entry))
 
     def leave(self, session: HttpSession) -> _Entry | None:
         """Drop a session here, and keep it in the store."""
@@ -542,7 +542,7 @@ class StoreQueue:
         self._loads += 1
         self._waiting[key] = [exchange]
         token = self._take_token()
-        self._asked.append((SessionLoad(token, key), None))
+        self._effects.append((SessionLoad(token, key), None))
         self._lookups.set(token, now + LOOKUP_TIMEOUT)
         return True
 
@@ -556,7 +556,7 @@ class StoreQueue:
         for key in self._retries.pop_expired(now):
             self._changed[key] = None
         expired = set(self._lookups.pop_expired(now))
-        for effect, _ in (*self._asked, *self._answers.values()) if expired else ():
+        for effect, _ in (*self._effects, *self._answers.values()) if expired else ():
             if isinstance(effect, SessionLoad) and effect.token in expired:
                 self._unreachable(self._waiting.pop(effect.key, []))
 
@@ -570,15 +570,15 @@ class StoreQueue:
             self._has_swept = True
             idle = self._options.session_idle
             before = None if idle is None else self._hooks.epoch + now - 2 * idle
-            self._asked.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
+            self._effects.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
         # A session whose record is as the store has it gives no effect: look at the next one.
-        while not self._asked and self._changed:
+        while not self._effects and self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
             self._save(self._entries[key], now)
-        if not self._asked:
+        if not self._effects:
             return None
-        effect, entry = self._asked.popleft()
+        effect, entry = self._effects.popleft()
         self._answers[effect.token] = (effect, entry)
         return effect
 
@@ -611,7 +611,7 @@ class StoreQueue:
     @property
     def is_idle(self) -> bool:
         """Whether no effect waits or is under way."""
-        return not self._asked and not self._answers and not self._changed
+        return not self._effects and not self._answers and not self._changed
 
     # Inside
 
@@ -641,7 +641,7 @@ class StoreQueue:
         if written is None:
             self._release(session, journal)
         else:
-            self._asked.append((SessionSave(self._take_token(), entry.key, written[0], moment, *written[1:]), entry))
+            self._effects.append((SessionSave(self._take_token(), entry.key, written[0], moment, *written[1:]), entry))
 
     def _fail(self, entry: _Entry, now: float) -> None:
         entry.journal.failed()
@@ -705,7 +705,7 @@ class DurableSessions:
         self._deadlines: Timers[int] = Timers()
         self._handed_over: set[HttpSession] = set()
         # Exchanges whose session the store has answered for.
-        self._found: deque[Exchange] = deque()
+        self._ready: deque[Exchange] = deque()
 
     def attach(
         self, server: HttpServer, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]
@@ -753,9 +753,9 @@ class DurableSessions:
         Call it after the events of the restored session: so the caller can tell the requests that an earlier process
         received from new ones.
         """
-        if not self._found:
+        if not self._ready:
             return False
-        self._server.admit_again(self._found.popleft(), None)
+        self._server.admit_again(self._ready.popleft(), None)
         return True
 
     def next_deadline(self) -> float | None:
@@ -874,7 +874,7 @@ class DurableSessions:
                 self._restore(loaded)
             except McpError as error:
                 self._hooks.report("a stored session cannot be taken up", error)
-        self._found.extend(waiting)
+        self._ready.extend(waiting)
 
     def _restore(self, loaded: LoadedSession) -> None:
         """Open a session from its record, and its streams, each waiting for its client to return."""

@@ -61,7 +61,7 @@ def test_whole_request_waits_for_the_store_to_find_its_session() -> None:
 
 def known(site: Site) -> Any:
     """Return what a server remembers of heads."""
-    return site.machine._admissions._known
+    return site.machine._admissions._cache
 
 
 def test_alike_heads_are_checked_once() -> None:

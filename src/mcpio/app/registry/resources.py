@@ -336,18 +336,18 @@ class _Positions:
     Compiled code works on whole sets, so a match takes as many steps of Python for a long URI as for a short one.
     """
 
-    __slots__ = ("_known", "_uri")
+    __slots__ = ("_cache", "_uri")
 
     def __init__(self, uri: str) -> None:
         # One byte for each character: of one that is not ASCII the first, which is no mark, no stop and in no text.
         self._uri = uri.encode("utf-8", "surrogatepass").translate(None, _CONTINUATION)
-        self._known: dict[bytes, int] = {}
+        self._cache: dict[bytes, int] = {}
 
     def of_characters(self, digits: bytes) -> int:
         """Return where the characters are for which a table of ``_digits`` has a one."""
-        if digits not in self._known:
-            self._known[digits] = int(self._uri.translate(digits) + b"0", 2)
-        return self._known[digits]
+        if digits not in self._cache:
+            self._cache[digits] = int(self._uri.translate(digits) + b"0", 2)
+        return self._cache[digits]
 
     def of_text(self, text: bytes, mask: bytes) -> int:
         """Return where a text begins."""

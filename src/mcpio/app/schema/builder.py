@@ -434,16 +434,16 @@ class _Attempts:
     is kept too, so that its id stays a valid key.
     """
 
-    __slots__ = ("_known", "_names", "_running")
+    __slots__ = ("_cache", "_names", "_running")
 
     def __init__(self, names: str) -> None:
         self._names = names
         self._running = 0
-        self._known: dict[int, tuple[Any, Any, Fault | None]] = {}
+        self._cache: dict[int, tuple[Any, Any, Fault | None]] = {}
 
     def first(self, converters: tuple[Converter, ...], value: Any) -> Any:
         """Return the conversion by the first converter that accepts the value, or raise Fault."""
-        if (earlier := self._known.get(id(value))) is not None:
+        if (earlier := self._cache.get(id(value))) is not None:
             _, result, fault = earlier
             if fault is not None:
                 raise Fault(fault.reason, *fault.steps)
@@ -452,15 +452,15 @@ class _Attempts:
         try:
             result = _first(converters, value, self._names)
         except Fault as fault:
-            self._known[id(value)] = (value, None, Fault(fault.reason, *fault.steps))
+            self._cache[id(value)] = (value, None, Fault(fault.reason, *fault.steps))
             raise
         else:
-            self._known[id(value)] = (value, result, None)
+            self._cache[id(value)] = (value, result, None)
             return result
         finally:
             self._running -= 1
             if not self._running:
-                self._known.clear()
+                self._cache.clear()
 
 
 def _first(converters: tuple[Converter, ...], value: Any, names: str) -> Any:
