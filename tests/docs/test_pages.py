@@ -131,7 +131,7 @@ def test_the_environment_of_a_child_process_is_named() -> None:
     [
         ("| nesting of JSON | 128 |", MAX_NESTING == 128),
         ("| digits of an integer | 4,300 |", MAX_INT_DIGITS == 4300),
-        ("such as dates or your classes | 100,000 |", MOST_CONVERSIONS == 100_000),
+        ("and does not fit counts as three | 100,000 |", MOST_CONVERSIONS == 100_000),
         ("| pages of one list that a client follows | 1,000 |", pagination.MAX_PAGES == 1000),
         ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
         (

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import enum
+import functools
+import operator
+from dataclasses import make_dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import attrs
@@ -255,8 +258,22 @@ class Other:
     text: str
 
 
+def one_of(*kinds: Any) -> Any:
+    """Return a union of classes with a tag of these types."""
+    classes: list[Any] = [make_dataclass(f"Kind{n}", [("kind", kind)]) for n, kind in enumerate(kinds)]
+    return functools.reduce(operator.or_, classes)
+
+
+def list_of_tagged(count: int) -> Any:
+    """Return the lists of a union of classes with the tags ``k0``, ``k1``, and so on."""
+    literal: Any = Literal
+    items: Any = one_of(*(literal[f"k{n}"] for n in range(count)))
+    return list[items]
+
+
 EXPENSIVE = [
     (list[Measured], {}),
+    (list_of_tagged(30), {"kind": "k29"}),
     (list[Measured | Other], {"text": ""}),
     (list[date], "2025-06-18"),
     (list[Annotated[int, Constraints(ge=0)]], 1),
@@ -276,7 +293,7 @@ def test_conversions_are_bounded(kind: Any, part: Any, monkeypatch: pytest.Monke
     def filled(count: int) -> Any:
         return {str(UUID(int=n)): part for n in range(count)} if kind.__origin__ is dict else [part] * count
 
-    assert len(values.read_value(convert, filled(90), "x")) == 90
+    assert len(values.read_value(convert, filled(70), "x")) == 70
 
     many = filled(10_000)
 
@@ -287,6 +304,34 @@ def test_conversions_are_bounded(kind: Any, part: Any, monkeypatch: pytest.Monke
     assert steps_of(refused) < 50_000
     refused()  # coverage does not see what steps are counted of
     assert len(convert(filled(1_000))) == 1_000  # the program's own values are not counted
+
+
+@pytest.mark.req("SEC-10")
+def test_tag_is_looked_up_once_however_many_classes_there_are() -> None:
+    def work(count: int) -> int:
+        convert = SchemaBuilder("x").converter(list_of_tagged(count)).convert
+        items = [{"kind": f"k{count - 1}"}] * 100
+        convert(items)
+        return steps_of(lambda: convert(items))
+
+    assert work(30) < 1.2 * work(2)
+
+
+@pytest.mark.req("SEC-10")
+def test_names_of_unknown_members_are_counted_for_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MOST_CONVERSIONS", 300)
+    convert = SchemaBuilder("x").converter(list_of_tagged(30)).convert
+    with pytest.raises(InvalidMessage, match="more than 300 values to convert"):
+        values.read_value(convert, [{str(n): 0 for n in range(2000)}], "x")
+    with pytest.raises(InvalidMessage, match="fits no alternative"):
+        values.read_value(convert, [{str(n): 0 for n in range(100)}], "x")
+
+
+@pytest.mark.parametrize("tag", [True, 1, 2, None, ["k1"], "k1", "k9"])
+def test_tag_of_any_type_selects_the_classes_that_take_it(tag: Any) -> None:
+    convert = SchemaBuilder("x").converter(one_of(Literal[1, "k1"], Literal[True], Any)).convert
+    found = 1 if tag is True else 0 if tag in (1, "k1") else 2
+    assert type(convert({"kind": tag})).__name__ == f"Kind{found}"
 
 
 @pytest.mark.parametrize("value", [[1] * 1000, ["a"] * 1000, [0.5] * 1000, [None] * 1000])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from enum import EnumMeta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mcpio.app.schema.constraints import collect, description_of, rule
@@ -148,6 +148,7 @@ class ObjectConverter:
         return converted
 
     def _unknown(self, members: Mapping[str, Any]) -> Fault:
+        spend(len(members) // 100)  # all names are looked at, for each alternative of a union again
         names = _quoted([name for name in members if name not in self.converters])
         hint = f"the {self.noun}s are {_joined(self.converters)}" if self.converters else f"there are no {self.noun}s"
         missing = _joined(name for name in self.required if name not in members)
@@ -232,9 +233,11 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
         if not item.as_is or str not in key.as_is:
             spend(len(value))
         converted: dict[Any, Any] = {}
+        names_as_is, as_is, convert_item = key.as_is, item.as_is, item.convert
         for name, member in value.items():
             try:
-                converted[key.convert(name)] = member if type(member) in item.as_is else item.convert(member)
+                known = name if type(name) in names_as_is else key.convert(name)
+                converted[known] = member if type(member) in as_is else convert_item(member)
             except Fault as fault:
                 fault.steps.append(name if isinstance(name, str) else shown(name))
                 raise
@@ -372,6 +375,8 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
     owners = {each.written: each for each in members if each.written is not None and classes.count(each.written) == 1}
     names = _names(members)
     attempts = _Attempts(names)
+    # Made by the first object: until then, a recursive converter may lack its tags.
+    by_tag = cache(lambda: _ByTag(candidates.get(dict, others)))
 
     def only(converter: Converter, value: Any) -> Any:
         try:
@@ -392,7 +397,7 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
         if kind in fitting[0].as_is:
             return value
         if len(fitting) > 1 and kind is dict:
-            fitting = _tagged(fitting, value)
+            fitting = by_tag().fitting(value)
         if len(fitting) == 1:
             return only(fitting[0], value)
         return _first(fitting, value, names) if kind in _SCALARS else attempts.first(fitting, value)
@@ -408,14 +413,45 @@ def _candidates(members: Sequence[Converter], kind: type) -> tuple[Converter, ..
     return tuple(fitting)
 
 
-def _tagged(converters: tuple[Converter, ...], value: dict[str, Any]) -> tuple[Converter, ...]:
-    """Return the converters whose tags fit the value; all of them if none does."""
-    fitting = tuple(
-        converter
-        for converter in converters
-        if all(_takes(tag, value[name]) for name, tag in converter.tags.items() if name in value)
-    )
-    return fitting or converters
+class _ByTag:
+    """Finds the converters whose tags fit a value, by one look-up for each tag however many converters there are.
+
+    Sets of converters are integers, with one bit for each.
+    """
+
+    __slots__ = ("_converters", "_known", "_others")
+
+    def __init__(self, converters: tuple[Converter, ...]) -> None:
+        self._converters = converters
+        tags = [(name, tag) for converter in converters for name, tag in converter.tags.items()]
+        # For each tag, the converters that take each text, and those that have no such tag and so take every text.
+        self._others = {name: self._set(name not in each.tags for each in converters) for name, _ in tags}
+        self._known: dict[str, dict[Any, int]] = {name: {} for name in self._others}
+        for name, tag in tags:
+            for value in tag.schema.get("enum") or [tag.schema["const"]]:
+                self._known[name][value] = self._taking(name, value)
+
+    def fitting(self, value: dict[str, Any]) -> tuple[Converter, ...]:
+        """Return the converters whose tags fit; all of them if none does."""
+        found = (1 << len(self._converters)) - 1
+        for name, known in self._known.items():
+            if name in value:
+                tag = value[name]
+                if type(tag) is str:
+                    found &= known.get(tag, self._others[name])
+                else:
+                    spend(len(self._converters))
+                    found &= self._taking(name, tag)
+        if found and not found & (found - 1):
+            return (self._converters[found.bit_length() - 1],)
+        return tuple(each for bit, each in enumerate(self._converters) if found >> bit & 1) or self._converters
+
+    def _taking(self, name: str, value: Any) -> int:
+        return self._set(name not in each.tags or _takes(each.tags[name], value) for each in self._converters)
+
+    @staticmethod
+    def _set(are_in: Iterable[bool]) -> int:
+        return sum(1 << bit for bit, is_in in enumerate(are_in) if is_in)
 
 
 def _takes(converter: Converter, value: Any) -> bool:
@@ -472,7 +508,7 @@ def _first(converters: tuple[Converter, ...], value: Any, names: str) -> Any:
         try:
             return converter.convert(value)
         except Fault as fault:
-            spend(1)
+            spend(3)  # the reason takes twice as long to describe as a value to convert
             faults.append((converter, fault))
     # Values of the wrong type need no list of reasons, only one of types.
     if all(fault.reason == expected(converter.name, value).reason for converter, fault in faults):
