@@ -118,7 +118,15 @@ class MemoryEnd:
         self.connection = connection
         self.runtime = runtime
         self.is_marked = False
+        self._is_awaited = False
+        """Whether output of the peer waits until this end reads again."""
         self._pair = pair
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this end does not read for now."""
+        connection = self.connection
+        return not (connection.wants_read or connection.input_ended or connection.phase is Phase.CLOSED)
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -152,6 +160,9 @@ class MemoryEnd:
         self.is_marked = False
         if handle_events(self.driving, connection, self.now):
             self.is_marked = True
+        if self._is_awaited and not self.is_full:
+            self._is_awaited = False
+            self.peer.is_marked = True
         if connection.wants_write:
             self._feed(self.peer)
             self.is_marked = self.is_marked or connection.has_events  # The output that went out may have been the end.
@@ -165,10 +176,10 @@ class MemoryEnd:
 
     def _feed(self, peer: MemoryEnd) -> None:
         now = self._pair.loop.now()
-        while chunks := self.connection.data_to_send():
+        while not (is_full := peer.is_full) and (chunks := self.connection.data_to_send()):
             for chunk in chunks:
                 peer.connection.receive_data(chunk, now)
-        peer.is_marked = True
+        peer.is_marked, peer._is_awaited = True, is_full
 
     def _close(self, grace: float | None) -> None:
         self.connection.close(self._pair.loop.now(), grace=grace)
