@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tty
 
@@ -24,7 +25,9 @@ class SerialLine(trio.abc.Stream):
                 return os.read(self._open(), max_bytes or 65536)
             except BlockingIOError:
                 continue
-            except OSError as error:  # The other end hung up.
+            except OSError as error:
+                if error.errno == errno.EIO:  # The other end hung up.
+                    return b""
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from mcpio import Context, Server
-from mcpio.testing.transport_kit import Ends, PairHarness, TransportTests
+from mcpio.testing.transport_kit import CHECKS, Ends, PairHarness, TransportFault, TransportTests, run_check
 from mcpio.trio import open_transport, serve
+
+pytestmark = pytest.mark.timeout(30)  # what waits in virtual time never does, but a loop may not end
 
 
 class Pigeons(trio.abc.Channel[bytes]):
@@ -23,7 +27,7 @@ class Pigeons(trio.abc.Channel[bytes]):
         self.other: Pigeons = self
         self.landed: deque[bytes] = deque()
         self.moved = trio.Event()
-        self.is_closed = False
+        self.is_closed = self.has_told_end = False
 
     async def send(self, value: bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -41,6 +45,8 @@ class Pigeons(trio.abc.Channel[bytes]):
             await self.moved.wait()
         self._check()
         if not self.landed:
+            assert not self.has_told_end, "a channel that has ended is read again"
+            self.has_told_end = True
             raise trio.EndOfChannel
         value = self.landed.popleft()
         self.move()
@@ -95,8 +101,8 @@ class PigeonStream(trio.abc.Stream):
         await self.pigeons.aclose()
 
 
-def pigeon_pair() -> tuple[Pigeons, Pigeons]:
-    near, far = Pigeons(), Pigeons()
+def pigeon_pair(kind: type[Pigeons] = Pigeons) -> tuple[Pigeons, Pigeons]:
+    near, far = kind(), kind()
     near.other, far.other = far, near
     return near, far
 
@@ -120,17 +126,50 @@ def test_unknown_transport_carries_a_conversation(pair: Callable[[], Ends]) -> N
     async def main() -> None:
         heard: list[object] = []
         near, far = pair()
+        with trio.fail_after(60):
+            await converse(near, far, heard)
+        assert len(heard) == 3
+
+    async def converse(near: Any, far: Any, heard: list[object]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, server, far)
             async with open_transport(near, roots=[], on_log=heard.append, era="handshake") as client:
                 assert (await client.call_tool("coo", {"times": 3})).text == "3 roots: []"
-        assert len(heard) == 3
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+class Letters(Pigeons):
+    """Carries bytes, and no text."""
+
+    async def send(self, value: bytes) -> None:
+        assert isinstance(value, bytes)
+        await super().send(value)
+
+
+class Shielded(Pigeons):
+    """Cannot be cancelled for long while it waits for a pigeon; closing ends that wait at once."""
+
+    async def receive(self) -> bytes:
+        if self.is_over:
+            await trio.lowlevel.checkpoint()
+        with trio.CancelScope(deadline=trio.current_time() + 100, shield=True):
+            return await super().receive()
+        raise trio.EndOfChannel
+
+
+def test_kit_names_what_waits_until_it_is_closed() -> None:
+    [check] = [each for each in CHECKS if each.name == "a_cancelled_block"]
+    with pytest.raises(TransportFault, match="the transport ignores a cancellation, and is closed"):
+        run_check(check, PairHarness(partial(pigeon_pair, Shielded), virtual_time=True, room=65536))
+
+
 class TestPigeons(TransportTests):
     harness = PairHarness(pigeon_pair, virtual_time=True, room=65536)
+
+
+class TestLetters(TransportTests):
+    harness = PairHarness(partial(pigeon_pair, Letters), binary=True, virtual_time=True, room=65536)
 
 
 class TestPigeonStream(TransportTests):

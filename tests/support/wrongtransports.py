@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -140,6 +141,54 @@ class Buffering(Queue):
     """Takes whatever it is given."""
 
 
+class Lossy(Queue):
+    """Drops what finds no room."""
+
+    async def pass_on(self, value: str) -> None:
+        await trio.lowlevel.checkpoint()
+        with suppress(trio.WouldBlock):
+            self.out.send_nowait(value)
+
+
+class Broken(Queue):
+    """Raises where the other end has closed, as if the connection had been lost."""
+
+    async def receive(self) -> str:
+        try:
+            return await self.back.receive()
+        except trio.EndOfChannel:
+            raise trio.BrokenResourceError("the other end is closed") from None
+
+
+class Lagging(Queue):
+    """Holds back a notification until the next message, and drops it when it is closed."""
+
+    held: str | None = None
+
+    async def pass_on(self, value: str) -> None:
+        held, self.held = self.held, value if "notifications/kit" in value else None
+        for each in (held, None if self.held else value):
+            if each is not None:
+                await self.out.send(each)
+
+
+class Binary(Queue):
+    """Takes bytes, and nothing else."""
+
+    async def pass_on(self, value: Any) -> None:
+        await self.out.send(str(memoryview(value), "utf-8"))
+
+    async def receive(self) -> Any:
+        return (await self.back.receive()).encode()
+
+
+class Mixed(Binary):
+    """Takes bytes, and delivers text."""
+
+    async def receive(self) -> Any:
+        return await self.back.receive()
+
+
 class Silent(Queue):
     """Closes itself, and tells the other end nothing."""
 
@@ -266,17 +315,6 @@ def leaving_a_task() -> Ends:
 async def keep(_: object, __: object) -> None:
     """Break nothing, where the connection should have been broken."""
     await trio.lowlevel.checkpoint()
-
-
-class Slow(Queue):
-    """Takes its time when it is cancelled."""
-
-    async def receive(self) -> str:
-        with trio.CancelScope(deadline=trio.current_time() + 100, shield=True) as scope:
-            message = await self.back.receive()
-        if scope.cancelled_caught:
-            raise trio.EndOfChannel
-        return message
 
 
 class Abrupt(trio.abc.HalfCloseableStream):

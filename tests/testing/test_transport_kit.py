@@ -20,12 +20,17 @@ from wrongtransports import (
     ROOM,
     STOP,
     Ascii,
+    Binary,
+    Broken,
     Buffering,
     Deaf,
     Dropping,
     Duplicating,
     Forgetful,
+    Lagging,
     Lines,
+    Lossy,
+    Mixed,
     NoCancelling,
     NoNotes,
     OneAtATime,
@@ -35,7 +40,6 @@ from wrongtransports import (
     Reordering,
     ShortOf,
     Silent,
-    Slow,
     Spilling,
     Stripping,
     Stubborn,
@@ -76,6 +80,7 @@ LEFT_OPEN = "nothing to be left behind when everything is closed"
 
 BROKEN: list[tuple[str, Callable[[], Harness], str, str]] = [
     ("opens", lambda: harness(Deaf), "a connection, with a handshake", AT_ONCE),
+    ("opens", lambda: harness(Mixed, binary=True), "a connection, with a handshake", "a bytes-like object is required"),
     ("awkward_texts", lambda: harness(Ascii), "a text to come back as it was sent", "in place of"),
     ("awkward_texts", lambda: harness(Lines), "a text to come back as it was sent", "the peer broke a rule"),
     (
@@ -105,8 +110,17 @@ BROKEN: list[tuple[str, Callable[[], Harness], str, str]] = [
     ("conversations_apart", lambda: PairHarness(crossing(), virtual_time=True), "connection", "happened"),
     ("a_message_over_the_servers_limit", lambda: harness(ShortOf), "a call of 262144 bytes", AT_ONCE),
     ("a_message_over_the_clients_limit", lambda: harness(ShortOf), "an answer of 262144 bytes", AT_ONCE),
-    ("a_stalled_server", lambda: harness(Buffering, inf), "bytes of the client's are taken", "the transport took"),
-    ("a_stalled_client", lambda: harness(Buffering, inf), "bytes of the server's are taken", "the transport took"),
+    ("a_stalled_server", lambda: harness(Buffering, 40), "bytes of the client's are taken", "the transport took"),
+    ("a_stalled_server", lambda: harness(Buffering, inf), "a send of the client to wait", "took all that was sent"),
+    ("a_stalled_server", lambda: harness(Lossy), "a send of the client to wait", "took all that was sent"),
+    ("a_stalled_client", lambda: harness(Buffering, 40), "bytes of the server's are taken", "the transport took"),
+    ("a_stalled_client", lambda: harness(Lossy), "a send of the server to wait", "took all that was sent"),
+    (
+        "a_busy_server",
+        lambda: harness(Buffering, inf, stalls=False),
+        "bytes of the client's are taken",
+        "the transport took",
+    ),
     (
         "half_close",
         lambda: PairHarness(abrupt_pair, half_closes=True, virtual_time=True),
@@ -116,7 +130,8 @@ BROKEN: list[tuple[str, Callable[[], Harness], str, str]] = [
     ("closing_with_calls_under_way", lambda: harness(Silent), TWICE, AT_ONCE),
     ("closing_from_anywhere", lambda: harness(Silent), TWICE, AT_ONCE),
     ("closing_by_the_server", lambda: harness(Silent), "the server closed the session", AT_ONCE),
-    ("a_cancelled_block", lambda: harness(Slow), "when it is cancelled", "ignores a cancellation"),
+    ("closing_is_no_loss", lambda: harness(Lagging), "has sent before it closes to arrive", "1 of 50 are missing"),
+    ("closing_is_no_loss", lambda: harness(Broken), "the server to be told the end", "CloseReason.LOST"),
     ("a_cancelled_block", lambda: harness(Stubborn), "when it is cancelled", "the transport ignores cancellation"),
     ("a_cancelled_block", lambda: harness(Unmoved), "when it is cancelled", "the transport ignores cancellation"),
     ("loss_when_idle", lambda: harness(lose=keep), LOST, AT_ONCE),
@@ -212,16 +227,6 @@ def test_make_ends_accepts_async_functions_and_context_managers() -> None:
     for make in (connect, connected):
         run_check(BY_NAME["opens"], PairHarness(make, virtual_time=True))
     assert left == [True]
-
-
-class Binary(Queue):
-    """Takes bytes, and nothing else."""
-
-    async def pass_on(self, value: Any) -> None:
-        await self.out.send(str(memoryview(value), "utf-8"))
-
-    async def receive(self) -> Any:
-        return (await self.back.receive()).encode()
 
 
 def test_binary_channel_accepted() -> None:

@@ -105,6 +105,25 @@ def raising(end: Any) -> Any:
     return receive, end[1], end[2]
 
 
+def broken_at_the_end(end: Any) -> Any:
+    async def receive() -> Any:
+        text = await end[0]()
+        if text is None:
+            raise ConnectionResetError("the other end is closed")
+        return text
+
+    return receive, end[1], end[2]
+
+
+def lossy(end: Any) -> Any:
+    async def send(text: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await end[1](text)
+
+    return end[0], send, end[2]
+
+
 def leaving_a_task(end: Any) -> Any:
     end[0].__self__.left = asyncio.create_task(asyncio.sleep(60))
     return end
@@ -134,7 +153,16 @@ BROKEN: list[tuple[str, Callable[[], PairHarness], str, str]] = [
         "each call to arrive at the server once",
         "too many, the first",
     ),
-    ("a_stalled_server", lambda: broken(room=10**6), "bytes of the client's are taken", "the transport took"),
+    ("a_stalled_server", lambda: broken(room=40), "bytes of the client's are taken", "the transport took"),
+    ("a_stalled_server", lambda: broken(lossy), "a send of the client to wait", "took all that was sent"),
+    ("a_stalled_client", lambda: broken(lossy), "a send of the server to wait", "took all that was sent"),
+    (
+        "a_busy_server",
+        lambda: broken(room=10**6, stalls=False),
+        "bytes of the client's are taken",
+        "the transport took",
+    ),
+    ("closing_is_no_loss", lambda: broken(broken_at_the_end), "the server to be told the end", "CloseReason.LOST"),
     ("a_cancelled_block", lambda: broken(stubborn), "when it is cancelled", "the transport ignores a cancellation"),
     ("loss_when_idle", lambda: broken(lose=keep), "the client to end, for the connection was lost", "nothing, for 1 s"),
     ("loss_when_idle", lambda: broken(raising), "OSError when a connection does not work", "KeyError('no such queue')"),

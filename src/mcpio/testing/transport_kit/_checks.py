@@ -17,9 +17,11 @@ import trio
 from mcpio._drivers.event_loop import CancelScope
 from mcpio.app.client import Client
 from mcpio.app.server import Server
+from mcpio.app.session import Session
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
+from mcpio.events import CloseReason
 from mcpio.testing.transport_kit._harness import BareStream, Conversation, Harness, missing
 from mcpio.testing.transport_kit._loops import Group, KitLoop, current_loop
 from mcpio.testing.transport_kit._server import ECHO, NOTE, Seen, counted, kit_server
@@ -519,11 +521,13 @@ async def a_stalled_server(run: CheckRun) -> None:
                 group.start_soon(_collect, run, answers, served(conversation, "measure", text="x" * size))
             async with run.expecting("the transport to come to rest while the server does not read"):
                 taken = await run.settled(lambda: health().sent_bytes) - before
+            unwritten = health().held.get("unwritten", 0)
             conversation.resume()
+            _check_waits(run, unwritten, "client")
+            _check_room(run, taken, room + 2 * size + 65536, "client")
             expected = "calls to be answered when the server reads again"
             await run.until(lambda: len(answers) == PIECES, expected)
         run.equal(answers, [size] * PIECES, expected)
-        _check_room(run, taken, room + 2 * size + 65536, "client")
 
 
 @check("stalls", "in_process", "speaks_back")
@@ -545,7 +549,9 @@ async def a_stalled_client(run: CheckRun) -> None:
         conversation.stall()
         await run.until(lambda: run.seen.flooded, "the server to go on while a client does not read")
         await run.check_works(other, "while another client does not read")
+        unwritten = server.sessions[0].health().held.get("unwritten", 0)
         conversation.resume()
+        _check_waits(run, unwritten, "server")
         await run.until(lambda: answers, "the call to be answered when the client reads again")
         run.equal(answers, [PIECES], "the call to be answered when the client reads again")
         run.equal(received, sorted(set(received)), "notifications to stay in order, each once")
@@ -553,9 +559,42 @@ async def a_stalled_client(run: CheckRun) -> None:
         _check_room(run, taken, room + 2 * size + 65536, "server")
 
 
+@check("in_process", "ordered")
+async def a_busy_server(run: CheckRun) -> None:
+    """Make more calls than the server may hold: it stops reading until some have ended, and answers all (P6, P14)."""
+    room = run.harness.room
+    count, size = 2 * PIECES, 3 * room // PIECES
+    answers: list[Any] = []
+    async with (
+        run.join(kit_server(run.seen, Limits(peer_bytes=room, queued_bytes=room // 2))) as conversation,
+        run.loop.tasks() as group,
+    ):
+        client = conversation.client
+        before = client.health().sent_bytes
+        for _ in range(count):
+            group.start_soon(_collect, run, answers, client.call_tool("wait", meta={"example.org/text": "x" * size}))
+        async with run.expecting("the transport to come to rest while the server is busy"):
+            taken = await run.settled(lambda: client.health().sent_bytes) - before
+
+        def all_released() -> bool:
+            run.seen.release()
+            return len(answers) == count
+
+        await run.until(all_released, "calls to be answered when the server has room again")
+        failed = [answer for answer in answers if isinstance(answer, McpError)]
+        run.hold(not failed, "calls that wait for a busy server to be answered", f"{failed[:1]!r:.200}")
+        _check_room(run, taken, 2 * room + 2 * size + 65536, "client")
+
+
 def _check_room(run: CheckRun, taken: int, limit: int, sender: str) -> None:
     expected = f"to wait when the other end does not read: at most {limit} bytes of the {sender}'s are taken"
     run.hold(taken <= limit, expected, f"the transport took {taken} bytes (Harness.room is {run.harness.room})")
+
+
+def _check_waits(run: CheckRun, unwritten: int, sender: str) -> None:
+    """Fail unless a send waited, whose bytes mcpio counts."""
+    expected = f"a send of the {sender} to wait while the other end does not read"
+    run.hold(unwritten > 0, expected, "the transport took all that was sent")
 
 
 async def _collect(run: CheckRun, answers: list[Any], call: Any) -> None:
@@ -578,6 +617,7 @@ MESSAGES: Final[tuple[Check, ...]] = (
     a_message_over_the_clients_limit,
     a_stalled_server,
     a_stalled_client,
+    a_busy_server,
 )
 
 
@@ -649,6 +689,23 @@ async def closing_by_the_server(run: CheckRun) -> None:
         await _check_over(run, conversation, "the server closed the session")
         await run.until(lambda: outcomes, "calls to end when the server closes the session")
         run.all_lost(outcomes, "calls under way when the server closes the session")
+
+
+@check("in_process", "ordered", "not reconnects")
+async def closing_is_no_loss(run: CheckRun) -> None:
+    """Close an end right after it has sent: all of it arrives, and the other end reports an end, not a loss (P9)."""
+    count = 50
+    async with run.join() as conversation:
+        [session] = run.server.sessions
+        for number in range(count):
+            conversation.client.notify(CustomNotification(NOTE, {"number": number}))
+    run.equal(run.seen.notes, [*range(count)], "what a client has sent before it closes to arrive")
+    _check_not_lost(run, session, "server")
+    async with run.join() as conversation:
+        await run.check_works(conversation, "before the server closes the session")
+        run.server.sessions[0].close()
+        await _check_over(run, conversation, "the server closed the session")
+    _check_not_lost(run, conversation.client, "client")
 
 
 @check(breaks=True)
@@ -859,6 +916,13 @@ async def _check_over(run: CheckRun, conversation: Conversation, why: str) -> No
     run.all_lost(await run.together(client.ping()), f"a call when {why}")
 
 
+def _check_not_lost(run: CheckRun, session: Session, end: str) -> None:
+    """Fail if a session whose peer has closed takes the transport for broken."""
+    ended = session.ended
+    expected = f"the {end} to be told the end of what the other end sends, not a failure"
+    run.hold(ended is not None and ended.reason is not CloseReason.LOST, expected, f"its session ended with {ended}")
+
+
 async def _check_ended(run: CheckRun) -> None:
     if run.harness.in_process:
         seen = run.seen
@@ -882,6 +946,7 @@ ENDS: Final[tuple[Check, ...]] = (
     closing_with_calls_under_way,
     closing_from_anywhere,
     closing_by_the_server,
+    closing_is_no_loss,
     a_cancelled_block,
     loss_when_idle,
     loss_with_requests_under_way,
