@@ -15,12 +15,14 @@ from zlib import crc32
 
 import pytest
 from eagertasks import make_all_eager
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # The same examples in every run, so that a run that fails, fails again. CI has ``--hypothesis-profile=steady``, and
 # ``explore`` looks further.
 settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.register_profile("steady", settings.get_profile("quick"), max_examples=100)
+# What fails is not made smaller: for the breakages of promises, of which only the first failure counts.
+settings.register_profile("unshrunk", settings.get_profile("steady"), phases=(Phase.explicit, Phase.generate))
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("quick")
 

@@ -125,7 +125,7 @@ class Copy:
             "no:cacheprovider",
             "--tb=no",
             "--assert=plain",
-            "--hypothesis-profile=steady",
+            "--hypothesis-profile=unshrunk",
             f"--rootdir={ROOT}",
         ]
         try:

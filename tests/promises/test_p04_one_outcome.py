@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import (
     CancelReceived,
+    CloseReason,
     ConnectionClosed,
     Event,
     IncomingId,
@@ -45,6 +49,7 @@ from mcpio.types import (
     SubscriptionFilter,
     SubscriptionsListenRequest,
     SubscriptionsListenResult,
+    TextContent,
     ToolListChangedNotification,
     ToolsCapability,
 )
@@ -69,8 +74,8 @@ def _result(connection: Connection) -> Any:
     return CallToolResult(()) if connection.role is SERVER else ListRootsResult(())
 
 
-def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> None:
-    """Check for exactly one outcome per request (at most one before the end), and no progress after it."""
+def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> Counter[str]:
+    """Check for exactly one outcome per request (at most one before the end), and no progress after it; count them."""
     seen: Counter[str] = Counter()
     for event in events:
         if isinstance(event, ProgressReceived):
@@ -83,6 +88,7 @@ def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> Non
         assert set(seen) == set(asked)
         assert [type(event) for event in events].count(ConnectionClosed) == 1
         assert isinstance(events[-1], ConnectionClosed)
+    return seen
 
 
 # Any calls, any network
@@ -103,6 +109,7 @@ class Outcomes(RuleBasedStateMachine):
     def start(self, seed: int, opening: str, ours: Any, theirs: Any, settled: bool) -> None:
         self.link = pair(*_engines(ours, theirs), chunk=at_random(seed))
         self.asked: dict[Role, list[str]] = {CLIENT: [], SERVER: []}
+        self.due: dict[str, float] = {}
         self.count = 0
         if opening != "nothing":
             self.open(opening)
@@ -185,6 +192,8 @@ class Outcomes(RuleBasedStateMachine):
         except (LocalProtocolError, NoBackChannel):
             return
         self.asked[connection.role].append(f"{self.count}")
+        if timeout is not None:
+            self.due[f"{self.count}"] = self.link.now + timeout
 
     @rule(is_client=st.booleans(), which=st.integers(0, 3), how=st.sampled_from(["result", "error", "progress"]))
     def answer(self, is_client: bool, which: int, how: str) -> None:
@@ -235,10 +244,11 @@ class Outcomes(RuleBasedStateMachine):
             self.link.lose(OSError("gone"))
 
     @invariant()
-    def at_most_one(self) -> None:
+    def at_most_one_and_in_time(self) -> None:
         if hasattr(self, "link"):
-            _check_outcomes(self.link.client_events, self.asked[CLIENT], over=False)
-            _check_outcomes(self.link.server_events, self.asked[SERVER], over=False)
+            seen = _check_outcomes(self.link.client_events, self.asked[CLIENT], over=False)
+            seen += _check_outcomes(self.link.server_events, self.asked[SERVER], over=False)
+            assert [cookie for cookie, due in self.due.items() if due < self.link.now and not seen[cookie]] == []
 
     def teardown(self) -> None:
         if hasattr(self, "link"):
@@ -253,6 +263,62 @@ TestOutcomes = Outcomes.TestCase
 TestOutcomes.settings = settings(
     max_examples=examples(60), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+# Answers of every kind
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "result": {"result": {"content": []}},
+    "unreadable result": {"result": {"content": 1}},
+    "error": {"error": {"code": -32603, "message": "no"}},
+    "unreadable error": {"error": {"code": "no"}},
+}
+
+
+def _asking() -> tuple[Connection, Callable[[str], bytes]]:
+    """Return a client with a request in flight, and what makes the line of an answer."""
+    link = pair(*_engines())
+    link.handshake()
+    list(link.client.events())
+    id = link.client.send_request(CallToolRequest("t"), now=0.0, timeout=5.0, cookie="asked")
+    return link.client, lambda kind: json.dumps({"jsonrpc": "2.0", "id": id, **ANSWERS[kind]}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("first", ANSWERS)
+@pytest.mark.parametrize("second", ANSWERS)
+def test_two_answers_give_one_outcome(first: str, second: str) -> None:
+    client, line = _asking()
+    client.receive_data(line(first) + line(second), 1.0)
+    outcomes = [event for event in client.events() if isinstance(event, ResponseReceived | RequestFailed)]
+    assert [type(event) for event in outcomes] == [ResponseReceived if first == "result" else RequestFailed]
+    assert client.next_deadline() is None  # what has an outcome does not time out
+
+
+def test_answer_that_arrived_before_the_loss_is_the_outcome() -> None:
+    client, line = _asking()
+    client.receive_data(line("result"), 1.0)
+    client.connection_lost(OSError("gone"), 1.0)
+    assert [type(event) for event in client.events()] == [ResponseReceived, ConnectionClosed]
+
+
+def test_peer_that_stops_reading_gives_each_request_one_outcome() -> None:
+    limited = Options(revisions=(H,), limits=Limits(queued_bytes=1000))
+    client, _ = _engines()
+    offers = ServerCapabilities(tools=ToolsCapability())
+    link = pair(client, ServerConnection(Implementation("s", "1"), offers, options=limited))
+    link.handshake()
+    link.server.send_request(ListRootsRequest(), now=0.0, timeout=None, cookie="roots")
+    link.stall(SERVER)
+    for number in range(20):
+        link.client.send_request(CallToolRequest("t"), now=0.0, timeout=None, cookie=f"{number}")
+    link.run()
+    for event in [event for event in link.server_events if isinstance(event, RequestReceived)]:
+        link.server.send_result(event.id, CallToolResult((TextContent("x" * 100),)))
+    link.advance(29.0)
+    assert not _check_outcomes(link.server_events, ["roots"], over=False)
+    link.advance(60.0)
+    _check_outcomes(link.server_events, ["roots"], over=True)
+    assert link.server_events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
 # One conversation, broken at each byte
