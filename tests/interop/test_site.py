@@ -113,6 +113,16 @@ QUESTIONS = [
     ("Where are tasks kept?", "Tasks", "tasks#keeping-them"),
     ("How do I serve skills?", "Skills", "skills#serve"),
     ("How do I write my own transport?", "Write a transport", "transport#write-a-transport"),
+    ("Can a web page call my local server?", "Security", "security#who-can-connect"),
+    ("How do I limit the calls of each user?", "Limits", "limits#what-people-change"),
+    ("How do I put several servers behind one address?", "Proxy", "proxy#several-servers-behind-one-address"),
+    ("What does a host send to my server?", "Watch a host and its server", "relay#watch-a-host-and-its-server"),
+    ("What if my timer is late?", "Embed it", "embed#deadlines"),
+    ("May a tool pass on the caller's token?", "Protect a server", "protecting#who-sent-a-request"),
+    ("Where does the library log?", "Observing", "observing#the-log"),
+    ("How do I get an access log?", "Observing", "observing#access-log"),
+    ("Which options does a call take?", "Clients", "clients#calls"),
+    ("How do I show an HTML page in a host?", "Views (MCP Apps)", "apps#serve"),
 ]
 
 SEARCHES = """<!doctype html><body><script>
