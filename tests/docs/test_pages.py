@@ -35,7 +35,7 @@ from mcpio.engine.channel import QUOTE, READ_RATE, STALL
 from mcpio.engine.limits import MESSAGE_COST
 from mcpio.engine.options import KeepAlive
 from mcpio.errors import ErrorCode
-from mcpio.framing.json import MAX_INT_DIGITS, MAX_NESTING
+from mcpio.framing.json import _LARGE, MAX_INT_DIGITS, MAX_NESTING
 from mcpio.http import HttpOptions
 from mcpio.http.sessions import EXCHANGE_COST, SESSION_COST
 from mcpio.trio import default_environment, start_process
@@ -163,6 +163,7 @@ def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
     ("page", "said", "is_so"),
     [
         ("limits.md", "at most 32 messages, or about one millisecond", (EVENTS_PER_TURN, WORK_PER_TURN) == (32, 0.001)),
+        ("limits.md", "While a text of 100,000 bytes or more is read", _LARGE == 100_000),
         ("limits.md", "has 30 seconds to read some of", STALL == 30),
         ("limits.md", "for each 4 KiB that the transport", READ_RATE == 4096),
         ("limits.md", "counts for at least 4 KiB", SESSION_COST == 4096),
