@@ -46,10 +46,12 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
 from mcpio.errors import InvalidMessage
 from mcpio.framing import jsonrpc
+from mcpio.framing.lines import LineFramer
 from mcpio.framing.sse import SseParser
 from mcpio.methods import METHODS
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.testing import ManualRuntime
+from mcpio.types import ListToolsResult
 from mcpio.types._fields import OneOrMore, Payload, is_union, members, without_null
 from mcpio.websocket import WebSocket, WebSocketOptions
 from mcpio.websocket.frames import frame
@@ -189,6 +191,13 @@ def test_no_member_makes_a_message_expensive(revision: Revision, name: str) -> N
     assert worst[0] < MOST_STEPS, worst
 
 
+def test_few_of_the_odd_members_of_a_message_are_told() -> None:
+    tool = {"name": "a", "inputSchema": {"type": "object"}, "title": 1}
+    odd = BoundedOddities()
+    codec(REV_2025_11_25).decode({"tools": [tool] * 1000}, ListToolsResult, odd)
+    assert len(odd) == 20
+
+
 def test_payloads_of_all_kinds_are_filled() -> None:
     found = {
         place
@@ -207,11 +216,12 @@ def test_payloads_of_all_kinds_are_filled() -> None:
 @pytest.mark.parametrize("part", PARTS, ids=json.dumps)
 @pytest.mark.parametrize("kind", [list, dict])
 def test_no_message_takes_more_memory_than_eight_times_the_longest(part: Any, kind: type) -> None:
-    most = VALUES * 100
-    whole: Any = [part] * most if kind is list else {f"{number:06x}": part for number in range(most)}
-    texts = [encoded(whole), encoded(whole[: most // 4] if kind is list else dict([*whole.items()][: most // 4]))]
-    for text in texts:
-        assert peak_memory(partial(jsonrpc.parse, text, most)) < 8 * SIZE * 100
+    most, longest = VALUES * 100, SIZE * 100
+    each = len(json.dumps([part, part] if kind is list else {"000000": part, "000001": part})) // 2
+    for count in (most // 4, most, longest // each):
+        whole: Any = [part] * count if kind is list else {f"{number:06x}": part for number in range(count)}
+        text = encoded(whole)
+        assert peak_memory(partial(jsonrpc.parse, text, most)) < 8 * longest
 
 
 HEAD = b"POST /mcp HTTP/1.1\r\nhost: a\r\n"
@@ -356,3 +366,78 @@ def test_read_full_of_the_cheapest_frames_of_http2_takes_bounded_work(
 def test_read_full_of_the_shortest_lines_of_a_stream_takes_bounded_work(line: bytes) -> None:
     parser = SseParser()
     assert steps_of(lambda: parser.receive(line * (READ // len(line)))) < MOST_STEPS_OF_A_READ
+
+
+# Growth: four times the input takes four times the work.
+
+
+def growth(play: Callable[[int], Any]) -> float:
+    """Return how many times more work a play of 1024 is than one of 256."""
+    play(1)  # what is imported and remembered is not part of it
+    return steps_of(partial(play, 1024)) / steps_of(partial(play, 256))
+
+
+@pytest.mark.parametrize("line", [b"\n", b":\n", b"data\n", b"data\n\n", b"id\n", b"retry:1\n"])
+def test_lines_of_a_stream_take_work_in_proportion(line: bytes) -> None:
+    def play(count: int) -> None:
+        events = SseParser().receive(line * count)
+        assert len(events) == (count if line == b"data\n\n" else 0)
+
+    assert growth(play) < 5
+
+
+def sse_reader() -> Callable[[bytes], Any]:
+    return SseParser().receive
+
+
+def line_reader() -> Callable[[bytes], Any]:
+    return LineFramer(max_line_bytes=SIZE).receive
+
+
+def http_reader(parser: Any) -> Callable[[bytes], Any]:
+    parts = new_parser(parser, RECEIVE_SIZE)
+
+    def receive(data: bytes) -> None:
+        parts.feed(data)
+        while parts.next_event() is not None:
+            pass
+
+    return receive
+
+
+def websocket_reader() -> Callable[[bytes], Any]:
+    socket = WebSocket(Role.CLIENT, WebSocketOptions(), max_bytes=SIZE, now=0.0, entropy=bytes)
+
+    def receive(data: bytes) -> None:
+        socket.receive_data(data, 0.0)
+        while socket.next_event() is not None:
+            pass
+
+    return receive
+
+
+READERS: dict[str, tuple[Callable[[], Callable[[bytes], Any]], Callable[[int], bytes]]] = {
+    "line": (line_reader, lambda size: b"x" * size),
+    "line of events": (sse_reader, lambda size: b"data:" + b"x" * size),
+    "lines of an event": (sse_reader, lambda size: b"data\n" * (size // 5)),
+    "head for h11": (partial(http_reader, "h11"), lambda size: HEAD + b"a:" + b"x" * size),
+    "head for httptools": (partial(http_reader, "httptools"), lambda size: HEAD + b"a:" + b"x" * size),
+    "frame": (websocket_reader, lambda size: frame(Opcode.TEXT, b"x" * size, None)),
+    "fragments": (
+        websocket_reader,
+        lambda size: bytes([Opcode.TEXT, 0]) + bytes([Opcode.CONTINUATION, 0]) * (size // 2),
+    ),
+}
+"""What reads, and input that is not complete, of any size."""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_input_that_comes_byte_by_byte_takes_work_in_proportion(name: str) -> None:
+    reader, text = READERS[name]
+
+    def play(size: int) -> None:
+        receive = reader()
+        for byte in text(size):
+            receive(bytes([byte]))
+
+    assert growth(play) < 5
