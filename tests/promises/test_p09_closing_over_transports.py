@@ -101,6 +101,22 @@ def test_clients_closed_from_other_tasks_in_any_order_leave_nothing(kind: str, s
     assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
 
 
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_cancelled_nursery_of_a_client_ends_the_calls_of_other_tasks(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        one = ActiveSet(1, random.Random())
+        async with over(kind, make_server(), tmp_path) as connect, trio.open_nursery() as callers:
+            async with trio.open_nursery() as home:
+                callers.start_soon(one.come, connect, home)
+                await one.has_all.wait()
+                home.cancel_scope.cancel()
+            with trio.fail_after(5):
+                await until(lambda: one.outcomes == [ConnectionLost])
+        assert one.clients[0].ended is not None
+
+    run(main)
+
+
 def _open() -> int | None:
     """Return the number of open descriptors, or 0 where the system does not tell."""
     place = Path("/proc/self/fd")
