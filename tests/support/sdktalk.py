@@ -101,19 +101,34 @@ def talk_to_server(revision: str, way: str) -> Iterator[Talk]:
         yield talk
 
 
-@asynccontextmanager
-async def over_http2(url: str) -> AsyncIterator[Any]:
-    """Have the client speak HTTP/2, and nothing else.
+class ConnectionForEach(httpx2.AsyncBaseTransport):
+    """Makes each request on an HTTP/2 connection of its own.
 
-    One call at a time: httpcore2 up to 2.16.2 may wait for ever when a response comes while another is under way,
+    httpcore2 up to 2.16.2 may wait for ever when a response comes while another is under way on the same connection,
     whatever server sent it (hypercorn's too).
     """
+
+    def __init__(self) -> None:
+        self._used: list[httpx2.AsyncHTTPTransport] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._used.append(httpx2.AsyncHTTPTransport(http1=False, http2=True))
+        return await self._used[-1].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for transport in self._used:
+            await transport.aclose()
+
+
+@asynccontextmanager
+async def over_http2(url: str) -> AsyncIterator[Any]:
+    """Have the client speak HTTP/2, and nothing else."""
 
     async def check(response: httpx2.Response) -> None:
         assert response.http_version == "HTTP/2"
 
     async with (
-        httpx2.AsyncClient(http1=False, http2=True, event_hooks={"response": [check]}, timeout=30) as http,
+        httpx2.AsyncClient(transport=ConnectionForEach(), event_hooks={"response": [check]}, timeout=30) as http,
         streamable_http_client(url, http_client=http) as streams,
     ):
         yield streams
