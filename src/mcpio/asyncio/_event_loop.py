@@ -256,11 +256,12 @@ class Signal:
         if self._is_up:
             await asyncio.sleep(0)
         else:
-            self._waiter = asyncio.get_running_loop().create_future()
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
             try:
-                await self._waiter
+                await waiter
             finally:
-                self._waiter = None
+                if self._waiter is waiter:  # a cancelled task may leave when the next one waits already
+                    self._waiter = None
         self._is_up = False
 
 
