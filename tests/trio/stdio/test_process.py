@@ -306,7 +306,7 @@ def test_invalid_arguments_raise() -> None:
         trio.run(start, [])
     with pytest.raises(ValueError, match="stderr must be"):
         trio.run(lambda: start(ECHO, stderr="nowhere"))
-    with pytest.raises(ValueError, match="a grace must be"):
+    with pytest.raises(ValueError, match="close_grace must be a number of seconds"):
         trio.run(lambda: start(ECHO, close_grace=-1))
 
 
