@@ -21,7 +21,7 @@ from hypothesis import Phase, settings
 # ``explore`` looks further.
 settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.register_profile("steady", settings.get_profile("quick"), max_examples=100)
-# What fails is not made smaller: for the breakages of promises, of which only the first failure counts.
+# Failing examples are not shrunk: of a breakage of a promise, only the first failure counts.
 settings.register_profile("unshrunk", settings.get_profile("steady"), phases=(Phase.explicit, Phase.generate))
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("quick")

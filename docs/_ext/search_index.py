@@ -58,7 +58,7 @@ MEMBERS: Final = {"attribute", "method", "property"}
 NAMED: Final = {"class", "data", "exception", "function"}
 MEMBER: Final = 0.6
 OF_PAGE: Final = 0.5
-"""The factor of what a word weighs on a whole page. It is added to what the word weighs in a section of the page."""
+"""A section counts half of the weight that a word has on its whole page, in addition to the weight in the section."""
 SATURATION: Final = 2.5
 LENGTHS: Final = 0.3
 """How much less a word weighs in a long text, from 0 to 1."""

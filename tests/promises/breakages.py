@@ -107,7 +107,7 @@ class Copy:
             failed = pipe.readline().strip()
         if status == os.EX_OK:
             return None
-        # What a failed test leaves behind may make pytest raise at its end.
+        # A failed test may leave tasks or warnings behind, for which pytest raises an exception when it ends.
         if failed and status in (pytest.ExitCode.TESTS_FAILED, os.EX_SOFTWARE):
             return failed
         raise NoVerdictError("no end in time" if status is None else f"exit code {status}")

@@ -428,7 +428,7 @@ READERS: dict[str, tuple[Callable[[], Callable[[bytes], Any]], Callable[[int], b
         lambda size: bytes([Opcode.TEXT, 0]) + bytes([Opcode.CONTINUATION, 0]) * (size // 2),
     ),
 }
-"""What reads, and input that is not complete, of any size."""
+"""By name: a reader, and a function that returns unfinished input of a given size for it."""
 
 
 @pytest.mark.parametrize("name", READERS)

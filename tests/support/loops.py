@@ -57,7 +57,7 @@ def by_hand(main: Main) -> None:
 
 
 def collect_garbage() -> None:
-    """Free what nobody holds any more, which may warn, as a coroutine does that was never awaited.
+    """Free unreachable objects. Some warn when they are freed, such as coroutines that were never awaited.
 
     Objects that stay are frozen: each later pass would look through all of them again.
     """

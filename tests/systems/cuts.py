@@ -1,7 +1,7 @@
 """Cuts one conversation at every byte, over real sockets and pipes: ``python tests/systems/cuts.py [--every 7]``.
 
 A client talks to a server through a relay that passes on so many bytes of one direction, and then closes or resets its
-connections. What must hold is asked at each point: every call of the client and every question of the server ends once,
+connections. At each point it checks: every call of the client and every question of the server ends once,
 with its own answer or an error of the library; the client's block ends; the server keeps no session, serves another
 client, and has run no call twice; and the library reports no fault of its own. A server on standard output is a process
 that exits after so many bytes.
@@ -280,7 +280,7 @@ class Point:
 
 async def until(holds: Callable[[], bool], otherwise: str) -> None:
     with trio.move_on_after(PATIENCE / 2):
-        while not holds():  # noqa: ASYNC110  nothing tells of what is waited for
+        while not holds():  # noqa: ASYNC110  no event tells when it holds
             await trio.sleep(0.001)
         return
     raise Broken(otherwise)
@@ -305,7 +305,7 @@ def points(kind: str, era: str, every: int) -> list[Point]:
 
 
 LOSSES: Final = ("the server did not take a message",)
-"""What the library reports of a loss that has no caller to tell."""
+"""Reports of losses of which no caller can be told."""
 
 
 class Faults(logging.Handler):

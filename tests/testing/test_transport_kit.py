@@ -131,7 +131,12 @@ BROKEN: list[tuple[str, Callable[[], Harness], str, str]] = [
     ("closing_from_anywhere", lambda: harness(Silent), TWICE, AT_ONCE),
     ("closing_by_the_server", lambda: harness(Silent), "the server closed the session", AT_ONCE),
     ("closing_is_no_loss", lambda: harness(Lagging), "has sent before it closes to arrive", "1 of 50 are missing"),
-    ("closing_is_no_loss", lambda: harness(Broken), "the server to be told the end", "CloseReason.LOST"),
+    (
+        "closing_is_no_loss",
+        lambda: harness(Broken),
+        "the server to learn that the other end has closed",
+        "CloseReason.LOST",
+    ),
     ("a_cancelled_block", lambda: harness(Stubborn), "when it is cancelled", "the transport ignores cancellation"),
     ("a_cancelled_block", lambda: harness(Unmoved), "when it is cancelled", "the transport ignores cancellation"),
     ("loss_when_idle", lambda: harness(lose=keep), LOST, AT_ONCE),

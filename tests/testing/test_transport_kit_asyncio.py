@@ -162,7 +162,12 @@ BROKEN: list[tuple[str, Callable[[], PairHarness], str, str]] = [
         "bytes of the client's are taken",
         "the transport took",
     ),
-    ("closing_is_no_loss", lambda: broken(broken_at_the_end), "the server to be told the end", "CloseReason.LOST"),
+    (
+        "closing_is_no_loss",
+        lambda: broken(broken_at_the_end),
+        "the server to learn that the other end has closed",
+        "CloseReason.LOST",
+    ),
     ("a_cancelled_block", lambda: broken(stubborn), "when it is cancelled", "the transport ignores a cancellation"),
     ("loss_when_idle", lambda: broken(lose=keep), "the client to end, for the connection was lost", "nothing, for 1 s"),
     ("loss_when_idle", lambda: broken(raising), "OSError when a connection does not work", "KeyError('no such queue')"),

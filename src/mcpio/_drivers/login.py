@@ -904,7 +904,7 @@ class LoginDriver(EffectRunner):
         for call in self._calls:
             call.leave()
         self._authorizer.interrupt()
-        # What an interrupted flow still asks for is moot, but for the refresh token that it has taken out of the store.
+        # An interrupted flow needs no effects any more, except one: to put back the refresh token that it took.
         while (effect := self._authorizer.next_effect()) is not None:
             if isinstance(effect, RestoreCredentials):
                 self._to_restore = effect

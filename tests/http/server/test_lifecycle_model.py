@@ -1,4 +1,4 @@
-"""The table of HTTP's states against a model of what HTTP asks, searched whole: every input in every state.
+"""The table of HTTP's states is compared with a model of HTTP, for every input in every state.
 
 The model knows facts and no states: how much of the request has come, whether the response has begun, and whether the
 connection is open.
@@ -20,7 +20,7 @@ RESPONSE_ENDS: Final = {Input.SEND_END, Input.SEND_LAST, Input.SEND_RESET, Input
 
 
 class Facts(NamedTuple):
-    """What is known of a connection and of the exchange that is under way."""
+    """The facts about a connection, and about its present exchange."""
 
     request: Literal["none", "part of a head", "head", "body", "whole"] = "none"
     has_response: bool = False

@@ -919,7 +919,7 @@ async def _check_over(run: CheckRun, conversation: Conversation, why: str) -> No
 def _check_not_lost(run: CheckRun, session: Session, end: str) -> None:
     """Fail if a session whose peer has closed takes the transport for broken."""
     ended = session.ended
-    expected = f"the {end} to be told the end of what the other end sends, not a failure"
+    expected = f"the {end} to learn that the other end has closed, not that the transport failed"
     run.hold(ended is not None and ended.reason is not CloseReason.LOST, expected, f"its session ended with {ended}")
 
 
