@@ -28,8 +28,9 @@ class MqttChannel(trio.abc.Channel[bytes]):
         return message
 
     async def aclose(self) -> None:
-        with self._came, self._under_way, trio.CancelScope(shield=True):
-            self._client.publish(self._topic, END, qos=1)
+        with self._came, self._under_way, trio.CancelScope(shield=True), suppress(RuntimeError):
+            end = self._client.publish(self._topic, END, qos=1)
+            await trio.to_thread.run_sync(end.wait_for_publish, 5)  # RuntimeError: it is lost.
             self._client.disconnect()
             await trio.to_thread.run_sync(self._client.loop_stop)
 
