@@ -1,7 +1,7 @@
 """The tables of contents, made from the lists of links on the pages themselves, which a forge shows too.
 
-Under the heading "All pages" each item is a caption and links; elsewhere, on the pages that ``contents_pages`` in
-``conf.py`` names, each item is a link.
+Each item of a list begins with the link of a page. Under the heading "All pages" the lists have headings, which are the
+captions; the other pages that ``contents_pages`` in ``conf.py`` names have one list.
 
 For each page the theme asks Sphinx for the tree of all titles. Sphinx would copy the names of all sections, and of all
 that the reference documents, only to drop them again: for that call each page's own contents are its title alone.
@@ -20,16 +20,16 @@ from sphinx.environment import BuildEnvironment
 
 __all__ = ["parts", "toctrees"]
 
-_LINK: Final = re.compile(r"\[([^\]]+)\]\((?!\.\.)([\w/-]+)\.md\)")
+_ITEM: Final = re.compile(r"^\* \[([^\]]+)\]\((?!\.\.)([\w/-]+)\.md\)", re.MULTILINE)
 
 
 def parts(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the parts of a page's table of contents: a caption, and the titles and names of pages under it."""
     _, heading, listed = text.partition("\n## All pages\n")
-    if heading:
-        found = re.findall(r"^\* \*\*(.+?)\*\*: ((?:.|\n  )+)", listed, re.MULTILINE)
-        return [(caption, _LINK.findall(links)) for caption, links in found]
-    return [("", [link for line in text.splitlines() if line.startswith("* [") for link in _LINK.findall(line)])]
+    if not heading:
+        return [("", _ITEM.findall(text))]
+    _, *captioned = re.split(r"^### (.+)$", listed, flags=re.MULTILINE)
+    return [(caption, _ITEM.findall(items)) for caption, items in zip(captioned[::2], captioned[1::2], strict=True)]
 
 
 def toctrees(text: str) -> str:

@@ -1,6 +1,6 @@
 """Plain Markdown beside the pages of a built site, for programs that read documentation.
 
-``llms.txt`` lists the guides with a sentence each, as https://llmstxt.org describes it; ``llms-full.txt`` holds all of
+``llms.txt`` lists the guides with what each covers, as https://llmstxt.org describes it; ``llms-full.txt`` holds all of
 them; and ``PAGE.md`` lies beside each ``PAGE.html``. The pages show everything they are about, so these are copies.
 Sphinx makes only the reference, so ``llms.txt`` links to its HTML.
 """
@@ -26,13 +26,10 @@ def overview(docs: Path, title: str) -> str:
         "",
         "All of the guides in one file: [llms-full.txt](llms-full.txt)",
     ]
-    for caption, links in parts(index):
-        lines += ["", f"## {caption}", ""]
-        for name, page in links:
-            file = f"{page}.html" if page.startswith("reference/") else f"{page}.md"
-            said = first_sentence((docs / f"{page}.md").read_text(encoding="utf-8"))
-            lines.append(f"- [{name}]({file})" + (f": {said}" if said else ""))
-    return "\n".join(lines) + "\n"
+    _, _, listed = index.partition("\n## All pages\n")
+    items = re.sub(r"^\* ", "- ", re.sub(r"^#(## .+)$", r"\1", listed, flags=re.MULTILINE), flags=re.MULTILINE)
+    lines += [re.sub(r"\((reference/[\w/]+)\.md\)", r"(\1.html)", re.sub(r"\n  +", " ", items))]
+    return "\n".join(lines)
 
 
 def full_text(docs: Path) -> str:

@@ -49,7 +49,7 @@ PAGE_WEIGHTS: Final = {
     "code": 0.25,
     "links": 4.0,
 }
-PARTS: Final = {"Embed": 0.8, "Why": 0.6, "Reference": 0.35}
+PARTS: Final = {"Embed the engine": 0.8, "Why": 0.6, "Reference": 0.35}
 """The factors of pages, by the part of the table of contents that lists them. Pages of other parts have 1."""
 FOLDERS: Final = {"reference": 0.35, "decisions": 0.5, "conformance": 0.4}
 """The factors of pages in folders. They override those of ``PARTS``."""

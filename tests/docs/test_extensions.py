@@ -198,7 +198,9 @@ def test_every_row_of_texts_is_used() -> None:
 
 
 def test_contents_are_the_links_of_a_page() -> None:
-    page = "# T\n\n[x](x.md)\n\n## All pages\n\n* **A**: [One](one.md),\n  [Two](a/two.md)\n* **B**: [C](c.md)\n"
+    page = (
+        "# T\n\n* [x](x.md)\n\n## All pages\n\n### A\n\n* [One](one.md): b\n* [Two](a/two.md)\n\n### B\n\n* [C](c.md)\n"
+    )
     assert contents.toctrees(page) == (
         "\n```{toctree}\n:caption: A\n:hidden:\none\na/two\n```\n\n```{toctree}\n:caption: B\n:hidden:\nc\n```\n"
     )
