@@ -331,6 +331,7 @@ class IgnoreReason(enum.Enum):
     NOT_INITIALIZED = "the session is not initialized"
     WRONG_DIRECTION = "the notification is for the other role to receive"
     CONNECTION_ERROR = "an error that belongs to no request"
+    REPEATED_RESPONSE = "the request was answered before, and over HTTP a client may send its answer again"
     NOT_STARTED = "the cancellation names a request that waited for room, and is dropped"
 
 

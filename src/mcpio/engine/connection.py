@@ -1402,6 +1402,10 @@ class Connection(Answers):
                 self._outgoing.forget(request_id)
                 self._cancel_task(task_id)
             return
+        if state is not None and via is not None and self.role is Role.SERVER:
+            # An HTTP client cannot know whether an answer arrived whose POST broke off.
+            self._events.append(MessageIgnored(IgnoreReason.REPEATED_RESPONSE, message.raw, via))
+            return
         what = "was never sent" if state is None else "was answered before"
         self._violate(
             ErrorCode.INVALID_REQUEST, f"a response to id {message.id!r:.100}, which {what}", message.raw, via

@@ -13,12 +13,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 import attrs
 
 from mcpio._checks import called, checked, chosen, is_amount, is_count, required
-from mcpio.engine.channel import BACKLOG, Outgoing, Timers
+from mcpio.engine.channel import BACKLOG, Kind, Outgoing, Timers
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import MESSAGE_COST, check_time
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     AuthorizationRequired,
+    ConnectFailed,
     ConnectionLost,
     InvalidMessage,
     LocalProtocolError,
@@ -124,17 +125,20 @@ class HttpClientOptions:
     fall_back: bool = True
     """Whether to try the HTTP+SSE transport of 2024-11-05 if the server knows no other (FALL-07)."""
     reconnect_after: float = attrs.field(default=1.0, validator=_time)
-    """Seconds before a broken stream is resumed, doubled each time. The server may set the first."""
+    """Seconds before a broken stream is resumed, or an answer sent again, doubled each time. For streams the server may
+    set the first."""
     reconnect_at_most: float = attrs.field(default=30.0, validator=_time)
-    """The most seconds before a broken stream is resumed."""
+    """The most seconds before a broken stream is resumed, or an answer sent again."""
     reconnect_tries: int = attrs.field(default=5, validator=_count)
-    """How often in a row a stream is resumed, or a new session opened, without success before giving up."""
+    """How often in a row a stream is resumed, an answer sent again, or a new session opened, without success before
+    giving up."""
     redirects: int = attrs.field(default=5, validator=_count)
     """How many redirects in a row are followed, within the server's origin (HTTP-38)."""
     max_requests: int = attrs.field(default=64, validator=_count)
     """How many requests may be open at once. Further ones wait; answers and notifications do not."""
     tell_timeout: float = attrs.field(default=30.0, validator=_time)
-    """Seconds for the server to acknowledge a notification or an answer, before that is given up and reported."""
+    """Seconds for the server to acknowledge a notification or an answer, before that is given up and reported. Where it
+    is sent again, they begin anew."""
 
     def delay(self, tries: int, least: float | None = None) -> float:
         """Return how many seconds to wait before the next try, after ``tries`` without success.
@@ -345,6 +349,7 @@ class ClientExchange:
         "denied",
         "head",
         "is_handshake",
+        "may_repeat",
         "media_type",
         "mirrored",
         "number",
@@ -371,6 +376,8 @@ class ClientExchange:
     """The method of its request, and the tool, prompt or resource: authorizers count step-ups by it (AUTH-35)."""
     resumes: str | None
     """The last event that was seen of the stream that it resumes."""
+    may_repeat: bool
+    """Whether its request may be sent again where it is unknown whether it arrived."""
     is_handshake: bool
     """Whether it carries ``initialize``, before which nothing else may be sent."""
     mirrored: Mirrored | None
@@ -380,7 +387,7 @@ class ClientExchange:
     began: float
     """When it was sent."""
     tries: int
-    """How often in a row the stream was resumed without any event."""
+    """How often in a row the stream was resumed without any event, or the message sent again."""
     denied: McpError | None
     """Why it cannot be authorized."""
     retry: float | None
@@ -410,6 +417,7 @@ class ClientExchange:
         self.mirrored = None
         self.operation = (purpose.name,)
         self.is_handshake = self.was_open = False
+        self.may_repeat = purpose.method in _SAFE
         self.redirects: int = 0
         self.tries = 0
         self.retry = self.denied = None
@@ -587,8 +595,8 @@ class ClientExchanges:
         return sum(exchange.is_subscription for exchange in self.open.values())
 
     def __contains__(self, exchange: ClientExchange) -> bool:
-        """Return whether an exchange is open."""
-        return exchange.number in self.open
+        """Return whether an exchange is open, or begins later."""
+        return exchange.number in self.open or exchange.number in self._later
 
     def get(self, number: object) -> ClientExchange | None:
         """Return the exchange with that number, if it is open."""
@@ -640,9 +648,11 @@ class ClientExchanges:
             headers += [(name.encode(), value.encode()) for name, value in fields]
         if revision is not None:
             headers.append((b"mcp-protocol-version", revision.encode()))
-        # A repeated opening does no harm: at most it leaves a session that expires.
-        method, may_repeat = exchange.purpose.method, exchange.is_handshake or exchange.purpose.method in _SAFE
-        self._items.append(RequestHead(exchange.number, method, exchange.target, headers, may_repeat=may_repeat))
+        self._items.append(
+            RequestHead(
+                exchange.number, exchange.purpose.method, exchange.target, headers, may_repeat=exchange.may_repeat
+            )
+        )
         if exchange.text:
             self._items.append(Body(exchange.number, exchange.text))
         self._items.append(End(exchange.number))
@@ -762,6 +772,13 @@ LISTEN_TIMEOUT: Final = 0.5
 
 FALLBACK: Final = (400, 404, 405)
 """Statuses for ``initialize`` of servers that may know only the transport of 2024-11-05 (FALL-07)."""
+
+LATER: Final = (429, 502, 503, 504)
+"""Statuses of servers that are overloaded or restarting, and of proxies in front of them."""
+
+REPEATABLE: Final = ("notifications/initialized", "notifications/cancelled", "notifications/roots/list_changed")
+"""Notifications that change nothing when they arrive twice, or late. Progress and the status of a task are followed by
+newer ones, which an older one must not overtake, and what others mean is not known here."""
 
 
 class Stage(enum.Enum):
@@ -1070,16 +1087,17 @@ class HttpClient:
         """Return whether a message cancels a stateless request: over HTTP the end of its stream does (PAT-06)."""
         if not self._is_stateless and self.connection.phase is not Phase.DISCOVERING:
             return False
-        parsed = jsonrpc.parse(message.text, len(message.text))
-        return isinstance(parsed, jsonrpc.Notification) and parsed.method == "notifications/cancelled"
+        return _method(message) == "notifications/cancelled"
 
     def _post(self, message: Outgoing) -> None:
         if not message.requests:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
+            self._telling.may_repeat = message.kind == Kind.RESPONSE or _method(message) in REPEATABLE
             self._request(self._telling)
         elif any(map(self.connection.is_pending, message.requests)):  # others were cancelled before they could go
             call = self._exchanges.new(Purpose.ASK, text=message.text, requests=message.requests)
-            call.is_handshake = self._stage in _UNOPENED
+            # A repeated opening does no harm: at most it leaves a session that expires.
+            call.is_handshake = call.may_repeat = self._stage in _UNOPENED
             if message.call is not None:  # a batch has no header fields
                 method, params = message.call
                 if self._mirrors:
@@ -1284,6 +1302,8 @@ class HttpClient:
             self._fall_back(call, call.refusal(head))
         elif call.purpose is Purpose.RESUME or (call.purpose is Purpose.LISTEN and call.was_open):
             self._resume(call, call.unexpected(head), is_worth_it=is_temporary)
+        elif call.purpose is Purpose.TELL and head.status in LATER:
+            self._tell_again(call, call.refusal(head))
         elif call.purpose is not Purpose.LISTEN:
             # A server need not offer listening (HTTP-27).
             self._fail(call, call.refusal(head))
@@ -1361,8 +1381,22 @@ class HttpClient:
             call.purpose is Purpose.ASK and call.last_id is not None
         ):
             self._resume(call, cause)
-        elif call.purpose is not Purpose.END and (call.purpose is not Purpose.TELL or call is self._telling):
+        elif call is self._telling:
+            self._tell_again(call, call.lost(cause))
+        elif call.purpose not in (Purpose.END, Purpose.TELL):
             self._fail(call, call.lost(cause))
+
+    def _tell_again(self, call: ClientExchange, error: McpError) -> None:
+        """Send a notification or an answer again after a delay, before all later ones, or report the failure.
+
+        A request of the server waits for the answer, and both sides may take it twice: the server ignores the second.
+        """
+        may_repeat = call.may_repeat or isinstance(error, ConnectFailed)  # of which nothing was sent
+        if not may_repeat or call.tries >= self._options.reconnect_tries or self.connection.phase is Phase.CLOSED:
+            self._fail(call, error)
+            return
+        self._exchanges.make_later(call, self._options.delay(call.tries))
+        call.tries += 1
 
     def _see_what_is_owed(self) -> None:
         """Check, now that their messages were handled, whether complete responses brought all answers."""
@@ -1442,6 +1476,8 @@ class HttpClient:
             self._stage = Stage.LEAVING
             self._asks.clear()
             self._exchanges.cut_all(but=self._telling)
+            if self._telling is not None and (due := self._exchanges.pop_due(self._telling.number)) is not None:
+                self._request(due)  # for the last time, and without a delay: nothing else is to come
             if not self._exchanges.target:
                 self._tells.clear()  # they have no address
             self._exchanges.timers.set(LEAVING, self._exchanges.now + LEAVE_TIMEOUT)
@@ -1457,6 +1493,12 @@ class HttpClient:
             self._exchanges.timers.clear(LEAVING)
         if self.authorizer is not None:
             self.authorizer.close(self._exchanges.now)
+
+
+def _method(message: Outgoing) -> str | None:
+    """Return the method of a notification; ``None`` for an answer."""
+    parsed = jsonrpc.parse(message.text, len(message.text))
+    return parsed.method if isinstance(parsed, jsonrpc.Notification) else None
 
 
 class _Queue:

@@ -10,7 +10,6 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import (
     AuthorizationRequired,
-    ConnectFailed,
     ConnectionLost,
     LocalProtocolError,
     OutputFull,
@@ -245,13 +244,13 @@ def test_refused_notification_is_reported_and_the_next_one_is_sent() -> None:
     (first,) = talk.step()
     (second,) = talk.answer_json(first, {"jsonrpc": "2.0", "id": None, "error": {"code": -5, "message": "no"}}, 400)
     (third,) = talk.reset(second, OSError("broken"))
-    (fourth,) = talk.reset(third, ConnectFailed("nobody listens"))
+    (fourth,) = talk.reset(third, LocalProtocolError("cannot be encoded"))
     (fifth,) = talk.advance(3.0)
     assert talk.cut == [fourth.number]
     talk.head(fifth, 202)
     talk.reset(fifth)
     errors = [refused.error for refused in talk.found(MessageRefused)]
-    assert [type(error) for error in errors] == [RequestError, ConnectionLost, ConnectFailed, ConnectionLost]
+    assert [type(error) for error in errors] == [RequestError, ConnectionLost, LocalProtocolError, ConnectionLost]
     assert isinstance(errors[0].__cause__, UnexpectedResponse)
     assert isinstance(errors[1].__cause__, OSError)
     assert "3 s" in str(errors[3])

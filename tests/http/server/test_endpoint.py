@@ -11,7 +11,7 @@ from mcpio.auth.grant import Grant
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
-from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
+from mcpio.events import IgnoreReason, MessageIgnored, RequestFailed, RequestReceived, ResponseReceived
 from mcpio.http.model import Body, Cors, End, HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
@@ -260,6 +260,21 @@ def test_malformed_answer_gets_400_and_fails_the_request(answer: dict[str, Any])
     failed = site.events[-1][1]
     assert isinstance(failed, RequestFailed)
     assert failed.id == asked
+
+
+@pytest.mark.req("HTTP-09", "RPC-18")
+def test_answer_that_comes_twice_gets_202_and_is_ignored() -> None:
+    site = Site()
+    session = site.open(capabilities={"roots": {}})
+    site.session().connection.send_request(PingRequest(), now=0.0)
+    site.touch(site.session())
+    (ping,) = site.listen(session).new_messages()
+    answer = {"jsonrpc": "2.0", "id": ping["id"], "result": {}}
+    assert [site.post(answer, session).status for _ in range(2)] == [202, 202]
+    ignored = site.events[-1][1]
+    assert isinstance(ignored, MessageIgnored)
+    assert ignored.reason is IgnoreReason.REPEATED_RESPONSE
+    assert site.post({**answer, "id": 99}, session).status == 400
 
 
 @pytest.mark.req("HTTP-09")
