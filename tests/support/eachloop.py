@@ -162,16 +162,16 @@ class EachLoop:
         """The class of the loop's ``Here.loop``."""
         return TrioEventLoop if self.name == "trio" else AsyncioEventLoop
 
-    def run(self, main: Main, *, virtual: bool = False) -> None:
+    def run(self, main: Main, *, virtual: bool = False, limit: float = 20) -> None:
         """Run a test, of 20 s at most, or, where the clock jumps, of 1000 s. Nothing of it may be left."""
         if virtual:
             # A virtual clock does not count the time in which a busy machine did not run the thread.
             with mock.patch.object(_drivers, "queued_for_a_processor", float):
                 self._run_virtually(main)
         elif self.name == "trio":
-            trio.run(self._on_trio, main, 20, strict_exception_groups=True)
+            trio.run(self._on_trio, main, limit, strict_exception_groups=True)
         else:
-            streams.run_in_real_time(lambda: self._on_asyncio(main, 20))
+            streams.run_in_real_time(lambda: self._on_asyncio(main, limit))
 
     def _run_virtually(self, main: Main) -> None:
         if self.name == "trio":
