@@ -321,6 +321,18 @@ def test_released_task_may_be_taken_over_at_once() -> None:
     assert "TaskOrphaned" not in kinds(keeper)
 
 
+def test_task_is_not_deleted_after_its_release_or_a_look_at_it_fails() -> None:
+    keeper, disk = sharer()
+    released, signalled = keeper.create(request={"x": 1}), keeper.create()
+    disk.takes = disk.found = OSError("away")
+    keeper.machine.release(released, "the end", now=0)
+    keeper.machine.task_signalled(signalled)
+    assert [type(event) for event in keeper.settle()] == [TaskStoreFailed, TaskStoreFailed]
+    assert [event.key for event in keeper.events[-2:] if isinstance(event, TaskStoreFailed)] == [released, signalled]
+    keeper.advance(10)
+    assert disk.of_kind(StoreDelete) == []
+
+
 def test_answer_to_a_question_of_an_ended_task_is_ignored() -> None:
     keeper, _ = sharer()
     id = keeper.create()

@@ -615,6 +615,13 @@ class _Look:
 
 
 @attrs.frozen
+class _Release:
+    """A task that is being left to other machines. They take it even if the store fails, once its lease has ended."""
+
+    id: str
+
+
+@attrs.frozen
 class _Renew:
     """Leases that are being renewed."""
 
@@ -629,7 +636,7 @@ class _Adopt:
     asked: float
 
 
-_Asked: TypeAlias = _Put | _Look | _Renew | _Adopt | str
+_Asked: TypeAlias = _Put | _Look | _Release | _Renew | _Adopt | str
 """The subject of an effect: the key of a deletion."""
 
 
@@ -886,7 +893,7 @@ class TaskMachine:
             self.orphan(id, reason, now)
             return
         # A lease that ends at once lets the next machine that renews take the task, before this one has ended.
-        token = self._ask(id)
+        token = self._ask(_Release(id))
         self._effects[token] = self._store_put(token, record, None, 0.0)
         self._leave(record)
 
@@ -942,7 +949,7 @@ class TaskMachine:
         elif isinstance(effect, _Adopt):
             self._adopt_done(effect, value, now)
         elif isinstance(value, BaseException):
-            self._events.append(TaskStoreFailed(effect.id if isinstance(effect, _Look) else effect, value))
+            self._events.append(TaskStoreFailed(effect if isinstance(effect, str) else effect.id, value))
             if isinstance(effect, str):
                 self._undeleted[effect] = None
                 self._try_again(now)
