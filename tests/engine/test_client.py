@@ -128,7 +128,7 @@ def test_initialize_requests_the_newest_chosen_revision() -> None:
 def test_request_before_initialize_is_refused() -> None:
     client = ClientConnection(INFO)
     for request in (PingRequest(), ListToolsRequest()):
-        with pytest.raises(LocalProtocolError, match="in phase new as a client"):
+        with pytest.raises(LocalProtocolError, match=r"in phase new as a client$"):
             client.send_request(request, now=0.0)
     with pytest.raises(LocalProtocolError):
         client.send_notification(RootsListChangedNotification())

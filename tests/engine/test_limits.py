@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcpio.engine.limits import DEFAULT, Limits, Timeout, seconds
+from mcpio.engine.limits import DEFAULT, Limits, Timeout, parsed_size, seconds
 
 
 def test_every_limit_has_a_default() -> None:
@@ -51,3 +51,8 @@ def test_invalid_time_is_refused(value: Any) -> None:
 
 def test_default_has_a_readable_repr() -> None:
     assert repr(DEFAULT) == "DEFAULT"
+
+
+def test_text_and_bytes_are_estimated_alike() -> None:
+    text = '{"a": [1, 2, {"b": {}}], "c": [[], [[]]]}'
+    assert parsed_size(text) == parsed_size(text.encode()) == len(text) + 110 * 12

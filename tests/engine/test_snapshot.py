@@ -292,6 +292,7 @@ def test_snapshot_of_the_other_role_is_refused() -> None:
         ({"reason": "x"}, "malformed"),
         ({"close_left": float("nan")}, "close_left"),
         ({"close_left": float("inf")}, "close_left"),
+        ({"close_left": "5"}, "close_left"),
         ({"close_left": 10**400}, "malformed"),
         ({"dropped_logs": 1.5}, "dropped_logs"),
         ({"ended": 1}, "ended"),

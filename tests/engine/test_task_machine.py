@@ -24,6 +24,7 @@ from mcpio.engine.tasks import (
     TaskOutcome,
     TaskReplied,
     TaskStoreFailed,
+    dump_outcome,
     load_outcome,
 )
 from mcpio.errors import LocalProtocolError, RequestError
@@ -190,6 +191,13 @@ def test_result_beyond_the_limits_fails_its_task() -> None:
     assert (keeper.status(large), keeper.status(late)) == ("failed", "failed")
 
 
+def test_result_of_the_largest_size_is_kept() -> None:
+    keeper = Keeper(limits={"result_bytes": len(dump_outcome(BAD))})
+    id = keeper.create()
+    keeper.finish(id, BAD)
+    assert keeper.outcome(id) == BAD.result
+
+
 def test_finished_tasks_are_discarded_oldest_first_until_half_are_left() -> None:
     keeper = Keeper()
     ids = [keeper.create() for _ in range(5)]
@@ -267,6 +275,8 @@ def test_unencodable_outcome_changes_nothing() -> None:
     id = keeper.create()
     with pytest.raises(LocalProtocolError, match="not expressible"):
         keeper.finish(id, TaskOutcome({"x": object()}))
+    with pytest.raises(LocalProtocolError, match="not expressible"):
+        keeper.machine.ask(id, 0, ("q", {"x": object()}))
     assert keeper.status(id) == "working"
     assert keeper.finish(id)
 
@@ -282,7 +292,7 @@ def test_cancelled_task_stays_cancelled() -> None:
     assert isinstance(replied, TaskReplied)
     assert isinstance(ended, TaskEnded)
     assert (replied.cookie, replied.value) == ("cancels", changed.task)
-    assert changed.task.status == "cancelled"
+    assert (changed.task.status, changed.task.last_updated_at) == ("cancelled", "1970-01-12T13:46:45.000Z")
     assert ended.outcome.error is not None
     assert said(ended.outcome) == (-32603, "Task was cancelled")
     assert ended.outcome.error.data == {"taskId": id, "status": "cancelled"}

@@ -231,10 +231,9 @@ class Connection(Answers):
         Empty bytes do nothing, and input after the end is ignored. ``now`` is in seconds on the caller's monotonic
         clock. Drain the events, write the chunks, re-arm the deadline.
         """
-        channel = self._channel
-        ended = channel.inbox.ended  # ignored input is not observed, so that a recording has only what counts
-        channel.receive_data(data, now)
-        if self._observers and not ended and data != b"":
+        was_open = self._channel.receive_data(data, now)
+        # Ignored input is not observed, so that a recording has only what counts.
+        if self._observers and was_open and data != b"":
             data = None if data is None else bytes(data)  # the caller may write into its buffer again
             self._tell("received", data)
             self._tell_call("receive_data", data=data)
@@ -256,10 +255,8 @@ class Connection(Answers):
         ``jsonrpc.parse(text)``, for transports that had to look into the text already. Drain the events, write the
         messages, re-arm the deadline.
         """
-        channel = self._channel
-        ended = channel.inbox.ended
-        channel.receive_message(text, now, via, principal, parsed)
-        if self._observers and not ended:
+        was_open = self._channel.receive_message(text, now, via, principal, parsed)
+        if self._observers and was_open:
             self._tell_call("receive_message", text=text, via=via)
 
     def connection_lost(self, cause: BaseException | None, now: float) -> None:
@@ -339,11 +336,9 @@ class Connection(Answers):
         """
         channel = self._channel
         message = channel.outbox.pop() if via is ANY else channel.outbox.pop_by(via)
-        has_ended = False
-        if message is None:
-            has_ended = self._end_if_due()
-        else:
+        if message is not None:
             channel.sent_bytes += len(message.text)
+        has_ended = message is None and self._end_if_due()
         if self._observers:
             if message is not None:
                 self._tell("message_sent", message.text, message.via)
@@ -877,8 +872,7 @@ class Connection(Answers):
         if state.outgoing:
             self._outgoing.load(state.outgoing, now, self._dialogue)
         self._outgoing.load_ids(state.next_outgoing, state.retired)
-        if state.incoming:
-            self._incoming.load(state.incoming, self._place)
+        self._incoming.load(state.incoming, self._place)
         self._incoming.load_ids(state.next_incoming, state.finished, state.answered)
         channel.inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
         channel.inbox.ended = channel.end_received = state.ended
@@ -1275,7 +1269,7 @@ class Connection(Answers):
         ):
             self._refuse(message, why, via)
             return
-        odd = [] if self._bounded is None else self._oddities()
+        odd = self._oddities()
         try:
             request = read_params(message, row, dialogue.codec, self._capabilities, odd)
             token = None if meta is None else progress_token(meta)
@@ -1354,7 +1348,7 @@ class Connection(Answers):
         if request is None:
             self._receive_stray(message, via)
             return
-        odd = [] if self._bounded is None else self._oddities()
+        odd = self._oddities()
         try:
             result = request.dialogue.read_result(request, message.result, odd)
         except (InvalidMessage, RemoteProtocolError) as error:
@@ -1448,7 +1442,7 @@ class Connection(Answers):
         if method is None:
             return CustomNotification(message.method, message.params)
         settled = codec(LATEST_HANDSHAKE) if self._handshake is None else self._handshake.codec
-        odd = [] if self._bounded is None else self._oddities()
+        odd = self._oddities()
         try:
             notification = settled.decode(message.params, method.params_type, odd)
         except InvalidMessage as error:

@@ -56,8 +56,7 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         raise LocalProtocolError(f"payload must be a {kind.value}, not {type(payload).__name__}")
     if method.name in _OWN_VERBS and not _is_progress_of_task(payload):
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
-    # Subclasses are not remembered: a program can make any number of them, and each would be kept alive.
-    if method.name not in _OWN_VERBS and payload.__class__ is method.params_type:
+    if method.name not in _OWN_VERBS:
         _BY_CLASS[payload.__class__] = method
     return method
 

@@ -585,7 +585,7 @@ class IncomingRequests(RunningRequests):
 
     def save_answered(self) -> list[int]:
         """Return our keys of the requests that were answered not long ago."""
-        return [id for id in range(max(1, self.next - _REMEMBERED), self.next) if self.was_answered(id)]
+        return [id for id in range(self.next - _REMEMBERED, self.next) if self.was_answered(id)]
 
     def load(
         self,

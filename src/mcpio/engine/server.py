@@ -168,7 +168,7 @@ class ServerConnection(Connection):
             raise why
         sender = self.principal if self._sender is KEEP else self._sender
         id, size = IncomingId(incoming.next), request_size(text, channel.limits, channel.held.requests)
-        odd = [] if self._bounded is None else self._oddities()
+        odd = self._oddities()
         record, request = served.admit(message, row, envelope, id, via, sender, size, odd)
         self._begin(record, request, message)
 
