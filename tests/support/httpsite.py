@@ -39,6 +39,7 @@ class Site:
         first_id: int = 1,
         capabilities: ServerCapabilities = CAPABILITIES,
         entropy: Callable[[int], bytes] | None = None,
+        on_room: Callable[[HttpSession], None] = lambda _: None,
     ) -> None:
         """With a ``store``, as ``mcpio.app`` has them, sessions outlive this."""
         self.now = 0.0
@@ -57,6 +58,7 @@ class Site:
             entropy=entropy or (lambda size: next(self._drawn).to_bytes(size, "big")),
             options=options,
             limits=limits,
+            on_room=on_room,
             durable=None if store is None else DurableSessions(self._keeping(chosen)),
             revisions=chosen.revisions,
         )

@@ -26,7 +26,8 @@ from mcpio.revisions import Revision
 
 NO_EVENTS: Final = Rejection(406, "Not acceptable: a subscription is a stream: Accept must list text/event-stream")
 _UNDECIDED, _STREAMING = Response.UNDECIDED, Response.STREAMING
-_CALL, _CALLS = TimerKind.CALL, TimerKind.CALLS
+_CALL = TimerKind.CALL
+_END_OF_CALLS = (TimerKind.CALLS, 0, 0)
 _LISTEN: Final = "subscriptions/listen"
 
 
@@ -355,9 +356,9 @@ class Calls:
         for event in self.connection.close():
             self._events.append((self, event))
         if grace is not None:
-            due = self._timers.get((_CALLS, 0, 0))
+            due = self._timers.get(_END_OF_CALLS)
             limit = self.now + grace
-            self._timers.set((_CALLS, 0, 0), limit if due is None else min(due, limit))
+            self._timers.set(_END_OF_CALLS, limit if due is None else min(due, limit))
 
     def end(self, rejection: Rejection) -> None:
         """End the calls that still run: with ``rejection``, or where a stream has begun, with its end."""
@@ -376,7 +377,7 @@ class Calls:
         engine = self.connection
         if not engine.is_closing or engine.is_serving or self._waiting or engine.closed:
             return None
-        self._timers.clear((_CALLS, 0, 0))
+        self._timers.clear(_END_OF_CALLS)
         engine.finish()
         return engine.end
 

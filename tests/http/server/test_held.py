@@ -14,7 +14,7 @@ from mcpio.engine.limits import Ledger, Limits
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, MessageIgnored, RequestReceived
 from mcpio.http.model import Body, HttpOptions, Reset, ResponseHead
 from mcpio.http.server import HttpServer
-from mcpio.http.sessions import SESSION_COST
+from mcpio.http.sessions import SESSION_COST, HttpSession
 from mcpio.types import CallToolResult, TextContent
 
 KIB = 1024
@@ -49,6 +49,23 @@ def test_unread_answer_counts_until_its_last_byte_is_taken() -> None:
         sizes.append(sum(len(item.data) for item in items if isinstance(item, Body)))
     assert (sizes[:3], len(sizes), held.unwritten) == ([32 * KIB] * 3, 4, 0)
     assert len(exchange.json["result"]["content"][0]["text"]) == 100 * KIB
+    assert exchange.is_over
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_session_is_reported_whenever_its_output_becomes_less(waiting: int) -> None:
+    reported: list[HttpSession] = []
+    site = Site(limits=Limits(high_water=10 * KIB), on_room=reported.append)
+    session = site.open()
+    exchange = stalled_call(site, session, size=40 * KIB)
+    for id in range(waiting):
+        stalled_call(site, session, id + 2)
+    for size in (8 * KIB, 64 * KIB):
+        reported.clear()
+        for item in site.machine.responses_to_send(site.name(exchange), size):
+            exchange.take(item)
+        assert set(reported) == {site.session()}
+    site.unstall(exchange)
     assert exchange.is_over
 
 
@@ -260,6 +277,31 @@ def test_sent_events_of_open_stream_are_forgotten_in_time() -> None:
     site.advance(11)
     assert site.session().held.replay == 0
     site.answer(event)
+
+
+def test_ended_session_leaves_no_deadline_for_its_sent_events() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None, session_idle=None))
+    session = site.open()
+    _, event = asked(site, session)
+    for number in (1, 2):
+        progress(site, event, number)
+        site.advance(6)
+    assert site.machine.next_deadline() == 16
+    site.ask("DELETE", mcp_session_id=session)
+    assert site.machine.next_deadline() is None
+
+
+def test_each_sent_event_of_an_open_stream_is_forgotten_in_time() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None))
+    session = site.open()
+    _, event = asked(site, session)
+    held = []
+    for number, seconds in ((1, 6), (2, 6), (None, 5)):
+        if number is not None:
+            progress(site, event, number)
+        held.append(site.session().held.replay)
+        site.advance(seconds)
+    assert 0 < held[0] < held[1] > held[2] > 0 == site.session().held.replay
 
 
 def test_sent_events_of_broken_stream_are_kept_while_it_can_be_resumed() -> None:

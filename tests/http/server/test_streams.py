@@ -412,6 +412,17 @@ def test_sent_events_are_forgotten_after_resume_within() -> None:
     assert site.session().replay is None
 
 
+def test_each_sent_event_of_a_listening_stream_is_forgotten_in_time() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None))
+    site.listen(site.open())
+    for number in range(2):
+        log(site, number)
+        site.advance(6)
+    assert site.session().replay is not None
+    site.advance(5)
+    assert site.session().replay is None
+
+
 def test_deadlines_of_closed_streams_do_nothing() -> None:
     site = Site()
     session = site.open()

@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 import pytest
+from httpsaid import log, said
 from httpsite import Site
 from httpwire import InMemory, RawClient, Serve
 from protectedsites import bearer, notes, protected, token
@@ -55,6 +56,25 @@ def test_stream_of_a_token_that_never_expires_outlives_an_earlier_token() -> Non
         streams.append(site.ask("GET", principal=grant, accept="text/event-stream", mcp_session_id=session))
     site.advance(60)
     assert [each.is_over for each in streams] == [True, False]
+
+
+def test_message_that_was_begun_when_a_token_expired_is_finished_and_the_next_one_waits() -> None:
+    site = Site()
+    site.machine.epoch = 0.0
+    grant = Grant(None, "ada", expires_at=40.0)
+    session = site.open(principal=grant)
+    stream = site.ask("GET", principal=grant, accept="text/event-stream", mcp_session_id=session)
+    site.stall(stream)
+    begun = "x" * 100_000
+    log(site, begun)
+    for item in site.machine.responses_to_send(site.name(stream), 10_000):
+        stream.take(item)
+    site.advance(60)
+    log(site, "after")
+    site.unstall(stream)
+    assert (stream.is_over, said(stream.new_messages())) == (True, [begun])
+    stream = site.ask("GET", principal=Grant(None, "ada"), accept="text/event-stream", mcp_session_id=session)
+    assert said(stream.new_messages()) == ["after"]
 
 
 @in_memory
