@@ -1,0 +1,364 @@
+"""Changes one operator, constant or statement of the library at a time, and runs the tests that pass through it.
+
+``python tests/mutation/mutants.py engine --sample 400 --seed 1`` tries a sample of the mutants of a room, prints those
+that no test kills, and exits 1 if any of them is missing from ``survivors.toml``, which gives a reason for each.
+
+Tests are collected once. Each mutant is tried in a fork, in which the function's code is exchanged. Code that runs at
+import (constants, defaults of arguments) is not changed, nor are texts, annotations, logging and ``__repr__``.
+"""
+
+from __future__ import annotations
+import __future__
+
+import argparse
+import ast
+import gc
+import math
+import os
+import pickle
+import resource
+import sys
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import coverage
+import pytest
+
+__all__ = ["ROOMS", "Mutant", "mutants", "survivors"]
+
+ROOT: Final = Path(__file__).parents[2]
+SOURCE: Final = ROOT / "src" / "mcpio"
+SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
+
+ROOMS: Final = {
+    "engine": ["engine/*.py"],
+    # http/lifecycle.py is a table; tests/http/server/test_lifecycle_model.py changes each of its cells.
+    "http/server": [f"http/{name}.py" for name in ("server", "sessions", "streams", "calls", "checks", "model")],
+    "app/tasks": ["app/tasks/*.py"],
+}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+NOT_RUN: Final = ("annotation", "returns", "args", "decorator_list", "format_spec")
+"""What a function has beside code that runs when it is called."""
+TESTS: Final = ["engine", "http", "observe", "asgi", "test_conversations.py", "test_seeds.py"]
+SECONDS: Final = 5
+"""Processor time that a test of a mutant may take, beyond three times that of the same test without it."""
+CACHED: Final = type(cache(lambda: None))
+MEMORY: Final = 4 << 30
+LOUD: Final = os.dup(2)
+"""Standard error, where a fork silences it."""
+
+NEGATED: Final = {
+    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+SHIFTED: Final = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+
+UNTOUCHED: Final = {"__repr__", "__str__", "__rich_repr__"}
+
+
+class Mutant(NamedTuple):
+    """A changed function."""
+
+    path: str
+    function: str
+    change: str
+    """What stood there and what stands there now; with a number where the function has the same text twice."""
+    lines: range
+    code: CodeType
+    first_line: int
+
+    @property
+    def name(self) -> str:
+        """Return what ``survivors.toml`` calls it, as ``path function: change``."""
+        return f"{self.path} {self.function}: {self.change}"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.lines.start} {self.function}: {self.change}"
+
+
+def mutants(path: Path) -> list[Mutant]:
+    """Return all mutants of a module."""
+    module = ast.parse(path.read_text("utf-8"))
+    return [mutant for function, classes in _functions(module, []) for mutant in _of_function(path, function, classes)]
+
+
+def _functions(parent: ast.AST, classes: list[ast.ClassDef]) -> Iterator[tuple[Function, list[ast.ClassDef]]]:
+    """Yield the outermost functions, each with the classes around it."""
+    for child in ast.iter_child_nodes(parent):
+        if isinstance(child, Function):
+            if child.name not in UNTOUCHED:
+                yield child, classes
+        else:
+            yield from _functions(child, [*classes, child] if isinstance(child, ast.ClassDef) else classes)
+
+
+def _of_function(path: Path, function: Function, classes: list[ast.ClassDef]) -> Iterator[Mutant]:
+    name = ".".join(each.name for each in [*classes, function])
+    original = _compiled(path, function, classes)
+    stored = [node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    once = {each for each, times in Counter(stored).items() if times == 1}
+    once -= {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+    seen = Counter[str]()
+    for node, replace in _places(function):
+        for new in (*_other_expressions(node), *_other_statements(node, once)):
+            change = f"{_text(node)} -> {_text(new)}"
+            seen[change] += 1
+            replace(ast.copy_location(new, node))
+            code = _compiled(path, function, classes)
+            replace(node)
+            if code.co_freevars != original.co_freevars or code == original:
+                continue  # it does not fit the closure of the function, or is the same
+            header = node.test if isinstance(node, ast.If | ast.While) else node
+            lines = range(header.lineno, (header.end_lineno or header.lineno) + 1)
+            number = f" #{seen[change]}" if seen[change] > 1 else ""
+            yield Mutant(str(path.relative_to(SOURCE)), name, change + number, lines, code, original.co_firstlineno)
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node).partition("\n")[0]
+
+
+def _compiled(path: Path, function: Function, classes: Sequence[ast.ClassDef]) -> CodeType:
+    """Return the code of a function, compiled inside empty copies of its classes."""
+    body: ast.stmt = function
+    for each in reversed(classes):
+        body = ast.copy_location(ast.ClassDef(each.name, bases=[], keywords=[], body=[body], decorator_list=[]), each)
+    module = ast.fix_missing_locations(ast.Module([body], type_ignores=[]))
+    code: CodeType = compile(module, str(path), "exec", __future__.annotations.compiler_flag, dont_inherit=True)
+    for _ in [*classes, function]:
+        code = next(each for each in code.co_consts if isinstance(each, CodeType))
+    return code
+
+
+def _places(parent: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[ast.AST], None]]]:
+    """Yield each statement and expression that runs in a function, and what puts another in its place."""
+    for name, value in list(ast.iter_fields(parent)):
+        if name in NOT_RUN and not isinstance(parent, ast.Call):
+            continue
+        for index, node in enumerate(value if isinstance(value, list) else [value]):
+            if not isinstance(node, ast.AST) or _is_left_alone(node):
+                continue
+            if isinstance(node, ast.expr | ast.stmt):
+                yield (
+                    node,
+                    partial(value.__setitem__, index) if isinstance(value, list) else partial(setattr, parent, name),
+                )
+            yield from _places(node)
+
+
+def _is_left_alone(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).startswith(("_log.", "assert_never", "cast"))
+    return isinstance(node, ast.JoinedStr | ast.Assert)
+
+
+def _other_expressions(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.Compare(left, [operator], right):
+            for table in (NEGATED, SHIFTED):
+                if other := table.get(type(operator)):
+                    yield ast.Compare(left, [other()], right)
+        case ast.BoolOp(ast.And(), values):
+            yield ast.BoolOp(ast.Or(), values)
+        case ast.BoolOp(ast.Or(), values):
+            yield ast.BoolOp(ast.And(), values)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.Constant(bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(int(value)):
+            yield from (ast.Constant(value + 1), ast.Constant(value - 1))
+        case ast.BinOp(left, ast.Add(), right):
+            yield ast.BinOp(left, ast.Sub(), right)
+        case ast.BinOp(left, ast.Sub(), right):
+            yield ast.BinOp(left, ast.Add(), right)
+        case ast.IfExp(_, body, orelse):
+            yield from (ast.IfExp(ast.Constant(value), body, orelse) for value in (True, False))
+        case _:
+            pass
+
+
+def _other_statements(node: ast.AST, once: Container[str]) -> Iterator[ast.stmt]:
+    match node:
+        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
+            yield ast.Return(None)  # which is as false as False
+        case ast.If(_, body, orelse):
+            yield from (ast.If(ast.Constant(value), body, orelse) for value in (True, False))
+        case ast.While(test, body, orelse) if not isinstance(test, ast.Constant):
+            yield ast.While(ast.Constant(False), body, orelse)
+        case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)) if name in once:
+            pass  # without it, the name is an error wherever it is read
+        case ast.Expr(ast.Call() | ast.Await()) | ast.Assign() | ast.AugAssign() | ast.AnnAssign(value=ast.expr()):
+            yield ast.Pass()
+        case _:
+            pass
+
+
+class Trial:
+    """A plugin of pytest that tries mutants with the tests that were collected, in place of running them."""
+
+    def __init__(self, tried: Sequence[Mutant]) -> None:
+        self._tried = tried
+        self.survivors: list[Mutant] = []
+        self.complete = False
+        self._failed = False
+        self._caches: list[Any] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = session.items
+        files = sorted({str(SOURCE / mutant.path) for mutant in self._tried})
+        for file in files:
+            import_module(".".join(Path(file).relative_to(SOURCE.parent).with_suffix("").parts))
+        functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
+        gc.unfreeze()  # what tests/conftest.py froze: get_objects() leaves it out
+        for each in gc.get_objects():
+            if isinstance(each, FunctionType) and each.__code__.co_filename in files:
+                functions[each.__code__.co_filename, each.__code__.co_firstlineno].append(each)
+            elif isinstance(each, CACHED) and each.__wrapped__.__code__.co_filename in files:
+                self._caches.append(each)
+        gc.freeze()
+        status, measured = _in_fork(lambda pipe: self._measure(items, files, pipe))
+        if status:
+            return True
+        passing, times = pickle.loads(measured)
+        killers: dict[str, set[int]] = defaultdict(set)  # of other mutants of the same function
+        for number, mutant in enumerate(self._tried, start=1):
+            file, first = str(SOURCE / mutant.path), killers[mutant.function]
+            tests = {test for line in mutant.lines for test in passing.get(file, {}).get(line, ())}
+            order = [(items[i], times[i], i) for i in sorted(tests, key=lambda i: (i not in first, times[i]))]
+            targets = functions[file, mutant.first_line]
+            status, killer = _in_fork(partial(self._try, mutant, targets, order))
+            if status == os.EX_OK:
+                self.survivors.append(mutant)
+                print(f"{number}/{len(self._tried)} survives {len(tests)} tests: {mutant}", flush=True)
+            elif killer:
+                first.add(int(killer))
+        self.complete = True
+        return True
+
+    def _measure(self, items: Sequence[pytest.Item], files: Sequence[str], pipe: int) -> None:
+        """Write which tests pass each line, and how long each takes."""
+        measured = coverage.Coverage(data_file=None, config_file=False, include=files, context="")
+        times = []
+        measured.start()
+        for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
+            began = time.process_time()
+            measured.switch_context(str(number))
+            self._run(item, following)
+            times.append(time.process_time() - began)
+            if self._failed:
+                os.write(LOUD, f"{item.nodeid} fails without any mutant\n".encode())
+                os._exit(os.EX_DATAERR)
+        measured.stop()
+        data = measured.get_data()
+        passing = {
+            file: {line: [int(test) for test in tests if test] for line, tests in data.contexts_by_lineno(file).items()}
+            for file in data.measured_files()
+        }
+        with open(pipe, "wb") as writer:
+            pickle.dump((passing, times), writer)
+
+    def _try(
+        self,
+        mutant: Mutant,
+        functions: Sequence[FunctionType],
+        tests: Sequence[tuple[pytest.Item, float, int]],
+        pipe: int,
+    ) -> None:
+        """Run tests with a mutant until one fails, and write the number of that one."""
+        for function in functions:
+            function.__code__ = mutant.code
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        following = [*(item for item, _, _ in tests[1:]), None]
+        for (item, seconds, number), next_item in zip(tests, following, strict=False):
+            limit = math.ceil(time.process_time() + 3 * seconds + SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+            self._run(item, next_item)
+            if self._failed:
+                os.write(pipe, str(number).encode())
+                os._exit(pytest.ExitCode.TESTS_FAILED)
+
+    def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
+        for function in self._caches:
+            function.cache_clear()
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+def _in_fork(work: Callable[[int], None]) -> tuple[int, bytes]:
+    """Call a function in a fork with the end of a pipe; return the exit code, and what the function wrote."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        silence = os.open(os.devnull, os.O_RDWR)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        try:
+            work(writer)
+            os._exit(os.EX_OK)
+        finally:
+            os._exit(os.EX_SOFTWARE)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        written = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), written
+
+
+def survivors() -> dict[str, str]:
+    """Return the listed survivors, each with its reason."""
+    listed = tomllib.loads(SURVIVORS.read_text("utf-8"))
+    return {f"{path} {mutant}": reason for path, rows in listed.items() for mutant, reason in rows.items()}
+
+
+def of_room(room: str) -> list[Mutant]:
+    """Return the mutants of a room of ``ROOMS``, of a file, or of one function (``engine/limits.py:parsed_size``)."""
+    name, _, function = room.partition(":")
+    files = [path for pattern in ROOMS.get(name, [name]) for path in sorted(SOURCE.glob(pattern))]
+    return [mutant for path in files for mutant in mutants(path) if function in ("", mutant.function)]
+
+
+def main() -> int:
+    """Try mutants of each room; print the survivors and the counts."""
+    parser = argparse.ArgumentParser(description="Change the library in small ways, and see whether tests notice.")
+    parser.add_argument("rooms", nargs="+", help=f"{', '.join(ROOMS)}; a file in src/mcpio; or file:function")
+    parser.add_argument("--sample", type=int, default=400, help="how many mutants of each room are tried")
+    parser.add_argument("--seed", type=int, default=1, help="chooses which")
+    parser.add_argument("--again", action="store_true", help="try listed survivors, too")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders in tests/")
+    given = parser.parse_args()
+    listed = {} if given.again else survivors()
+    counts, tried = [], []
+    for room in given.rooms:
+        everything = of_room(room)
+        # By the hash of the name, so that a change of the code elsewhere leaves the sample as it was.
+        sample = sorted(everything, key=lambda mutant: crc32(f"{given.seed} {mutant.name}".encode()))[: given.sample]
+        tried += (left := [mutant for mutant in sample if mutant.name not in listed])
+        counts.append((room, len(everything), sample, len(sample) - len(left)))
+    trial = Trial(tried)
+    os.chdir(ROOT)
+    options = ["-q", "-s", "-p", "no:cacheprovider", "--tb=no", "--assert=plain", f"--rootdir={ROOT}"]
+    pytest.main([*options, *(f"tests/{name}" for name in given.tests)], [trial])
+    if not trial.complete:
+        return 2
+    for room, total, sample, known in counts:
+        new = len({mutant.name for mutant in sample} & {mutant.name for mutant in trial.survivors})
+        killed = len(sample) - known - new
+        print(f"{room}: {len(sample)} of {total} mutants tried, {killed} killed, {known + new} survive, {new} unlisted")
+    return 1 if trial.survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

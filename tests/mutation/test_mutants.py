@@ -1,0 +1,31 @@
+"""The command that tries mutants runs, and the survivors that it lists are mutants of the code as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutants import SOURCE, mutants, survivors
+
+pytestmark = pytest.mark.long
+
+
+def test_listed_survivors_are_mutants_of_the_code_and_have_a_reason() -> None:
+    listed = survivors()
+    files = {name.partition(" ")[0] for name in listed}
+    existing = {mutant.name for file in files for mutant in mutants(SOURCE / file)}
+    assert listed.keys() - existing == set()
+    assert all(listed.values())
+
+
+def test_command_counts_mutants_that_tests_kill_and_prints_the_others() -> None:
+    program = [sys.executable, str(Path(__file__).with_name("mutants.py"))]
+    options = ["--sample", "4", "--again", "--tests", "engine/test_limits.py"]
+    functions = ["engine/limits.py:parsed_size", "engine/dialect.py:_renamed"]  # of which the tests call the first
+    ran = subprocess.run([*program, *functions, *options], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert f"\n{functions[0]}: 4 of 9 mutants tried, 4 killed, 0 survive, 0 unlisted\n" in ran.stdout
+    assert f"\n{functions[1]}: 4 of 24 mutants tried, 0 killed, 4 survive, 4 unlisted\n" in ran.stdout
+    assert ran.stdout.count("survives 0 tests: engine/dialect.py:") == 4
