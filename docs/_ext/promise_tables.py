@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,17 +45,29 @@ def world_rows() -> Iterator[list[str]]:
     records = _records()
     dates = sorted({record["date"] for record in records.values()})
     worlds = records.pop("worlds")
+    rooms = records.pop("mutants", {"rooms": {}})["rooms"]
     broken = [record for record in records.values() if "breakages" in record]
     caught = sum(record["breakages"] - len(record["survive"]) for record in broken)
     yield ["run on", " to ".join(dict.fromkeys((dates[0], dates[-1])))]
     yield ["tests that passed", f"{sum(record['tests'] for record in records.values()):,}"]
     yield ["examples drawn", f"{sum(record['examples'] for record in records.values()):,}"]
     yield ["breakages caught", f"{caught} of the {sum(record['breakages'] for record in broken)} that were tried"]
+    for room, mutants in rooms.items():
+        yield [f"mutants of `{room}/` killed", _killed(**mutants)]
     yield ["simulated worlds", f"{worlds['worlds']:,}, in {worlds['seconds']} s of processor time"]
     yield ["steps in them", f"{worlds['steps']:,}"]
     yield ["faults injected", f"{worlds['faults']:,}"]
     yield ["invariants asked", f"{worlds['asked']:,}"]
     yield ["worlds that broke one", f"{worlds['failed']:,}"]
+
+
+def _killed(of: int, tried: int, killed: int, failed: int) -> str:
+    """Tell how many mutants were killed, with the share of all that this stands for (Wilson's interval of 95 %)."""
+    z, share = 1.96, killed / tried
+    middle, spread = share + z * z / (2 * tried), z * math.sqrt(share * (1 - share) / tried + (z / tried / 2) ** 2)
+    low, high = (100 * (middle + sign * spread) / (1 + z * z / tried) for sign in (-1, 1))
+    unlisted = f"; {failed} survive unlisted" if failed else ""
+    return f"{killed:,} of the {tried:,} that were tried, of {of:,}: {low:.0f} to {high:.0f} % of all{unlisted}"
 
 
 def _caught(record: dict[str, Any]) -> str:

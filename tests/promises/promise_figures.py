@@ -1,9 +1,10 @@
-"""Run what holds each promise, print the figures, and keep them in ``results.json``. Takes about half an hour.
+"""Run what holds each promise, print the figures, and keep them in ``results.json``. Takes about an hour.
 
     python tests/promises/promise_figures.py && python docs/_ext/generated.py
 
 The second command makes the tables of docs/promises.md anew from that file. ``P4`` runs what holds this promise alone,
-and ``worlds`` the simulated worlds; the figures of the rest are kept. ``--quick`` leaves out the deliberate breakages.
+``worlds`` the simulated worlds, and ``mutants`` tries mutants of the code; the figures of the rest are kept.
+``--quick`` leaves out the deliberate breakages and the mutants.
 """
 
 from __future__ import annotations
@@ -25,23 +26,29 @@ from mcpio.testing.simulation import explore
 RESULTS: Final = Path(__file__).with_name("results.json")
 PROMISES: Final = tuple(f"P{number}" for number in range(1, 17))
 WORLDS: Final = "worlds"
+MUTANTS: Final = "mutants"
+MUTATED: Final = ("engine", "http/server")
+"""The rooms of ``tests/mutation/mutants.py`` whose mutants are tried."""
 
 
 def main() -> int:
     """Run what was asked for, and return 1 if a test failed or a world broke an invariant."""
     parser = argparse.ArgumentParser(description="Run what holds each promise, and record the figures.")
-    parser.add_argument("which", nargs="*", choices=[[], *PROMISES, WORLDS], help="default: everything")
-    parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages")
+    parser.add_argument("which", nargs="*", choices=[[], *PROMISES, WORLDS, MUTANTS], help="default: everything")
+    parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages and the mutants")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time for the worlds")
     parser.add_argument("--file", type=Path, default=RESULTS, help="where the figures are kept")
     given = parser.parse_args()
     records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     failed = 0
-    for name in given.which or [*PROMISES, WORLDS]:
-        figures = worlds(given.seconds) if name == WORLDS else tests(name)
+    for name in given.which or [*PROMISES, WORLDS, *([] if given.quick else [MUTANTS])]:
+        if name == WORLDS:
+            figures = worlds(given.seconds)
+        elif name == MUTANTS:
+            figures = mutants()
+        else:
+            figures = tests(name) | ({} if given.quick else broken(name))
         failed += figures["failed"]
-        if name != WORLDS and not given.quick:
-            figures |= broken(name)
         records[name] = records.get(name, {}) | {"date": datetime.now(UTC).date().isoformat()} | figures
         print(f"{name}: {', '.join(f'{value} {key}' for key, value in figures.items())}", flush=True)
         given.file.write_text(json.dumps(records, indent=1) + "\n", "utf-8")
@@ -75,20 +82,38 @@ def _last_line(text: str) -> str:
 
 def broken(promise: str) -> dict[str, Any]:
     """Break the code in each way that is listed for a promise; return how many there are, and which no test caught."""
-    program = Path(__file__).with_name("breakages.py")
-    lines = []
-    with subprocess.Popen([sys.executable, str(program), promise], stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
-            print(line, end="", flush=True)
-            lines.append(line)
-    outcomes = re.findall(r"^P\d+:(\d+) .*?: (caught|SURVIVES|NO VERDICT)", "".join(lines), re.MULTILINE)
+    printed = _printed(Path(__file__).with_name("breakages.py"), promise)
+    outcomes = re.findall(r"^P\d+:(\d+) .*?: (caught|SURVIVES|NO VERDICT)", printed, re.MULTILINE)
     if not outcomes:
         raise SystemExit(f"the breakages of {promise} were not tried")
     return {
         "breakages": len(outcomes),
         "survive": [int(number) for number, outcome in outcomes if outcome != "caught"],
     }
+
+
+def mutants() -> dict[str, Any]:
+    """Try a sample of mutants of some rooms; return how many were killed. One that survives unlisted has failed."""
+    printed = _printed(ROOT / "tests" / "mutation" / "mutants.py", *MUTATED)
+    line = r"^(\S+): (\d+) of (\d+) mutants tried, (\d+) killed, \d+ survive, (\d+) unlisted$"
+    rooms = {
+        room: {"of": int(total), "tried": int(tried), "killed": int(killed), "failed": int(unlisted)}
+        for room, tried, total, killed, unlisted in re.findall(line, printed, re.MULTILINE)
+    }
+    if len(rooms) < len(MUTATED):
+        raise SystemExit("the mutants were not tried")
+    return {"rooms": rooms, "failed": sum(room["failed"] for room in rooms.values())}
+
+
+def _printed(program: Path, *words: str) -> str:
+    """Run a program, print what it prints, and return that."""
+    lines = []
+    with subprocess.Popen([sys.executable, str(program), *words], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return "".join(lines)
 
 
 def worlds(seconds: float) -> dict[str, Any]:
