@@ -12,6 +12,7 @@ depends on what else the machine does, and the processor time does less.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ import socket
 import struct
 import sys
 import time
+from functools import partial
 from statistics import median, quantiles
 from typing import Any, Final
 
@@ -29,6 +31,7 @@ import attrs
 import trio
 from harness import resident_mib
 
+import mcpio.asyncio
 from mcpio import Client, Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -60,28 +63,42 @@ HOSTILE: Final[dict[str, bytes]] = {
 }
 
 
-async def serve(ready: int, sessions: int, websockets: int) -> None:
-    """Serve, and write the port."""
-    options = Options(limits=Limits(sessions=sessions + 1000))
-    server = Server("soak", options=options)
+def serve(loop: str, ready: int, sessions: int, websockets: int) -> None:
+    """Serve on an event loop, and write the port."""
+    server = Server("soak", options=Options(limits=Limits(sessions=sessions + 1000)))
 
     @server.tool
-    def echo(text: str) -> str:
+    async def echo(text: str) -> str:
         return text
 
     @server.tool
-    def tasks() -> str:
-        return str(trio.lowlevel.current_statistics().tasks_living)
+    async def tasks() -> str:
+        on_trio = loop == "trio"
+        return str(trio.lowlevel.current_statistics().tasks_living if on_trio else len(asyncio.all_tasks()))
 
-    async with trio.open_nursery() as nursery:
-        listening = await nursery.start(lambda task_status: serve_http(
-            server, 0, websocket=WebSocketOptions(), max_connections=websockets + 500,
-            options=HttpOptions(session_idle=None), task_status=task_status
-        ))  # fmt: skip
-        os.write(ready, b"%d" % listening.port)
+    options: Any = {
+        "options": HttpOptions(session_idle=None),
+        "websocket": WebSocketOptions(),
+        "max_connections": websockets + 500,
+    }
+
+    async def on_trio() -> None:
+        async with trio.open_nursery() as nursery:
+            listening: Any = await nursery.start(partial(serve_http, server, 0, **options))
+            os.write(ready, b"%d" % listening.port)
+
+    async def on_asyncio() -> None:
+        started = asyncio.get_running_loop().create_future()
+        started.add_done_callback(lambda future: os.write(ready, b"%d" % future.result().port))
+        await mcpio.asyncio.serve_http(server, 0, started=started, **options)
+
+    if loop == "trio":
+        trio.run(on_trio)
+    else:
+        asyncio.run(on_asyncio())
 
 
-def start(sessions: int, websockets: int) -> tuple[int, int]:
+def start(loop: str, sessions: int, websockets: int) -> tuple[int, int]:
     """Start the server; return its process and its port."""
     reading, writing = os.pipe()
     process = os.fork()
@@ -89,7 +106,7 @@ def start(sessions: int, websockets: int) -> tuple[int, int]:
         os.close(reading)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what it logs of hostile clients
         try:
-            trio.run(serve, writing, sessions, websockets)
+            serve(loop, writing, sessions, websockets)
         finally:
             os._exit(0)
     os.close(writing)
@@ -183,7 +200,7 @@ class Round:
 
 GROWTH: Final = {"mib": 4.0, "descriptors": 2, "threads": 1, "tasks": 2}
 """How much more the last rounds may hold than earlier ones: allocators keep some memory."""
-SLOWER: Final = 1.5
+SLOWER: Final = 2.0
 """How much more processor time the last rounds may take."""
 
 
@@ -238,10 +255,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--websockets", type=int, default=1000)
+    parser.add_argument("--loop", choices=("trio", "asyncio"), default="trio", help="of the server")
     chosen = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    process, port = start(chosen.sessions, chosen.websockets)
+    process, port = start(chosen.loop, chosen.sessions, chosen.websockets)
     try:
         rounds = trio.run(soak, process, port, chosen.seconds, chosen.sessions, chosen.websockets)
     finally:
