@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from eachloop import EachLoop, Here
 
-from mcpio import Server
+from mcpio import Context, NoBackChannel, Server
+from mcpio.app import TaskOptions
+from mcpio.apps import ViewConnection, pump
+from mcpio.types import CallToolRequest, ElicitFormRequest, ElicitSchema, Tool
 
 URI = "r://1"
 eras = pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -143,5 +146,43 @@ def test_end_of_a_subscription_cancelled_at_any_turn_leaves_it_usable(count: int
             assert part.heard == 1
             await part.cancel()
             assert await updated(here, server) == 0
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+@eras
+def test_what_begins_on_an_ended_client_raises_no_back_channel(era: str, each_virtual_loop: EachLoop) -> None:
+    async def main(here: Here) -> None:
+        async with here.drivers.memory_client(make_server(), era=era) as client:
+            await client.aclose()
+            for wanted in ({"tools": True}, {"uris": [URI]}, {"tools": True, "uris": [URI], "keep": True}):
+                with pytest.raises(NoBackChannel):
+                    await client.listen(**wanted).__aenter__()
+            with pytest.raises(NoBackChannel):
+                await client.subscribe_resource(URI)
+            view: Any = None
+            with pytest.raises(NoBackChannel):
+                await pump(ViewConnection(Tool("t", {"type": "object"}), ()), client, view)
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+def test_state_of_a_task_that_asks_is_known_after_the_end(each_virtual_loop: EachLoop) -> None:
+    server = Server("s", tasks=TaskOptions())
+
+    @server.tool(task_support="required")
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.elicit(ElicitFormRequest("?", ElicitSchema({}))))
+
+    async def main(here: Here) -> None:
+        async def wait(_: Any, __: Any) -> Any:
+            await here.forever()
+
+        async with here.drivers.memory_client(server, era="handshake", elicitation=wait) as client:
+            task = await client.start_task(CallToolRequest("ask"))
+            while (await task.status()).status != "input_required":
+                await here.sleep(1)
+            await client.aclose()
+            assert (await task.next_state(None)).status == "input_required"
 
     each_virtual_loop.run(main, virtual=True)

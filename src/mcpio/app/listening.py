@@ -19,6 +19,7 @@ from mcpio.errors import (
     ConnectionLost,
     ErrorCode,
     McpError,
+    NoBackChannel,
     RemoteProtocolError,
     RequestCancelled,
     RequestError,
@@ -130,6 +131,9 @@ class ListeningClient(Protocol):
     @property
     def driving(self) -> ListeningDriving:
         """The drivers' side of the client."""
+
+    def check_open(self) -> None:
+        """Raise NoBackChannel if the connection is closing or closed."""
 
     def request(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send a request and return its typed result."""
@@ -289,6 +293,8 @@ class Listening(AsyncIterator[Change]):
             if reconnector is not None:
                 await reconnector.wait_for_session(SubscriptionsListenRequest(self.wanted), DEFAULT)
                 losses = reconnector.losses
+            # Not every source sends a request, which would say so.
+            self._client.check_open()
             self._source = source = self._client.driving.source_of_changes(self)
             self._lost_early = None
             try:
@@ -475,7 +481,7 @@ class SessionChanges:
                     resource.is_subscribed = None
                     try:
                         await send()
-                    except RequestError:
+                    except (RequestError, NoBackChannel):
                         resource.is_subscribed = False
                         raise
                     if resource.is_subscribed is None:

@@ -63,7 +63,8 @@ async def pump(
     ``on_event`` is a plain function, called with each other event. A view that asks to be removed is torn down.
     Cancelling the pump ends the view at once, ``view.tear_down`` gracefully; to the pump, its end is no error.
 
-    Raises what the call of the tool raises, at the end of the view, which is told that there is no result.
+    Raises what the call of the tool raises, at the end of the view, which is told that there is no result, and
+    NoBackChannel if the connection of ``client`` is closed before.
     """
     on_event = checked_callback("on_event", on_event, "(event)")
     return await _Pump(view, client, channel, arguments, result, answer, on_event).run()
@@ -95,6 +96,7 @@ class _Pump:
         self._failure: BaseException | None = None
 
     async def run(self) -> CallToolResult | None:
+        self._client.check_open()
         view = self._view
         view.on_output = self._wake
         try:

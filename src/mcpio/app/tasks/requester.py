@@ -246,7 +246,8 @@ class TaskHandle(Generic[R]):
     async def next_state(self, seen: Task | None) -> Task:
         """Wait for a state that differs from ``seen``, and return it."""
         state = await self._next_state(seen, None)
-        if state.status == "input_required" and not self._is_fetching and self._payload is None:
+        waits = state.status == "input_required" and not self._is_fetching and self._payload is None
+        if waits and not self._watch.has_ended:
             # The peer may send its requests on the stream that this opens (TASK-17).
             self._is_fetching = True
             self._watch.session.driver.runtime.spawn(self._fetch_alone())
