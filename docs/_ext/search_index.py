@@ -51,8 +51,9 @@ PAGE_WEIGHTS: Final = {
 }
 PARTS: Final = {"Embed the engine": 0.8, "Why": 0.6, "Reference": 0.35}
 """The factors of pages, by the part of the table of contents that lists them. Pages of other parts have 1."""
-FOLDERS: Final = {"reference": 0.35, "decisions": 0.5, "conformance": 0.4}
-"""The factors of pages in folders. They override those of ``PARTS``."""
+FOLDERS: Final = {"reference": 0.35, "decisions": 0.5, "conformance": 0.4, "questions": 0.2}
+"""The factors of pages in folders, and of one page. They override those of ``PARTS``. The questions on that page are
+texts of links, and count for the places that answer them."""
 GUIDES: Final = {"page", "section"}
 MEMBERS: Final = {"attribute", "method", "property"}
 NAMED: Final = {"class", "data", "exception", "function"}

@@ -127,6 +127,12 @@ QUESTIONS = [
     ("How do I get an access log?", "Logs, traces and recordings", "observing#access-log"),
     ("Which options does a call take?", "Clients", "clients#calls"),
     ("How do I show an HTML page in a host?", "Views (MCP Apps)", "apps#serve"),
+    ("How do I call a server from a program without async?", "asyncio", "asyncio#two-shapes-of-lifetime"),
+    ("Where does middleware of Starlette go?", "ASGI", "asgi#in-a-framework"),
+    ("Is a text converted to a number?", "Servers", "servers#tools"),
+    ("Does a timeout end the connection?", "Clients", "clients#timeouts"),
+    ("Do tokens of Entra have the right scopes?", "Protect a server (authentication)", "protecting#scopes"),
+    ("How do I do something without knowing where to look?", "Questions", "questions#first-steps"),
 ]
 
 SEARCHES = """<!doctype html><body><script>
@@ -181,8 +187,8 @@ def test_search_leads_to_the_page_with_the_answer(found: dict[str, list[str]]) -
     answers = {words: pages.split() for group in SEARCHED.values() for words, pages in group.items()}
     first = [words for words, pages in answers.items() if found[words][:1] and found[words][0] in pages]
     early = [words for words, pages in answers.items() if set(found[words][:3]) & set(pages)]
-    assert len(first) >= 0.75 * len(answers), sorted(answers.keys() - first)
-    assert len(early) >= 0.9 * len(answers), sorted(answers.keys() - early)
+    assert len(first) >= 0.8 * len(answers), sorted(answers.keys() - first)
+    assert len(early) >= 0.93 * len(answers), sorted(answers.keys() - early)
 
 
 NAMES = {
