@@ -14,7 +14,8 @@ import trio
 
 from mcpio import Context, Server
 from mcpio.cli import lock, main
-from mcpio.cli.arguments import read_words
+from mcpio.cli.arguments import prepare, read_words
+from mcpio.cli.command_line import _parse
 from mcpio.cli.exit_status import Exit
 from mcpio.cli.inspect import Recording, _drift, _opener, _words, without_secrets
 from mcpio.cli.output import recorder
@@ -37,6 +38,36 @@ def test_command_line_makes_the_same_call(after: list[str] | None) -> None:
         ("kind", '"r\\"ye"', True),
         ("count", "[1,null]", True),
     ]
+
+
+@pytest.mark.parametrize("after", [None, ["python", "a b.py"]])
+def test_copied_command_parses_as_the_call(after: list[str] | None) -> None:
+    options = argparse.Namespace(after=after, target="@desktop/my notes")
+    arguments = {"$(x)": "a\x7f\u202e'$(y)", "a b": None, "'": "é", "q:": 1, '"': [True]}
+    copied = _words(options, [], "bake it;'`!", arguments)
+    assert copied.isprintable()
+    parsed = _parse("call", shlex.split(copied)[2:])
+    assert (parsed.after, parsed.inherit_env, parsed.record) == (after, False, None)
+    name, *pairs = parsed.words[1:] if after is None else parsed.words
+    assert name == "bake it;'`!"
+    assert prepare({}, read_words(pairs), of=name).arguments == arguments
+
+
+@pytest.mark.parametrize(
+    "name", ["--inherit-env", "--record=/tmp/x", "-e", "--", "x\x03\nreboot", "x\x7f", "\x1b[201~", "x\\'$(reboot)"]
+)
+def test_names_that_a_command_cannot_hold_are_not_copied(name: str) -> None:
+    options = argparse.Namespace(after=None, target="server")
+    with pytest.raises(ValueError, match="cannot hold"):
+        _words(options, [], name, {})
+    with pytest.raises(ValueError, match="cannot hold"):
+        _words(options, [], "bake", {name: 1})
+
+
+@pytest.mark.parametrize("name", ["", "a=b"])
+def test_argument_names_that_a_command_cannot_express_are_not_copied(name: str) -> None:
+    with pytest.raises(ValueError, match="equals sign"):
+        _words(argparse.Namespace(after=None, target="server"), [], "bake", {name: 1})
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,17 @@ def test_copied_test_makes_the_call() -> None:
     inspecting(main, opener=opener)
 
 
+def test_command_that_cannot_be_copied_is_an_error() -> None:
+    def words(name: str, arguments: object) -> str:
+        raise ValueError(f"cannot hold {name}")
+
+    async def main(page: Page) -> None:
+        with pytest.raises(RequestError, match="cannot hold --inherit-env"):
+            await page.ask("copy", **{"as": "command"}, name="--inherit-env")
+
+    inspecting(main, words=words)
+
+
 def test_lens_shows_a_call_in_both_eras() -> None:
     async def main(page: Page) -> None:
         lens = await page.ask("lens", method="tools/call", params={"name": "bake", "arguments": {"kind": "rye"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json  # escapes all but ASCII
 import logging
 import os
 import re
@@ -215,13 +216,27 @@ def _connection_words(options: argparse.Namespace) -> list[str]:
 
 
 def _words(options: argparse.Namespace, connection: Sequence[str], name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the command line that makes the same call, as ``mcpio call`` takes it."""
-    pairs = [f"{key}:={dumps(value).decode()}" for key, value in arguments.items()]
+    """Return the command line that makes the same call, as ``mcpio call`` takes it.
+
+    Raises ValueError for names of the server that would not stay one word: a leading hyphen makes an option (-- already
+    begins the server's command), control characters act on a terminal, and a backslash ends the quotes in fish.
+    """
+    if any(each.startswith("-") or "\\" in each or not each.isprintable() for each in (name, *arguments)):
+        raise ValueError("a command line cannot hold the name of the tool or of an argument safely")
+    if any("=" in key or not key for key in arguments):
+        raise ValueError("mcpio call cannot take an argument whose name is empty or has an equals sign")
+    pairs = [f"{key}:={_printable_json(value)}" for key, value in arguments.items()]
     if options.after is None:
         words = ["mcpio", "call", *connection, options.target, name, *pairs]
     else:
         words = ["mcpio", "call", *connection, name, *pairs, "--", *options.after]
     return shlex.join(words)
+
+
+def _printable_json(value: Any) -> str:
+    """Return JSON without characters that a terminal acts upon."""
+    text = dumps(value).decode()
+    return text if text.isprintable() else json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _opener(options: argparse.Namespace) -> tuple[list[str], str]:

@@ -479,7 +479,10 @@ class Inspector(Viewer):
         arguments = arguments if isinstance(arguments, dict) else {}
         match params.get("as"):
             case "command":
-                return {"text": self._words(name, arguments)}
+                try:
+                    return {"text": self._words(name, arguments)}
+                except ValueError as error:
+                    raise RequestError(ErrorCode.INVALID_PARAMS, str(error)) from error
             case "test":
                 return {"text": as_test(*self._opener, name, arguments)}
         try:
