@@ -91,7 +91,7 @@ def _completed(line: str, capsys: pytest.CaptureFixture[str], shell: str = "fish
         ("mcpio call --ti", ["--timeout"]),
         ("mcpio call kitchen.py b", ["bake", "boil"]),
         ("mcpio call --timeout 5 -q kitchen.py bo", ["boil"]),
-        ("mcpio call kitchen.py bake ", ["hot=", "hot=false", "hot=true", "kind=", "kind=rye", "kind=wheat and oats"]),
+        ("mcpio call kitchen.py bake ", ["hot=", "hot=false", "hot=true", "kind=", "kind=rye"]),
         ("mcpio call kitchen.py bake kind=rye h", ["hot=", "hot=false", "hot=true"]),
         ("mcpio call kitchen.py none ", []),
         ("mcpio prompt kitchen.py greet ", ["how=", "who="]),
@@ -119,8 +119,8 @@ def test_every_command_offered(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_bash_gets_what_follows_its_own_breaks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _completed("mcpio call kitchen.py bake kind=", capsys, "bash") == ["rye", "'wheat and oats'"]
-    assert _completed("mcpio call kitchen.py bake 'kind=wh", capsys, "bash") == ["'wheat and oats'"]
+    assert _completed("mcpio call kitchen.py bake kind=", capsys, "bash") == ["rye"]
+    assert _completed("mcpio call kitchen.py bake 'kind=r", capsys, "bash") == ["rye"]
     assert _completed("mcpio list mcp.json:", capsys, "bash") == ["kitchen", "town"]
     assert _completed("mcpio list @cursor/k", capsys, "bash") == ["cursor/kitchen"]
 
@@ -149,12 +149,27 @@ def test_listing_kept_for_a_minute(
     assert _completed("mcpio call kitchen.py bo", capsys) == []
 
 
-def test_hostile_names_not_offered(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shell", list(complete.SCRIPTS))
+def test_names_that_a_shell_or_the_command_interprets_are_not_offered(
+    shell: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ["a\nb", "\x1b[2J", "$(reboot)", "fine"]
-    monkeypatch.setattr(complete, "_listing", lambda target: {"tools": [{"name": name} for name in names]})
-    assert _completed("mcpio call kitchen.py ", capsys, "bash") == ["'$(reboot)'", "fine"]
+    hostile = [
+        "a\nb",
+        "\x1b[2J",
+        "--inherit-env",
+        "--record=",
+        *(f"a{each}b" for each in " $`\"'\\;&|<>(){}[]*?!~#^\t"),
+    ]
+    properties = {name: {"enum": hostile} for name in (*hostile, "kind")}
+    tools = [{"name": name, "inputSchema": {"properties": properties}} for name in (*hostile, "fine", "größe")]
+    monkeypatch.setattr(complete, "_listing", lambda target: {"tools": tools})
+    assert _completed("mcpio call kitchen.py ", capsys, shell) == ["fine", "größe"]
+    assert _completed("mcpio call kitchen.py --inherit-e", capsys, shell) == ["--inherit-env"]  # the option
+    assert _completed('mcpio call kitchen.py fine "', capsys, shell) == [
+        "kind=",
+        "kind=--inherit-env",
+        "kind=--record=",
+    ]
 
 
 def test_malformed_items_do_not_hide_the_others(

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,9 @@ LIST_TIMEOUT: Final = 5
 
 BREAKS: Final = "=:@"
 """The characters at which bash begins a new word, unlike a shell's grammar: a candidate is what follows the last."""
+
+PLAIN: Final = re.compile(r"[\w@%+=:,./-]+")
+"""A candidate that no shell treats specially, within quotes or not. Others are left out: servers choose their names."""
 
 SCRIPTS: Final = {
     "bash": """\
@@ -73,9 +77,10 @@ def run(options: argparse.Namespace) -> int:
     last = words[-1]
     start = max(last.rfind(each) for each in BREAKS) + 1 if options.shell == "bash" else 0
     for candidate in sorted(set(candidates(words))):
-        if candidate.startswith(last) and len(candidate) > start and candidate.isprintable():
-            shown = candidate[start:]
-            print(shown if options.shell == "fish" or shown.endswith("=") else shlex.quote(shown))
+        shown = candidate[start:]
+        is_option_unasked = candidate.startswith("-") and not last
+        if candidate.startswith(last) and not is_option_unasked and PLAIN.fullmatch(shown):
+            print(shown)
     return Exit.DONE
 
 
