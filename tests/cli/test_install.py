@@ -397,10 +397,16 @@ def test_values_in_a_project_file_warned_of(home: Home, capsys: pytest.CaptureFi
         (
             ["config", "bake", "--name", "a b"],
             Exit.USAGE,
-            "--name must be at most 64 letters, digits, - and _, not 'a b'",
+            "--name must be at most 64 letters, digits, - and _, and not begin with -, not 'a b'",
         ),
+        (["config", "bake", "--name=--scope"], Exit.USAGE, "--name must be at most 64 letters"),
         (["config", "https://x/mcp", "-e", "A=1"], Exit.USAGE, "--env is for servers that are started"),
         (["config", "https://x/mcp", "--relay"], Exit.USAGE, "--relay is for servers that are started, not for https"),
+        (
+            ["config", "https://x/$(reboot)", "--relay"],
+            Exit.USAGE,
+            "--relay is for servers that are started, not for https://x/$(reboot): run mcpio relay 'https://x/$(reboot)'",
+        ),
     ],
 )
 def test_wrong_command_line_explained(

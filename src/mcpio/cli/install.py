@@ -171,8 +171,8 @@ NEW = ".mcpio-new"
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for another process that changes the same file."""
 LOCK_PAUSE = 0.05
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names that every host takes."""
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+"""The names that every host takes; a leading hyphen would make an option of the host's command."""
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -277,14 +277,14 @@ def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
     if not NAME.fullmatch(name):
         raise Failure(
             Exit.USAGE,
-            f"--name must be at most 64 letters, digits, - and _, not {name!r}",
+            f"--name must be at most 64 letters, digits, - and _, and not begin with -, not {name!r}",
         )
     if entry.url is not None:
         if options.env:
             raise Failure(Exit.USAGE, f"--env is for servers that are started, not for {entry.url}")
         if options.relay:
             local = f"http://127.0.0.1:8765{urlsplit(entry.url).path}"
-            advice = f"run mcpio relay {entry.url} --port 8765, and use {local} as its URL"
+            advice = f"run mcpio relay {shlex.quote(entry.url)} --port 8765, and use {local} as its URL"
             raise Failure(Exit.USAGE, f"--relay is for servers that are started, not for {entry.url}: {advice}")
         return name, attrs.evolve(entry, disabled=False)
     words = [_absolute(word) for word in entry.command[1:]]
