@@ -127,6 +127,15 @@ def test_malformed_tool_cannot_be_called(command: Command, speaking: Speaking) -
     assert ran.err.startswith("mcpio: the server's description of saw is malformed: inputSchema: ")
 
 
+def test_first_of_two_tools_with_one_name_counts(command: Command, speaking: Speaking) -> None:
+    first, second = (
+        {"name": "cut", "inputSchema": {"type": "object", "required": [name], "properties": {name: {}}}}
+        for name in ("first", "second")
+    )
+    tools = {"tools/list": {"tools": [first, second]}, "tools/call": {"content": []}}
+    assert command("call", "cut", "first=1", server=speaking(tools)).status is Exit.DONE
+
+
 def test_undescribed_argument_prints_a_note(command: Command, speaking: Speaking) -> None:
     ran = command("call", "cut", "depth=5", server=speaking({"tools/list": TOOLS, "tools/call": {"content": []}}))
     assert ran == (Exit.DONE, "", "note: cut does not describe an argument 'depth'.\n")

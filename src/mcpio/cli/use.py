@@ -272,16 +272,17 @@ def _items_of(name: str, pages: Iterable[Any]) -> list[Any]:
 async def find(client: Client, what: str, name: str) -> Any:
     """Return the tool or prompt with that name. Raises Failure if it is missing, or its description is malformed."""
     pages = await _pages(client, f"{what}s", name)
-    items = {item.name: item for item in _items_of(f"{what}s", pages)}
+    # The first definition of a name counts, as for a client.
+    items = {item.name: item for item in reversed(_items_of(f"{what}s", pages))}
     if name in items:
         return items[name]
     for item in (item for page in pages for item in page.malformed):
         if what == "tool" and isinstance(item.raw, dict) and item.raw.get("name") == name:
             raise Failure(Exit.PROTOCOL, f"the server's description of {name} is malformed: {item.reason}")
-    names = list(items)
+    names = list(reversed(items))
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     others = f"the server has {shown or f'no {what}s'}."
-    raise Failure(Exit.NOT_FOUND, f"no {what} {name!r}: {others}{did_you_mean(name, items)}")
+    raise Failure(Exit.NOT_FOUND, f"no {what} {name!r}: {others}{did_you_mean(name, names)}")
 
 
 # --------------------------------------------------------------------------------------------------- the lists as text
