@@ -279,11 +279,7 @@ def _in_python(pairs: Sequence[tuple[str, str]]) -> str:
 
 async def _drift(locked: Mapping[str, Any], client: Client) -> list[dict[str, Any]]:
     current = await lock.definitions(client)
-    return [
-        {"name": name, "old": old and lock.indented(old), "new": new and lock.indented(new)}
-        for name, old, new in lock.compared(locked, current)
-        if old != new
-    ]
+    return [{"name": name, "old": old, "new": new} for name, old, new in lock.compared(locked, current) if old != new]
 
 
 def _mebibytes(text: str) -> int:

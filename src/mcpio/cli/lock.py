@@ -6,7 +6,8 @@ import argparse
 import hashlib
 import json  # indented, for people
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import unified_diff
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from mcpio.cli.output import Console, codec_of
 from mcpio.cli.use import all_pages
 from mcpio.framing.json import dumps_sorted
 
-__all__ = ["add_arguments", "compared", "definitions", "differences", "indented", "lock", "read", "run", "write"]
+__all__ = ["add_arguments", "compared", "definitions", "differences", "lock", "read", "run", "write"]
 
 FILE: Final = "mcpio.lock"
 
@@ -65,11 +66,24 @@ async def definitions(client: Client) -> dict[str, Any]:
         defined["server"]["instructions"] = client.server.instructions
     for name, key in _KEYS.items():
         items = [item for page in pages[name] for item in codec.encode(page)[name]]
-        defined[name] = {
-            str(item.get(key) if isinstance(item, dict) else item): {"digest": _digest(item), "definition": item}
-            for item in items
-        }
+        defined[name] = _by_key((str(item.get(key) if isinstance(item, dict) else item), item) for item in items)
     return defined
+
+
+def _by_key(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return definitions by key, in a form for the file.
+
+    A client uses the first definition of a name, so that one has the plain key. The others stay too, with numbers.
+    """
+    entries: dict[str, Any] = {}
+    counts = Counter[str]()
+    for key, item in items:
+        free = key
+        while free in entries:
+            counts[key] += 1
+            free = f"{key} (number {counts[key] + 1})"
+        entries[free] = {"digest": _digest(item), "definition": item}
+    return entries
 
 
 def differences(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
@@ -78,37 +92,34 @@ def differences(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterat
         yield name, _change(old, new)
 
 
-def compared(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each definition, and what it was and is; ``None`` where there is none."""
-    yield "the server's instructions", locked.get("server"), defined["server"]
+def compared(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the name of each definition, and what it was and is as JSON; ``None`` where there is none.
+
+    Texts tell apart what Python takes for equal, such as ``false`` and 0.
+    """
+    yield "the server's instructions", _text(locked, "server"), _text(defined, "server")
     for kind in _KEYS:
         old, new = _mapping(locked.get(kind)), defined[kind]
         for name in sorted({*old, *new}):
-            yield f"{kind}: {name}", _definition(old.get(name)), _definition(new.get(name))
+            yield f"{kind}: {name}", _text(old.get(name), "definition"), _text(new.get(name), "definition")
 
 
-def indented(value: Any) -> str:
-    """Return a definition as text to compare."""
-    return json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True)
+def _text(entry: Any, member: str) -> str | None:
+    """Return a member of an entry as text to compare; ``None`` without an entry that has it."""
+    if not isinstance(entry, Mapping) or member not in entry:
+        return None
+    return json.dumps(entry[member], indent=1, ensure_ascii=False, sort_keys=True)
 
 
-def _change(old: Any, new: Any) -> str | None:
+def _change(old: str | None, new: str | None) -> str | None:
     if old == new:
         return None
     if old is None:
         return "it is new"
     if new is None:
         return "it is gone"
-    lines = unified_diff(_lines(old), _lines(new), "locked", "now", lineterm="", n=1)
+    lines = unified_diff(old.split("\n"), new.split("\n"), "locked", "now", lineterm="", n=1)
     return "it changed\n" + "\n".join(lines)
-
-
-def _lines(value: Any) -> list[str]:
-    return indented(value).splitlines()
-
-
-def _definition(entry: Any) -> Any:
-    return entry.get("definition") if isinstance(entry, Mapping) else entry
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
