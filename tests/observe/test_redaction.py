@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from work import steps_of
 
+from mcpio.engine.limits import Limits
 from mcpio.events import Event
 from mcpio.observe.tap import MARK, Redacting, Redactor, Tap, add_tap
 from mcpio.testing import pair
@@ -184,6 +186,58 @@ def test_secret_under_a_repeated_name_is_gone(text: str) -> None:
 def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(ValueError, match="a pattern must be a regular expression, not '\\('"):
         Redactor(patterns=("(",))
+
+
+class CountedPattern:
+    """Counts the characters that it is run over."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def subn(self, replacement: str, text: str) -> tuple[str, int]:
+        self.characters += len(text)
+        return text, 0
+
+
+SIZE = Limits().message_bytes
+PARTS: dict[str, Any] = {
+    "texts": "a",
+    "objects": {},
+    "members": {"a": 1},
+    "numbers": 1,
+    "JSON in texts": "[]",
+    "texts that begin as JSON": "[",
+}
+LARGE: dict[str, Any] = {
+    "one text": "=" * SIZE,
+    "texts of 1 KiB": ["=" * 1024] * (SIZE // 1024),
+    "JSON in a text": json.dumps([[]] * (SIZE // 4)),
+    "text that begins as JSON": "[" * SIZE,
+    "name": {"aB" * (SIZE // 2): 1},
+    "names": {f"{number:06x}": 1 for number in range(500_000)},
+    **{name: [part] * 400_000 for name, part in PARTS.items()},
+}
+
+
+@pytest.mark.parametrize("call", ["message", "text"])
+@pytest.mark.parametrize("name", LARGE)
+def test_largest_message_is_searched_in_part(name: str, call: str) -> None:
+    redactor, pattern = Redactor(patterns=()), CountedPattern()
+    redactor._patterns = ((pattern, MARK),)  # type: ignore[assignment]  # counts instead of a pattern
+    value = LARGE[name] if call == "message" else json.dumps(LARGE[name])
+    assert steps_of(lambda: getattr(redactor, call)(value)) < 20_000_000
+    assert pattern.characters <= 2 * 1024 * 1024
+
+
+def test_what_is_not_searched_is_left_out() -> None:
+    message = {"id": 1, "long": "a" * SIZE, "list": [1] * SIZE, "object": {str(n): n for n in range(200_000)}, "b": "c"}
+    assert REDACTOR.message(message) == {"id": 1, "long": MARK, "list": [], "object": {}, "b": "c"}
+    assert REDACTOR.text("a" * SIZE) == MARK
+    assert REDACTOR.text(json.dumps([[]] * (SIZE // 4))) == MARK
+
+
+def test_secret_at_the_end_of_a_long_name_is_redacted() -> None:
+    assert REDACTOR.message({"a" * SIZE + "Token": "x"}) == {"a" * SIZE + "Token": MARK}
 
 
 class Heard(Tap):

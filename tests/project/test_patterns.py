@@ -123,3 +123,12 @@ def test_patterns_of_modules_take_linear_time(pattern: re.Pattern[Any], method: 
 @pytest.mark.parametrize("pattern", SECRET_PATTERNS)
 def test_patterns_of_secrets_take_linear_time(pattern: str) -> None:
     assert slow_text(re.compile(pattern), "sub") is None
+
+
+@pytest.mark.parametrize("pattern", SECRET_PATTERNS)
+def test_patterns_of_secrets_pass_over_other_text_fast(pattern: str) -> None:
+    compiled, usual = re.compile(pattern), re.compile(r"(?<!\w)\0")
+    for unit in ("=", "a=", "n=", "y=", "-", "a/+", "a "):
+        text = unit * (200_000 // len(unit))
+        least = processor_seconds([partial(usual.subn, "", text)] * 5)
+        assert processor_seconds([partial(compiled.subn, "", text)] * 5) < 6 * least, unit

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from mcpio.engine.connection import Connection
 from mcpio.engine.stateless_engine import StatelessEngine
 from mcpio.events import ConnectionClosed, Event
-from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.framing.json import JsonError, dumps, has_more_values, loads
 
 # ------------------------------------------------------------------------------------------------------------------ tap
 # Taps: passive observers of a connection's traffic (P15).
@@ -154,20 +154,26 @@ _PARAMETERS: Final = (
 )
 """Endings of the names of secret parameters, each a pattern of fixed width."""
 
+_PARAMETER: Final = "|".join(
+    f"(?<={last}=)(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS if name[-1] == last)})"
+    for last in sorted({name[-1] for name in _PARAMETERS})
+)
+"""Matches behind the ``=`` of such a parameter. The last letter decides which of the names are tried."""
+
 SECRET_PATTERNS: Final = (
-    r"(?i)\b(?:bearer|basic|dpop)\s+[a-z0-9._~+/=-]{8,}",
+    # Most begin with what is found fast, and look back from there.
+    r"[bBdD](?<!\w.)(?i:(?<=b)earer|(?<=b)asic|(?<=d)pop)\s+[A-Za-z0-9._~+/=-]{8,}",
     # Only the first "eyJ" of a run counts: one attempt for each would take quadratic time.
     r"(?<![\w-])(?>[\w-]*?\beyJ)[\w-]{8,}+\.[\w-]++\.[\w-]+",
-    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
-    r"\b(?:gh[pousr]|github_pat)_\w{20,}",
-    r"\bxox[abeoprs]-[\w-]{10,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"[spr](?<!\w.)k[-_][A-Za-z0-9_-]{16,}",
+    r"g(?<!\w.)(?:h[pousr]|ithub_pat)_\w{20,}",
+    r"xox(?<!\w...)[abeoprs]-[\w-]{10,}",
+    r"A(?<!\w.)[KS]IA[A-Z0-9]{16}\b",
     # To the end of the text where the last line is missing. The header of an encrypted key has single hyphens.
     # No possessive group: Python 3.11.2 ends it too early. Nothing is tried twice, since what follows may be empty.
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[^-]*(?:-(?!----)[^-]*)*(?:-----END [A-Z0-9 ]*-----)?",
     r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)",
-    # The "=" comes first because a literal is found fast.
-    rf"(?i)(?P<kept>=(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS)})[\"']?)[^\s&;#\"'<>]+",
+    rf"(?i)(?P<kept>=(?<=[a-z]=)(?:{_PARAMETER})[\"']?)[^\s&;#\"'<>]+",
 )
 """Patterns of secrets in texts: well-known tokens, private keys, passwords and parameters of URLs."""
 
@@ -175,6 +181,12 @@ _NOT_SECRET: Final = ("progress token",)
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _TEXTS_WITHIN: Final = 3
 """How deeply JSON inside of texts is searched: servers send structured results as text, too."""
+_MOST_SEARCHED: Final = 2 * 1024 * 1024
+"""Characters of one message that are searched, which takes less than half a second, whatever they are."""
+_ITEM_COST, _MEMBER_COST, _TEXT_COST = 8, 20, 40
+"""How many of those an item, a member and a text count for, beside their characters."""
+_LONGEST_NAME: Final = 200
+"""Characters at the end of a member's name in which words are looked for."""
 
 
 class Redactor:
@@ -186,6 +198,8 @@ class Redactor:
     ``params.arguments.pin``, ``result.structuredContent.accounts.*.iban``.
     ``patterns`` are regular expressions of secrets in texts; of a match, a group named ``kept`` stays. They run over
     all input, so each must take linear time. Raises ValueError if a pattern does not compile.
+    Of one message, two MiB are searched: a text that is longer than what is left of them is redacted as a whole, and a
+    longer list or object is emptied.
     """
 
     __slots__ = ("_names", "_paths", "_patterns")
@@ -203,14 +217,16 @@ class Redactor:
 
     def message(self, message: Any) -> Any:
         """Return a parsed message without its secrets: the same object if it has none."""
-        return self._within(message, self._paths, _TEXTS_WITHIN)
+        return self._search().within(message, self._paths, _TEXTS_WITHIN)
 
     def text(self, text: str) -> str:
         """Return the JSON text of a message without its secrets; other text has only its patterns removed."""
+        if has_more_values(text, _MOST_SEARCHED // _ITEM_COST):
+            return MARK
         try:
             value = loads(text)
         except JsonError:
-            return self._cut(text)
+            return self._search().in_text(text, 0)
         return _unless_changed(text, value, self.message(value))
 
     def data(self, data: bytes) -> bytes:
@@ -222,13 +238,38 @@ class Redactor:
         redacted = self.text(text)
         return data if redacted is text else redacted.encode()
 
-    def _within(self, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool = False) -> Any:
+    def _search(self) -> _Search:
+        return _Search(self._names, self._patterns)
+
+
+class _Search:
+    """The search for secrets in one message, and how much is left of it."""
+
+    __slots__ = ("_left", "_names", "_patterns")
+
+    def __init__(self, names: frozenset[str], patterns: tuple[tuple[re.Pattern[str], str], ...]) -> None:
+        self._names = names
+        self._patterns = patterns
+        self._left = _MOST_SEARCHED
+
+    def _may_search(self, cost: int) -> bool:
+        """Return whether something can still be searched, and count it if so."""
+        if cost > self._left:
+            return False
+        self._left -= cost
+        return True
+
+    def within(self, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool = False) -> Any:
         if isinstance(value, str):
-            return self._in_text(value, texts)
+            return self.in_text(value, texts)
         if isinstance(value, Mapping):
+            if not self._may_search(_MEMBER_COST * len(value)):
+                return {}
             members = {name: self._member(name, each, paths, texts, in_schema) for name, each in value.items()}
             return value if all(members[name] is each for name, each in value.items()) else members
         if isinstance(value, list | tuple):
+            if not self._may_search(_ITEM_COST * len(value)):
+                return []
             items = [self._step(str(index), each, paths, texts) for index, each in enumerate(value)]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         return value
@@ -243,10 +284,10 @@ class Redactor:
         further = tuple(path[1:] for path in paths if path[0] in (name, "*"))
         if () in further:
             return _blank(value)
-        return self._within(value, further, texts, name == "properties")
+        return self.within(value, further, texts, name == "properties")
 
     def _holds_secret(self, name: str, value: Any) -> bool:
-        words = _words(name)
+        words = _words(name[-_LONGEST_NAME:])
         if words in _NOT_SECRET:
             return False
         if self._ends_in_name(words):
@@ -257,13 +298,15 @@ class Redactor:
         parts = words.rsplit(" ", 3)
         return any(" ".join(parts[-count:]) in self._names for count in (1, 2, 3))
 
-    def _in_text(self, text: str, texts: int) -> str:
+    def in_text(self, text: str, texts: int) -> str:
+        if not self._may_search(_TEXT_COST + len(text)):
+            return MARK
         if texts and text[:1] in ("{", "["):
             try:
                 value = loads(text)
             except JsonError:
                 return self._cut(text)
-            return _unless_changed(text, value, self._within(value, (), texts - 1))
+            return _unless_changed(text, value, self.within(value, (), texts - 1))
         return self._cut(text)
 
     def _cut(self, text: str) -> str:
