@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from mcpio import Server
-from mcpio.cli import main
+from mcpio.cli import lock, main
 from mcpio.cli.exit_status import Exit
 from mcpio.trio import serve_http, serve_tcp
 
@@ -192,6 +192,29 @@ def test_second_definition_of_a_name_and_change_of_a_json_type_are_shown(
     assert command("check", "--locked", file, server=serving(before)).status is Exit.DONE
     ran = command("check", "--locked", file, server=serving(after))
     assert (ran.status, "broken: tools: " in ran.out) == (Exit.DRIFTED, True)
+
+
+def test_definitions_with_too_many_lines_to_compare_show_the_first_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entries(numbers: list[int]) -> dict[str, Any]:
+        return {"definition": {"enum": numbers}}
+
+    many = list(range(2000))
+    locked = {"server": {}, "tools": {"big": entries(many), "small": entries([1]), "tiny": entries([1])}}
+    defined = {"tools": {"big": entries(many[::-1]), "small": entries([2]), "tiny": entries([2])}}
+    defined |= {"server": {}, "prompts": {}, "resources": {}, "resourceTemplates": {}}
+    _, big, small, tiny = lock.differences(locked, defined)
+    said = "it changed, with too much to compare: 2004 lines, now 2004; from line 3:\n-  0,\n+  1999,"
+    assert big == ("tools: big", said)
+    assert small[1] is not None
+    assert small[1].endswith("-  1\n+  2\n  ]")
+    monkeypatch.setattr(lock, "MAX_PAIRS", 49)  # enough for two definitions of five lines, one of which is first
+    assert [change and "too much" in change for _, change in lock.differences(locked, defined)] == [
+        None,
+        True,
+        False,
+        True,
+    ]
+    assert tiny[1] == small[1]
 
 
 def test_changed_instructions_are_shown(command: Command, tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def test_close_names_are_suggested(name: str, said: str) -> None:
     assert did_you_mean(name, ["echo", "read", "reed"]) == said
 
 
+def test_suggestions_compare_a_bounded_number_of_short_names() -> None:
+    assert did_you_mean("echo", ["x"] * 999 + ["ecco"]) == " Did you mean 'ecco'?"
+    assert did_you_mean("echo", ["x"] * 1000 + ["ecco"]) == ""
+    assert did_you_mean("e" * 201, ["e" * 200]) == ""
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

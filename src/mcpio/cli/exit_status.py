@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from mcpio.errors import (
@@ -112,8 +113,11 @@ def in_flags(text: str) -> str:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return " Did you mean …?" with the known names similar to ``name``, or an empty string."""
-    close = get_close_matches(name, list(candidates), n=3, cutoff=0.75)
+    """Return " Did you mean …?" with the known names similar to ``name``, or an empty string.
+
+    Of a server's names only the first thousand are compared, and nothing with a long one: difflib's time is quadratic.
+    """
+    close = [] if len(name) > 200 else get_close_matches(name, list(islice(candidates, 1000)), n=3, cutoff=0.75)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -7,8 +7,9 @@ import hashlib
 import json  # indented, for people
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
+from itertools import zip_longest
 from typing import Any, Final
 
 from mcpio.app.client import Client
@@ -24,6 +25,9 @@ FILE: Final = "mcpio.lock"
 
 FORMAT: Final = 1
 """The version of the file's form."""
+
+MAX_PAIRS: Final = 1_000_000
+"""Pairs of an old and a new line that are compared in all. difflib takes about 0.2 s for so many."""
 
 _KEYS: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
 """The member that identifies a definition, by the list it is in."""
@@ -88,8 +92,17 @@ def _by_key(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def differences(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Yield the name of each definition, old or new, and how it changed; ``None`` if it did not."""
+    pairs = MAX_PAIRS
     for name, old, new in compared(locked, defined):
-        yield name, _change(old, new)
+        if old is None or new is None:
+            yield name, None if old == new else "it is new" if old is None else "it is gone"
+        elif old == new:
+            yield name, None
+        else:
+            before, after = old.split("\n"), new.split("\n")
+            needed = len(before) * len(after)
+            yield name, _change(before, after) if needed <= pairs else _first_change(before, after)
+            pairs -= needed if needed <= pairs else 0
 
 
 def compared(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str | None]]:
@@ -111,15 +124,17 @@ def _text(entry: Any, member: str) -> str | None:
     return json.dumps(entry[member], indent=1, ensure_ascii=False, sort_keys=True)
 
 
-def _change(old: str | None, new: str | None) -> str | None:
-    if old == new:
-        return None
-    if old is None:
-        return "it is new"
-    if new is None:
-        return "it is gone"
-    lines = unified_diff(old.split("\n"), new.split("\n"), "locked", "now", lineterm="", n=1)
+def _change(before: Sequence[str], after: Sequence[str]) -> str:
+    lines = unified_diff(before, after, "locked", "now", lineterm="", n=1)
     return "it changed\n" + "\n".join(lines)
+
+
+def _first_change(before: Sequence[str], after: Sequence[str]) -> str:
+    """Return the first line that changed, of definitions with too many lines for ``unified_diff``."""
+    both = enumerate(zip_longest(before, after, fillvalue=""), 1)
+    line, (old, new) = next((line, pair) for line, pair in both if pair[0] != pair[1])
+    size = f"{len(before)} lines, now {len(after)}"
+    return f"it changed, with too much to compare: {size}; from line {line}:\n-{old}\n+{new}"
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
