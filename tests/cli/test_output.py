@@ -100,9 +100,17 @@ def test_bytes_follow_buffered_text(capfdbinary: pytest.CaptureFixture[bytes]) -
 
 
 def test_text_only_output_skips_bytes() -> None:
-    with screens() as (out, _):
+    with redirect_stdout(io.StringIO()) as out:
         Console().data(b"\xff")
     assert out.getvalue() == ""
+
+
+def test_terminal_gets_no_exact_text_or_bytes() -> None:
+    with screens() as (out, _):
+        Console().exact("\x1b]0;title\x07")
+        Console().data(b"\x1b[2J\n")
+        Console().data(b"\xff\x1b")
+    assert out.getvalue() == "\\x1b]0;title\\x07\n\\x1b[2J\n[binary: 2 bytes]\n"
 
 
 def test_width_from_terminal_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:

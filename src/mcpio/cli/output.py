@@ -48,11 +48,20 @@ class Console:
         _print(text, sys.stdout)
 
     def exact(self, text: str) -> None:
-        """Print text unchanged, for programs."""
-        print(text, end="")
+        """Print text unchanged for programs; on a terminal as a result."""
+        if is_terminal(sys.stdout):
+            self.result(text)
+        else:
+            print(text, end="")
 
     def data(self, data: bytes) -> None:
-        """Write bytes unchanged."""
+        """Write bytes unchanged for programs; on a terminal as text, or describe them."""
+        if is_terminal(sys.stdout):
+            try:
+                self.result(data.decode())
+            except UnicodeDecodeError:
+                self.result(f"[binary: {len(data)} bytes]")
+            return
         # A replaced sys.stdout may be text only.
         raw = getattr(sys.stdout, "buffer", None)
         if raw is not None:
