@@ -35,7 +35,7 @@ def _eager_task(
     """Do what ``asyncio.eager_task_factory`` of Python 3.12 does, except that each task ends at a later turn."""
     running = _Running(coroutine)
     context = copy_context() if context is None else context
-    task = asyncio.Task(running, loop=loop, context=context, **options)
+    task = _Task(running, loop=loop, context=context, **options)
     spawner = asyncio.current_task(loop) if loop.is_running() else None
     if spawner is not None:
         _switch(loop, spawner, task)
@@ -50,6 +50,12 @@ def _switch(loop: asyncio.AbstractEventLoop, left: asyncio.Task[Any], entered: a
     tasks: Any = asyncio.tasks
     tasks._leave_task(loop, left)
     tasks._enter_task(loop, entered)
+
+
+class _Task(asyncio.Task[Any]):
+    def get_coro(self) -> Any:
+        running: Any = super().get_coro()
+        return running._coroutine
 
 
 class _Running(Coroutine[Any, Any, Any]):

@@ -27,29 +27,22 @@ T = TypeVar("T")
 class AsyncioTask:
     """A coroutine that runs as a task."""
 
-    __slots__ = ("_cancelled", "_task")
+    __slots__ = ("_steps", "_task")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
-        self._cancelled = False
-        self._task = start_later(group, coroutine)
+    def __init__(self, coroutine: Coroutine[Any, Any, None], runtime: AsyncioRuntime, group: asyncio.TaskGroup) -> None:
+        self._steps = _Starting(coroutine, runtime)
+        self._task = group.create_task(self._steps)
+        self._steps.is_due = True
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
-        if not self._cancelled:
-            self._cancelled = True
+        if not self._steps.is_cancelled:
+            self._steps.is_cancelled = True
             self._task.cancel()
 
     def when_done(self, function: Callable[[], object]) -> None:
         """Call a function when the task is done."""
         self._task.add_done_callback(lambda _: function())
-
-
-def start_later(tasks: asyncio.TaskGroup | asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> Any:
-    """Return a new task, which starts at a later turn even where the loop has an eager task factory."""
-    starting = _Starting(coroutine)
-    task = tasks.create_task(starting)
-    starting.is_due = True
-    return task
 
 
 class _Starting(Coroutine[Any, Any, None]):
@@ -59,14 +52,21 @@ class _Starting(Coroutine[Any, Any, None]):
     cancelled one would never be awaited, and warn of that.
     """
 
-    __slots__ = ("_coroutine", "_has_started", "is_due")
+    __slots__ = ("_coroutine", "_has_started", "_runtime", "is_cancelled", "is_due")
 
     is_due: bool
     """Whether its task was made, and it may start."""
+    is_cancelled: bool
+    """Whether its handle was cancelled."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], runtime: AsyncioRuntime) -> None:
         self._coroutine = coroutine
-        self._has_started = self.is_due = False
+        self._runtime = runtime
+        self._has_started = self.is_due = self.is_cancelled = False
+
+    def is_stopping(self) -> bool:
+        """Whether its handle, its group or the whole loop ends it, and not the program that runs in it."""
+        return self.is_cancelled or self._runtime.is_ending()
 
     def send(self, value: Any) -> Any:
         if not self.is_due:
@@ -107,18 +107,23 @@ class AsyncioOneShot:
             self._future.set_result(value)
 
     def wait(self) -> Awaitable[Any]:
-        """Wait for the value. A cancelled task stops here even if the value is there."""
+        """Wait for the value. A cancelled task stops here even if the value is there.
+
+        Where the program cancelled the task of its own handler, the task goes on, to answer the request.
+        """
         if self._future.done():
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise asyncio.CancelledError
+                steps = task.get_coro()
+                if not isinstance(steps, _Starting) or steps.is_stopping():
+                    raise asyncio.CancelledError
         return self._future
 
 
 class AsyncioRuntime:
     """Runs tasks in a task group that outlives them. Make it inside the running loop."""
 
-    __slots__ = ("_loop", "_thread", "group", "stalls")
+    __slots__ = ("_loop", "_maker", "_thread", "group", "stalls")
 
     group: asyncio.TaskGroup | None
     """The group that the tasks run in, or None."""
@@ -127,6 +132,7 @@ class AsyncioRuntime:
         """Without a group, no task can be spawned."""
         self.group = group
         self._loop = asyncio.get_running_loop()
+        self._maker = asyncio.current_task()
         self.stalls: StallDetector = StallDetector(_drivers.queued_for_a_processor, self._loop.time)
         self._thread = threading.get_ident()
 
@@ -139,7 +145,20 @@ class AsyncioRuntime:
         """Run a coroutine as a task."""
         if self.group is None:
             raise RuntimeError("there is no group for a task to run in")
-        return AsyncioTask(coroutine, self.group)
+        return AsyncioTask(coroutine, self, self.group)
+
+    def is_ending(self) -> bool:
+        """Whether the group is ending, or the task that it was made in, as all are when ``asyncio.run`` ends."""
+        if self._maker is not None and (self._maker.cancelling() or self._maker.done()):
+            return True
+        probe = asyncio.sleep(0)
+        try:
+            # A group that ends takes no task; nothing else says so before its tasks are done.
+            self.group.create_task(probe)  # type: ignore[union-attr]  # its tasks ask
+        except RuntimeError:
+            probe.close()
+            return True
+        return False
 
     def one_shot(self) -> AsyncioOneShot:
         """Return a value to wait for."""
