@@ -111,6 +111,28 @@ def test_open_requests_are_bounded() -> None:
     assert not found.open
 
 
+def test_repeated_ids_and_tokens_are_bounded() -> None:
+    found = ladder()
+
+    def ask(id: int, token: object) -> None:
+        found.message("client", said(id=id, method="ping", params={"_meta": {"progressToken": token}}))
+
+    for number in range(20):
+        ask(1, f"token {number}")
+    assert (len(found.open), len(found._tokens), len(found._token_of)) == (1, 1, 1)
+    ask(2, "token 19")
+    found.message("server", said(id=1, result={}))
+    progress = said(method="notifications/progress", params={"progressToken": "token 19", "progress": 1})
+    assert found.message("server", progress)["of"] == 21  # of the newest request with the token
+    ask(3, 4)
+    found.message("client", said(id=4, method="ping"))
+    found.message("server", said(id=4, result={}))  # an id, though equal to a token
+    assert "of" in found.message("server", said(method="notifications/progress", params={"progressToken": 4}))
+    for id in (2, 3):
+        found.message("server", said(id=id, result={}))
+    assert (found.open, found._tokens, found._token_of) == ({}, {}, {})
+
+
 def test_tap_adds_messages_phases_and_deadlines() -> None:
     link = pair()
     found = ladder()

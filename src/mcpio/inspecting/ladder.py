@@ -315,6 +315,7 @@ class Ladder:
             entry["due"] = entry["at"] + timeout.total
         if timeout is not None and timeout.idle is not None:
             entry["idle"] = timeout.idle
+        self._forget(key)  # of an id that is used again, which may have another token
         if len(self.open) >= self._max_entries:
             self._forget(next(iter(self.open)))
         copied = ("n", "from", "method", "name", "at", "due", "idle", "id")
@@ -328,7 +329,9 @@ class Ladder:
             self._tokens[token_key] = key
 
     def _forget(self, key: Key) -> dict[str, Any] | None:
-        self._tokens.pop(self._token_of.pop(key, key), None)
+        token = self._token_of.pop(key, None)
+        if token is not None and self._tokens.get(token) == key:  # another request may have the token by now
+            del self._tokens[token]
         return self.open.pop(key, None)
 
     def _end(self, entry: dict[str, Any], key: Key) -> None:
