@@ -45,7 +45,7 @@ async def _get(port: int, path: str, host: str) -> str:
         return b"".join([chunk async for chunk in stream]).decode()
 
 
-def test_secret_opens_the_backend_and_nothing_else_does() -> None:
+def test_secret_opens_the_backend_and_nothing_else_does(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(partial(serve_page, Server("backend"), 0))
@@ -61,6 +61,8 @@ def test_secret_opens_the_backend_and_nothing_else_does() -> None:
                 assert "frame-ancestors 'none'" in answer
             assert (await _get(port, "/", "evil.example")).startswith("HTTP/1.1 403 ")
             assert (await _get(port, "/trace.html", f"127.0.0.1:{port}")).startswith("HTTP/1.1 404 ")
+            assert (await _get(port, "//[/mcp", f"127.0.0.1:{port}")).startswith("HTTP/1.1 404 ")
+            assert not [record for record in caplog.records if record.exc_info]
             url = f"{place.replace('http', 'ws')}/mcp"
             async with open_websocket(f"{url}?token={secret}") as client:
                 assert client.server.info.name == "backend"

@@ -10,7 +10,7 @@ import secrets
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import trio
 
@@ -53,7 +53,8 @@ async def serve_page(
     address = f"http://{HOST}:{bound}/#{secret}"
 
     def principal(head: RequestHead, peer: Any) -> str | Denied:
-        token_sent = parse_qs(urlsplit(head.target).query).get("token", [""])[0]
+        query = head.target.partition("?")[2]  # urlsplit raises for targets such as //[/mcp
+        token_sent = parse_qs(query).get("token", [""])[0]
         is_right = hmac.compare_digest(token_sent.encode(), secret.encode())
         return "inspector" if is_right else Denied(403, "open the address that mcpio inspect printed")
 
