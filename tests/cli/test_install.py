@@ -400,6 +400,7 @@ def test_values_in_a_project_file_warned_of(home: Home, capsys: pytest.CaptureFi
             "--name must be at most 64 letters, digits, - and _, and not begin with -, not 'a b'",
         ),
         (["config", "bake", "--name=--scope"], Exit.USAGE, "--name must be at most 64 letters"),
+        (["config", "https://[/mcp"], Exit.USAGE, "https://[/mcp: Invalid IPv6 URL"),
         (["config", "https://x/mcp", "-e", "A=1"], Exit.USAGE, "--env is for servers that are started"),
         (["config", "https://x/mcp", "--relay"], Exit.USAGE, "--relay is for servers that are started, not for https"),
         (

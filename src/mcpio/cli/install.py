@@ -272,6 +272,10 @@ def _named_entry(options: argparse.Namespace) -> tuple[str, ServerEntry]:
         raise Failure(Exit.USAGE, f"no server given; see mcpio {options.command} --help")
     target = hosts.resolve(options.server)
     entry = target.entry
+    try:
+        urlsplit(entry.url or "")
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{entry.url}: {error}") from error
     program = "" if entry.url is not None else _program(entry)
     name = options.name or target.name or _name_for(target)
     if not NAME.fullmatch(name):
