@@ -28,7 +28,12 @@ class Book:
         self.pages = pages
         self.asked: list[str | None] = []
         self.reports: list[str] = []
-        self.items: Items[str] = Items("tools/list", self.fetch, lambda page: page.items, self.reports.append)
+        self.items: Items[str] = Items(
+            "tools/list", self.fetch, lambda page: page.items, self.reports.append, self.size_of
+        )
+
+    def size_of(self, page: Page) -> int:
+        return sum(map(len, page.items))
 
     async def fetch(self, cursor: str | None) -> Page:
         self.asked.append(cursor)
@@ -173,3 +178,32 @@ def test_a_client_reports_the_malformed_items_of_its_server() -> None:
     assert [item.raw for item in items.malformed] == [{"name": 5}]
     assert len(link.reports) == 1
     assert link.reports[0].startswith("tools/list: malformed items are left out, 1 of a page, the first at 0: ")
+
+
+@pytest.mark.parametrize(("name", "most"), [("MAX_ITEMS", "5 items"), ("MAX_BYTES", "0 MiB")])
+def test_list_is_followed_up_to_a_bound(name: str, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagination, name, 5)
+    book = Book({None: Page(["a", "b", "c"], "1"), "1": Page(["d", "e"], "2"), "2": Page(["f"], None)})
+    assert book.take(5) == ["a", "b", "c", "d", "e"]
+    with pytest.raises(RemoteProtocolError, match=f"tools/list: the list is too long: mcpio reads at most {most} of"):
+        book.take()
+
+
+def test_bytes_of_every_list_of_a_client_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("s")
+    text = "x" * 1000
+    server.tool(lambda: "", name="t", description=text)
+    server.prompt(lambda: "", name="p", description=text)
+    server.resource("a://b", name="r", description=text)(lambda: "")
+    server.resource("a://b/{c}", name="r", description=text)(lambda c: "")
+    server.skills.dynamic("skill://s/SKILL.md", description=text)(lambda: "x")
+    monkeypatch.setattr(pagination, "MAX_BYTES", 1000)
+    link = Link(server, era="handshake")
+
+    async def main() -> None:
+        client = link.client
+        for items in (client.tools, client.prompts, client.resources, client.resource_templates, client.skills):
+            with pytest.raises(RemoteProtocolError, match="the list is too long"):
+                _ = [item async for item in items()]
+
+    link.do(main())

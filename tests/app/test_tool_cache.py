@@ -25,7 +25,7 @@ class Shop:
         self.gate: ManualOneShot | None = None
         self.failures: list[Exception] = []
         self.changes = 0
-        self.cache = ToolCache(self.runtime, self._walk, lambda: announced)
+        self.cache = ToolCache(self.runtime, self._walk, lambda: announced, lambda tool: len(tool.name))
 
     async def _walk(self) -> AsyncIterator[Tool]:
         self.walks += 1
@@ -78,6 +78,12 @@ def test_a_list_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_tools, "MOST_TOOLS", 2)
     shop = Shop("a", "b", "c")
     assert [shop.find("b"), shop.find("c")] == ["b", None]
+
+
+def test_list_is_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_tools, "TOOL_BYTES", 4)
+    shop = Shop("aa", "bb", "cc")
+    assert [shop.find("bb"), shop.find("cc")] == ["bb", None]
 
 
 def several(shop: Shop, *names: str) -> list[str]:
@@ -204,6 +210,14 @@ def test_learned_tools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     shop.cache.learn([Tool(name, {"number": 2}) for name in "bc"], 0)
     numbers = [None if tool is None else tool.input_schema["number"] for tool in map(shop.cache.at_hand, "abc")]
     assert numbers == [None, 2, 2]
+
+
+def test_bytes_of_learned_tools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_tools, "TOOL_BYTES", 4)
+    shop = Shop()
+    for _ in range(3):  # the same tools take no more room
+        shop.cache.learn([Tool(name, {}) for name in ("aa", "bb", "cc")], 0)
+    assert [shop.cache.at_hand(name) is not None for name in ("aa", "bb", "cc")] == [False, True, True]
 
 
 @pytest.mark.req("TASK-06")

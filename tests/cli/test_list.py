@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import ListToolsRequest, ListToolsResult, RequestError, Server, Tool
-from mcpio.cli import use
+from mcpio.app import pagination
 from mcpio.cli.exit_status import Exit
 
 if TYPE_CHECKING:
@@ -156,9 +156,10 @@ def test_endless_list_abandoned(
     endless: Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(use, name, bound)
+    monkeypatch.setattr(pagination, name, bound)
     ran = command(*words, server=endless)
-    assert ran == (Exit.PROTOCOL, "", f"mcpio: tools/list: the list is too long: mcpio reads at most {most} of it\n")
+    fault = f"the server breaks the protocol: tools/list: the list is too long: mcpio reads at most {most} of it"
+    assert ran == (Exit.PROTOCOL, "", f"mcpio: {fault}\n")
 
 
 def test_tool_found_in_endless_list(command: Command, endless: Server) -> None:

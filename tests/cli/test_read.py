@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import RequestError, Server
-from mcpio.cli import main, use
+from mcpio.app import pagination
+from mcpio.cli import main
 from mcpio.cli.exit_status import Exit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def test_terminal_shows_a_description_of_binary_contents(
 def test_unknown_resource_of_a_server_with_too_many_is_not_found(
     command: Command, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(use, "MAX_ITEMS", 1)
+    monkeypatch.setattr(pagination, "MAX_ITEMS", 1)
     ran = command("read", "bench://notez", server=server)
     assert ran == (Exit.NOT_FOUND, "", "mcpio: no resource 'bench://notez': Resource not found: bench://notez.\n")
 

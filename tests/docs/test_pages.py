@@ -30,7 +30,6 @@ from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, UNTRUSTED_PARTS
 from mcpio.app.schema.values import MOST_CONVERSIONS
 from mcpio.auth.resource_server import MOST_LOADING
 from mcpio.auth.verifiers import PROOF_SECONDS, REFETCH_SECONDS
-from mcpio.cli import use as cli_use
 from mcpio.engine.channel import QUOTE, READ_RATE, STALL
 from mcpio.engine.limits import MESSAGE_COST
 from mcpio.engine.options import KeepAlive
@@ -38,6 +37,7 @@ from mcpio.errors import ErrorCode
 from mcpio.framing.json import _LARGE, MAX_INT_DIGITS, MAX_NESTING
 from mcpio.http import HttpOptions
 from mcpio.http.sessions import EXCHANGE_COST, SESSION_COST
+from mcpio.observe.tap import _ITEM_COST, _MEMBER_COST, _MOST_SEARCHED, _TEXT_COST
 from mcpio.trio import default_environment, start_process
 
 DOCS = ROOT / "docs"
@@ -139,11 +139,18 @@ def test_the_environment_of_a_child_process_is_named() -> None:
             (pagination.MOST_MALFORMED, pagination.MALFORMED_BYTES) == (1000, 1 << 20),
         ),
         (
-            "| one list that `mcpio list`, `call`, `read` or `prompt` collects | 100,000 items, and 32 MiB of JSON |",
-            (cli_use.MAX_ITEMS, cli_use.MAX_BYTES) == (100_000, 32 << 20),
+            "| one list that a client follows | 100,000 items, and 32 MiB of JSON |",
+            (pagination.MAX_ITEMS, pagination.MAX_BYTES) == (100_000, 32 << 20),
         ),
-        ("| tools of one server that a client looks up by name | 10,000 |", client_tools.MOST_TOOLS == 10_000),
+        (
+            "| tools of one server that a client looks up by name | 10,000, and 16 MiB of JSON |",
+            (client_tools.MOST_TOOLS, client_tools.TOOL_BYTES) == (10_000, 16 << 20),
+        ),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
+        (
+            "an item of a list counts for 8, a member for 20, and a text for 40 more | 2 MiB |",
+            (_MOST_SEARCHED, _ITEM_COST, _MEMBER_COST, _TEXT_COST) == (2 << 20, 8, 20, 40),
+        ),
         ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
         ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),

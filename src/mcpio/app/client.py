@@ -12,7 +12,7 @@ from mcpio import types  # the types of a feature are loaded when the server use
 from mcpio._checks import called, checked, chosen, is_count, required
 from mcpio.app.context import RequestScope, TaskScope
 from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback
-from mcpio.app.pagination import Items
+from mcpio.app.pagination import Items, json_size
 from mcpio.app.runtime import Driver, checked_callback, when_ready
 from mcpio.app.session import Session, SessionDriving, Waiter
 from mcpio.engine.client import ClientConnection
@@ -567,7 +567,7 @@ class Client(Session):
         if self._tool_cache is None:
             from mcpio.app.client_tools import ToolCache
 
-            self._tool_cache = ToolCache(self.driver.runtime, self.tools, self._hears_of_tools)
+            self._tool_cache = ToolCache(self.driver.runtime, self.tools, self._hears_of_tools, self._size_of)
         return self._tool_cache
 
     def _hears_of_tools(self) -> bool:
@@ -904,7 +904,10 @@ class Client(Session):
             await elicitations.wait_for(id, self.driver.runtime.one_shot())
 
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
-        return Items(method, fetch, items, self._report_fault)
+        return Items(method, fetch, items, self._report_fault, lambda page: self._size_of(getattr(page, "sent", page)))
+
+    def _size_of(self, payload: Any) -> int:
+        return json_size(self.connection, payload)
 
     def _report_fault(self, text: str) -> None:
         self._peer_faults.report(text)

@@ -215,7 +215,7 @@ async def list_skills(client: SkillClient, cache: SkillCache, cursor: str | None
             skills.append(Skill(client, entry, cache))
         except InvalidMessage as error:
             malformed.append(MalformedItem(index, {"uri": entry.uri}, str(error)))
-    return SkillPage(tuple(skills), page.next_cursor, tuple(malformed))
+    return SkillPage(tuple(skills), page.next_cursor, tuple(malformed), page)
 
 
 async def get_skill(client: SkillClient, cache: SkillCache, uri: str, call: Mapping[str, Any]) -> Skill:
@@ -238,6 +238,8 @@ class SkillPage:
     skills: tuple[Skill, ...]
     next_cursor: str | None
     malformed: tuple[MalformedItem, ...]
+    sent: ListSkillsResult
+    """The page as the server sent it."""
 
 
 # The rules for entries

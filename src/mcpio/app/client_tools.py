@@ -29,8 +29,31 @@ if TYPE_CHECKING:
 
 MOST_TOOLS: Final = 10_000
 """How many tools of one server are cached. Those after them in the list count as unknown (P6)."""
+TOOL_BYTES: Final = 16 << 20
+"""How many bytes of JSON they may have together."""
 _WALKS: Final = 3
 """How often one caller repeats the listing because the list changed, before it uses an outdated one."""
+
+
+class _Tools(dict[str, Tool]):
+    """Tools by name, at most so many and of so many bytes."""
+
+    def __init__(self, size_of: Callable[[Tool], int]) -> None:
+        super().__init__()
+        self._size_of = size_of
+        self._sizes: dict[str, int] = {}
+        self._room = TOOL_BYTES
+
+    def put(self, tool: Tool) -> bool:
+        """Record a tool in the place of one with its name. Return whether there was room; it is unknown otherwise."""
+        self._room += self._sizes.pop(tool.name, 0)
+        self.pop(tool.name, None)
+        size = self._size_of(tool) if len(self) < MOST_TOOLS else TOOL_BYTES + 1
+        if size > self._room:
+            return False
+        self._room -= size
+        self[tool.name], self._sizes[tool.name] = tool, size
+        return True
 
 
 class ToolCache:
@@ -40,13 +63,21 @@ class ToolCache:
     """How often the list was dropped: pass it to ``learn``, as it was when the list was requested."""
 
     def __init__(
-        self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], announces: Callable[[], bool]
+        self,
+        runtime: Runtime,
+        walk: Callable[[], AsyncIterator[Tool]],
+        announces: Callable[[], bool],
+        size_of: Callable[[Tool], int],
     ) -> None:
-        """``walk`` lists all tools. ``announces`` returns whether the server reports changes of the list now."""
+        """``walk`` lists all tools. ``announces`` returns whether the server reports changes of the list now.
+
+        ``size_of`` returns the bytes of a tool.
+        """
         self._runtime = runtime
         self._walk = walk
         self._announces = announces
-        self._tools: dict[str, Tool] = {}
+        self._size_of = size_of
+        self._tools = _Tools(size_of)
         self._is_complete = False
         self.version = 0
         self._waiting: list[OneShot] | None = None
@@ -78,12 +109,11 @@ class ToolCache:
         """Record one page of the list, unless the list was dropped since it was requested."""
         if version == self.version:
             for tool in reversed(tools):  # of two with one name the first counts
-                if tool.name in self._tools or len(self._tools) < MOST_TOOLS:
-                    self._tools[tool.name] = tool
+                self._tools.put(tool)
 
     def forget(self) -> None:
         """Drop the list. Called on ``notifications/tools/list_changed``."""
-        self._tools, self._is_complete = {}, False
+        self._tools, self._is_complete = _Tools(self._size_of), False
         self.version += 1
 
     async def _turn(self, waiting: list[OneShot]) -> None:
@@ -92,7 +122,7 @@ class ToolCache:
         waiting.append(turn)
         await turn.wait()
 
-    async def _fill(self) -> dict[str, Tool]:
+    async def _fill(self) -> _Tools:
         """Request the list, and cache it unless it changed in the meantime."""
         self._waiting = []
         version = self.version
@@ -106,11 +136,10 @@ class ToolCache:
             self._tools, self._is_complete = tools, True
         return tools
 
-    async def _list_all(self) -> dict[str, Tool]:
-        tools: dict[str, Tool] = {}
+    async def _list_all(self) -> _Tools:
+        tools = _Tools(self._size_of)
         async for tool in self._walk():
-            tools.setdefault(tool.name, tool)
-            if len(tools) >= MOST_TOOLS:
+            if tool.name not in tools and not tools.put(tool):
                 break
         return tools
 

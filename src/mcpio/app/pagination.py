@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from mcpio.codec import codec
 from mcpio.errors import ErrorCode, RemoteProtocolError, RequestError
 from mcpio.framing.json import dumps
+from mcpio.revisions import LATEST_HANDSHAKE
 
 if TYPE_CHECKING:
+    from mcpio.engine.connection import Connection
     from mcpio.types._fields import MalformedItem
 
 
@@ -28,6 +31,17 @@ PAGE_BYTES: Final = 1 << 20
 
 MAX_PAGES: Final = 1000
 """Default for the number of pages of one list that a client requests."""
+
+MAX_ITEMS: Final = 100_000
+"""How many items a client follows a list for."""
+
+MAX_BYTES: Final = 32 << 20
+"""For how many bytes of JSON a client follows a list."""
+
+
+def json_size(connection: Connection, payload: Any) -> int:
+    """Return about how many bytes of JSON a payload took on a connection."""
+    return len(dumps(codec(connection.revision or LATEST_HANDSHAKE).encode(payload)))
 
 
 class Page(Generic[T]):
@@ -83,13 +97,22 @@ class PageGuard:
     Request the first page without a cursor, and further pages with the cursors that ``follow`` returns.
     """
 
-    __slots__ = ("_limit", "_method", "_seen")
+    __slots__ = ("_bytes", "_items", "_limit", "_method", "_seen")
 
     def __init__(self, method: str, max_pages: int = MAX_PAGES) -> None:
         self._method = method
         self._limit = max_pages
         # Hashes, since a server may send cursors of megabytes. Their seed is secret, so none can be made to collide.
         self._seen: set[int] = set()
+        self._items, self._bytes = MAX_ITEMS, MAX_BYTES
+
+    def count(self, items: int, size: int) -> None:
+        """Count the items and the bytes of a page. Raises RemoteProtocolError if the list is too long with it."""
+        self._items -= items
+        self._bytes -= size
+        if self._items < 0 or self._bytes < 0:
+            most = f"{MAX_ITEMS:,} items" if self._items < 0 else f"{MAX_BYTES >> 20} MiB"
+            raise RemoteProtocolError(f"{self._method}: the list is too long: mcpio reads at most {most} of it")
 
     def follow(self, next_cursor: str | None) -> str | None:
         """Return the cursor of the next page, or ``None`` at the end of the list. An empty cursor is not the end.
@@ -147,14 +170,16 @@ class Items(AsyncIterator[T], Generic[T]):
         self,
         method: str,
         fetch: Callable[[str | None], Awaitable[Any]],
-        items: Callable[[Any], Iterable[T]],
+        items: Callable[[Any], Collection[T]],
         report: Callable[[str], None],
+        size_of: Callable[[Any], int],
     ) -> None:
         self.malformed = []
         self._room = MALFORMED_BYTES
         self._method = method
         self._fetch = fetch
         self._items_of = items
+        self._size_of = size_of
         self._report = report
         self._guard = PageGuard(method)
         self._cursor: str | None = None
@@ -170,9 +195,11 @@ class Items(AsyncIterator[T], Generic[T]):
                 if self._cursor is None:
                     raise StopAsyncIteration
                 self._page = None  # so that the next step after a failure requests the same page again
-            self._page = await self._fetch(self._cursor)
-            self._note(self._page.malformed)
-            self._items = iter(self._items_of(self._page))
+            page = await self._fetch(self._cursor)
+            items = self._items_of(page)
+            self._guard.count(len(items), self._size_of(page))
+            self._page, self._items = page, iter(items)
+            self._note(page.malformed)
 
     def _note(self, malformed: tuple[MalformedItem, ...]) -> None:
         for item in malformed[: MOST_MALFORMED - len(self.malformed)]:

@@ -29,7 +29,7 @@ from mcpio.cli.output import (
     result_texts,
     width,
 )
-from mcpio.errors import ErrorCode, RequestError
+from mcpio.errors import ErrorCode, RemoteProtocolError, RequestError
 from mcpio.framing import json
 from mcpio.types.content import (
     AudioContent,
@@ -142,7 +142,7 @@ async def read(client: Client, options: argparse.Namespace, console: Console) ->
             raise
         try:
             uris = [resource.uri for resource in _items_of("resources", await _pages(client, "resources"))]
-        except Failure:
+        except RemoteProtocolError:
             uris = []  # too many
         raise Failure(Exit.NOT_FOUND, f"no resource {uri!r}: {error.message}.{did_you_mean(uri, uris)}") from error
     if options.json:
@@ -205,12 +205,6 @@ USES: Final = {
 
 # ------------------------------------------------------------------------------------------------------------ the lists
 
-MAX_ITEMS: Final = 100_000
-"""How many items of one list a command collects."""
-
-MAX_BYTES: Final = 32 << 20
-"""How many bytes of JSON a command collects of one list."""
-
 LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "tools": ("tools", "tools/list", "list_tools"),
     "resources": ("resources", "resources/list", "list_resources"),
@@ -234,15 +228,15 @@ async def all_pages(client: Client) -> dict[str, Sequence[Any]]:
 async def _pages(client: Client, name: str, wanted: str | None = None) -> list[Any]:
     """Return the pages of a list, all of them or up to the item ``wanted``.
 
-    The list is empty if the server does not declare the feature, or does not know the method. Raises Failure if it is
-    longer than a command collects.
+    The list is empty if the server does not declare the feature, or does not know the method. Raises
+    RemoteProtocolError if it is too long.
     """
     feature, method, fetch = LISTS[name]
     pages: list[Any] = []
     if getattr(declared(client), feature) is None:
         return pages
     guard, cursor = PageGuard(method), None
-    codec, items, size = codec_of(client), MAX_ITEMS, MAX_BYTES
+    codec = codec_of(client)
     while True:
         try:
             page = await getattr(client, fetch)(cursor)
@@ -254,11 +248,7 @@ async def _pages(client: Client, name: str, wanted: str | None = None) -> list[A
         if wanted is not None and any(item.name == wanted for item in _items_of(name, [page])):
             return pages
         encoded = codec.encode(page)
-        items -= sum(len(value) for value in encoded.values() if isinstance(value, list))
-        size -= len(json.dumps(encoded))
-        if items < 0 or size < 0:
-            most = f"{MAX_ITEMS:,} items" if items < 0 else f"{MAX_BYTES >> 20} MiB"
-            raise Failure(Exit.PROTOCOL, f"{method}: the list is too long: mcpio reads at most {most} of it")
+        guard.count(sum(len(value) for value in encoded.values() if isinstance(value, list)), len(json.dumps(encoded)))
         cursor = guard.follow(page.next_cursor)
         if cursor is None:
             return pages

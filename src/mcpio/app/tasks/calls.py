@@ -184,10 +184,15 @@ class TaskCalls(ABC):
 
     def tasks(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Items[Task]:
         """Iterate over all tasks that the peer keeps for this side; pages are requested as needed."""
-        from mcpio.app.pagination import Items
+        from mcpio.app.pagination import Items, json_size
 
-        fetch = partial(self.list_tasks, timeout=timeout)
-        return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
+        return Items(
+            "tasks/list",
+            partial(self.list_tasks, timeout=timeout),
+            lambda page: page.tasks,
+            lambda text: self.driver.report(text, None),
+            lambda page: json_size(self.connection, page),
+        )
 
     def _request_task(self, request: Any, **options: Any) -> Coroutine[Any, Any, Any]:
         """Send a request that may become a task, and return the peer's immediate answer."""
