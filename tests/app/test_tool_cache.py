@@ -8,11 +8,12 @@ from linked import Link
 
 from mcpio.app import client_tools
 from mcpio.app.client_tools import ToolCache
+from mcpio.app.contracts import CacheHint
 from mcpio.app.server import Server
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.testing.manual_runtime import ManualOneShot
-from mcpio.types import CallToolRequest, ServerCapabilities, Tool, ToolsCapability
+from mcpio.types import CallToolRequest, ListToolsResult, ServerCapabilities, Tool, ToolsCapability
 
 
 class Shop:
@@ -248,3 +249,69 @@ def test_tool_that_must_be_a_task_is_called_as_one_after_any_list_showed_it(show
 
     assert link.do(main()) == "dug"
     assert calls[0] is True
+
+
+# Stateless servers, which report changes only while the client listens
+
+
+def of_int() -> dict[str, int]:
+    return {"a": 1}
+
+
+def of_str() -> dict[str, str]:
+    return {"a": "1"}
+
+
+@pytest.mark.parametrize("ttl", [0, 60])
+def test_stateless_tool_is_looked_up_again_once_its_list_is_not_fresh(ttl: float) -> None:
+    server = Server("s", cache=CacheHint(ttl))
+    server.tool(lambda: None, name="a")
+    link = Link(server, era="stateless")
+    assert link.do(link.client.tool("a")) is not None
+    server.tools.remove("a")
+    assert (link.do(link.client.tool("a")) is None) == (ttl == 0)
+    link.advance(ttl)
+    assert link.do(link.client.tool("a")) is None
+
+
+def test_first_page_of_a_list_replaces_what_was_known() -> None:
+    shop = Shop("a", "b")
+    shop.find("a")
+    shop.cache.learn([Tool("b", {})], shop.cache.version, is_first=True)
+    assert (shop.cache.at_hand("a"), shop.cache.at_hand("b")) == (None, Tool("b", {}))
+    shop.names = ["b"]
+    assert shop.find("a") is None
+
+
+@pytest.mark.req("TOOL-14")
+@pytest.mark.parametrize("change", ["changed", "not listed any more"])
+@pytest.mark.parametrize("ttl", [0, 60])
+def test_result_is_checked_against_the_schema_that_its_tool_has_by_now(change: str, ttl: float) -> None:
+    server = Server("s", cache=CacheHint(ttl))
+    server.tool(of_int, name="a")
+    link = Link(server, era="stateless", check_results="raise")
+    assert link.call("a").structured_content == {"a": 1}
+    server.tools.remove("a")
+    server.tool(of_str, name="a")
+    if change != "changed":
+        server.handlers["tools/list"] = lambda ctx, request: ListToolsResult(())
+    assert link.call("a").structured_content == {"a": "1"}
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+def test_change_before_the_acknowledgement_of_a_subscription_is_noticed(kind: str) -> None:
+    server = Server("s", cache=CacheHint(60))
+    server.tool(lambda: None, name="a")
+    server.prompt(lambda: "", name="a")
+    server.resource("r:1", name="a")(lambda: "")
+    link = Link(server, era="stateless")
+
+    async def names() -> list[str]:
+        return [each.name async for each in getattr(link.client, kind)()]
+
+    assert link.do(names()) == ["a"]
+    registry: Any = getattr(server, kind)
+    (registry.static if kind == "resources" else registry).remove("r:1" if kind == "resources" else "a")
+    wanted: Any = {kind: True}
+    link.do(link.client.listen(**wanted).__aenter__())
+    assert link.do(names()) == []

@@ -548,7 +548,7 @@ class Client(Session):
         cache = self._known_tools()
         version = cache.version
         result: ListToolsResult = await self._call(ListToolsRequest(cursor), call)
-        cache.learn(result.tools, version)
+        cache.learn(result.tools, version, is_first=cursor is None)
         return result
 
     def tools(self, **call: Unpack[CallOptions]) -> Items[Tool]:
@@ -559,9 +559,13 @@ class Client(Session):
         """Return a tool as the server describes it now, or ``None`` if the server does not list it.
 
         What ``list_tools`` and ``tools`` showed is cached too, until the server reports a change. If the server does
-        not report changes, the list is requested again when the name is not in it.
+        not report changes, the list is requested again when the name is not in it, and from a stateless server
+        whenever the last one is not fresh any more.
         """
-        return await self._known_tools().tool(name)
+        cache = self._known_tools()
+        if self.era is Era.STATELESS and not self._hears_of_tools():
+            cache.forget()
+        return await cache.tool(name)
 
     def _known_tools(self) -> ToolCache:
         if self._tool_cache is None:
@@ -573,7 +577,7 @@ class Client(Session):
     def _hears_of_tools(self) -> bool:
         """Return whether the server reports changes of its list of tools."""
         if self.era is Era.STATELESS:
-            return self._listening is not None and self._listening.honoured.tools_list_changed is True
+            return self._listening is not None and self._listening.reports_list("tools")
         offered: Any = self.server.capabilities
         return offered.tools is not None and offered.tools.list_changed is True
 
@@ -634,7 +638,7 @@ class Client(Session):
             _check_returns(returns)  # now: the effects of a call cannot be undone
         request = CallToolRequest(name, arguments)
         checks = self._result_checks
-        tool = None if checks is None else await self.tool(name)
+        tool = None if checks is None else await self._known_tools().tool(name)
         listed_tool = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(name)
         result: Any = None
         refusal: RequestError | CallToolResult | None = None
@@ -655,6 +659,10 @@ class Client(Session):
 
             result = await call_as_task(self, request, task, call, refusal)
         if checks is not None and tool is not None:
+            if not checks.fits(tool, result):
+                # The tool may have changed since it was listed.
+                self._note_change(None, "notifications/tools/list_changed")
+                tool = await self._known_tools().tool(name)
             checks.check(tool, result)
         return result if returns is None else result.into(returns)
 
@@ -1090,6 +1098,11 @@ class Client(Session):
     def _handle_subscription(self, event: SubscriptionAcknowledged | SubscriptionNotified) -> None:
         source = event.cookie.outcome
         if isinstance(event, SubscriptionAcknowledged):
+            for kind in ("tools", "prompts", "resources"):
+                is_heard_of = self._listening is not None and self._listening.reports_list(kind)
+                if getattr(event.honoured, f"{kind}_list_changed") and not is_heard_of:
+                    # No notification told of a change between the last list and this.
+                    self._note_change(None, f"notifications/{kind}/list_changed")
             source.acknowledge(event.honoured)
             return
         self._note_change(event.notification, event.raw["method"])

@@ -105,9 +105,11 @@ class ToolCache:
         """Return a tool that a list has shown, without a request."""
         return self._tools.get(name)
 
-    def learn(self, tools: Sequence[Tool], version: int) -> None:
-        """Record one page of the list, unless the list was dropped since it was requested."""
+    def learn(self, tools: Sequence[Tool], version: int, *, is_first: bool = False) -> None:
+        """Record one page of the list, unless the list was dropped since it was requested. The first begins it anew."""
         if version == self.version:
+            if is_first:
+                self._tools, self._is_complete = _Tools(self._size_of), False
             for tool in reversed(tools):  # of two with one name the first counts
                 self._tools.put(tool)
 
@@ -163,9 +165,19 @@ class ResultChecks:
         self._report = report
         self._validators: dict[str, tuple[Tool, Validator | None]] = {}
 
-    def check(self, tool: Tool, result: CallToolResult) -> None:
-        """Check a result. A failure need not fit the schema (TOOL-13)."""
-        if tool.output_schema is None or result.is_error:
+    def fits(self, tool: Tool, result: CallToolResult) -> bool:
+        """Whether a result does not break its schema."""
+        try:
+            self._compare(tool, result)
+        except InvalidMessage:
+            return False
+        except SchemaError:
+            pass
+        return True
+
+    def check(self, tool: Tool | None, result: CallToolResult) -> None:
+        """Check a result, unless the server lists its tool no more."""
+        if tool is None:
             return
         try:
             self._compare(tool, result)
@@ -177,6 +189,8 @@ class ResultChecks:
             self._report(f"the result of the tool {tool.name!r:.100} cannot be checked: {error}")
 
     def _compare(self, tool: Tool, result: CallToolResult) -> None:
+        if tool.output_schema is None or result.is_error:
+            return  # a failure need not fit the schema (TOOL-13)
         if not result.has_structured_content:
             raise InvalidMessage("structuredContent", "missing, though the tool declares an output schema")
         validator = self._validator(tool)

@@ -714,6 +714,10 @@ class ManagedListening:
             return False
         return True
 
+    def reports_list(self, kind: str) -> bool:
+        """Whether the server reports changes of its ``tools``, ``prompts`` or ``resources`` at present."""
+        return self._is_open and getattr(self.honoured, f"{kind}_list_changed") is True
+
     def reports_task(self, id: str) -> bool:
         """Whether the server reports changes of a task at present."""
         return self._is_open and id in (self.honoured.task_ids or ())
