@@ -161,6 +161,8 @@ def test_denied_principal_gets_its_status_and_headers() -> None:
         ("application/json;q=0, text/event-stream", 406),
         ("application/json, text/event-stream; q=0.000", 406),
         ("*/*, text/event-stream;q=0", 406),
+        ("*/*;q=0, */*", 200),
+        ("application/json;q=0, application/*, text/event-stream", 406),
         ("*/*;q=0, application/json, text/event-stream", 200),
         ("application/*;q=0, */*", 406),
         ("application/json;q=0, application/json, text/*;q=0.001", 200),

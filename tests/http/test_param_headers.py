@@ -62,6 +62,7 @@ HEADER = {"type": "string", "x-mcp-header": "A"}
         schema(a={"type": "array", "items": HEADER}),
         {"type": "object", "oneOf": [{}, schema(a=HEADER)]},
         {"type": "object", "$defs": {"x": schema(a=HEADER)}},
+        {"type": "object", "$defs": {"default": HEADER}},
         {"type": "object", "if": schema(a=HEADER)},
         {"type": "object", "patternProperties": {"x": HEADER}},
         schema(a={"type": "object", "not": schema(b=HEADER)}),

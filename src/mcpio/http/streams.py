@@ -172,8 +172,7 @@ class Streams:
         """Decide how the response begins, as soon as the first message is there."""
         while (message := self._take(session, stream)) is not None:
             if message.last and exchange.answers != "sse":
-                is_known = exchange.session_id is not None or session.id is None
-                headers = _JSON_ONLY if is_known else _json_in(session, exchange)
+                headers = (JSON, *session_headers(session, exchange))
                 # Of a batch, only if all were refused: 403 makes the client send all of it again.
                 if stream.refused and stream.refused.keys() >= stream.requests:
                     scopes = frozenset[str]().union(*stream.refused.values())
@@ -568,13 +567,6 @@ class Streams:
         window = self._options.resume_within
         if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
             self._timers.set((_SENT, session.key, 0), self.now + window)
-
-
-def _json_in(session: HttpSession, exchange: Exchange) -> Headers:
-    return (JSON, *session_headers(session, exchange))
-
-
-_JSON_ONLY: Final[Headers] = (JSON,)
 
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
