@@ -11,7 +11,6 @@ from wires import client, server
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import KEEP_ALIVE, KeepAlive
-from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, RequestTimeout
 from mcpio.events import CloseReason, ConnectionClosed, Event, RequestFailed, ResponseReceived
@@ -145,9 +144,10 @@ def test_connection_with_exchanges_sends_no_pings() -> None:
     assert (written(connection), connection.next_deadline()) == ([], None)
 
 
-def test_restored_session_starts_a_new_interval() -> None:
-    snapshot = server(keep_alive=POLICY).snapshot(7.0)
-    restored = ServerConnection.restore(snapshot, 100.0, options=server(keep_alive=POLICY).options)
+@both
+def test_restored_session_starts_a_new_interval(make: Make) -> None:
+    saved = make(keep_alive=POLICY)
+    restored = type(saved).restore(saved.snapshot(0.0), 100.0, options=saved.options)
     assert restored.next_deadline() == 130.0
 
 

@@ -209,6 +209,7 @@ def test_replayed_recording_gives_the_same_events() -> None:
     served.acknowledge(listening.id, SubscriptionFilter())
     served.close()
     served.finish()
+    assert {json.loads(line)["at"] for line in lines[1:]} == {5.0}
     steps = list(Replay(lines))
     assert [step.differs for step in steps if step.differs] == []
     heard = [type(step.event).__name__ for step in steps if step.event is not None]

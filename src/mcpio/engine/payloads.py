@@ -255,4 +255,4 @@ def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | N
 
 
 def _error_json(wire_id: int | str, error: RequestError) -> bytes:
-    return jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=False)
+    return jsonrpc.encode_error(wire_id, error.code, error.message, error.data)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from httpsite import BOTH, Site, initialize, note
+from httpsite import BOTH, Site, initialize, note, tool_call
 from keptsite import KeptSite
 
 from mcpio.engine.limits import Limits
+from mcpio.events import IncomingId, RequestReceived
 from mcpio.http.model import Cors, Denied, HttpOptions, RequestHead
 from mcpio.http.server import SLACK
 
@@ -54,6 +56,26 @@ def test_whole_request_waits_for_the_store_to_find_its_session() -> None:
     site = KeptSite()
     session = site.open()
     assert whole(site.next_process()).post(note("x"), session).status == 202
+
+
+def test_request_may_be_acted_on_alone_unless_something_else_waits() -> None:
+    site = Site()
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"accept", BOTH.encode()),
+        (b"mcp-session-id", site.open().encode()),
+    ]
+
+    def served(number: int) -> Any:
+        head = RequestHead(number, "POST", "/mcp", fields, None)
+        return site.machine.only_event(site.machine.serve(head, json.dumps(tool_call(number)).encode(), 0.0))
+
+    _, event = served(101)
+    assert isinstance(event, RequestReceived)
+    assert served(102) is None  # the session of the first one needs processing
+    site.settle()
+    assert [event.id for event in site.requests()] == [IncomingId(2)]
+    assert served(103) is not None
 
 
 # Heads that are alike
