@@ -141,7 +141,7 @@ def test_observer_without_a_function_is_refused_by_name() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_sizes_and_causes_of_the_wrong_kind_are_refused_by_name(role: Any) -> None:
     connection = role(INFO)
-    for wrong in ("5", None, -1.0, 1.5, b"x"):
+    for wrong in ("5", None, -1, True, -1.0, 1.5, b"x"):
         with pytest.raises(LocalProtocolError, match=r"^max_bytes must be a number of bytes, not"):
             connection.data_to_send(wrong)
         with pytest.raises(LocalProtocolError, match=r"^size must be a number of bytes, not"):

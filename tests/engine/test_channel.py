@@ -177,6 +177,8 @@ def test_outgoing_requests_do_not_stop_reading() -> None:
     for _ in range(10):
         client.send_request(ListToolsRequest(), now=0.0)
     assert client.wants_read
+    client.receive_data(lines({**ping(1), "method": "roots/list"}), 0.0)
+    assert [event.method for event in client.events() if isinstance(event, Answered)] == ["roots/list"]
 
 
 def test_peer_that_never_reads_ends_its_connection() -> None:

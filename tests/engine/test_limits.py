@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcpio.engine.limits import DEFAULT, Limits, Timeout, parsed_size, seconds
+from mcpio.engine.limits import DEFAULT, Held, Limits, Timeout, parsed_size, seconds
 
 
 def test_every_limit_has_a_default() -> None:
@@ -56,3 +56,10 @@ def test_default_has_a_readable_repr() -> None:
 def test_text_and_bytes_are_estimated_alike() -> None:
     text = '{"a": [1, 2, {"b": {}}], "c": [[], [[]]]}'
     assert parsed_size(text) == parsed_size(text.encode()) == len(text) + 110 * 12
+
+
+def test_total_of_what_is_held_counts_every_purpose_once() -> None:
+    held = Held()
+    for number, purpose in enumerate(Held.__slots__):
+        setattr(held, purpose, 2**number)
+    assert held.total == 2 ** len(Held.__slots__) - 1
