@@ -34,6 +34,8 @@ from mcpio.events import (
     ResponseReceived,
     VersionMismatched,
 )
+from mcpio.observe.recording import Recorder
+from mcpio.observe.tap import add_tap
 from mcpio.revisions import (
     HANDSHAKE_REVISIONS,
     REV_2024_11_05,
@@ -447,6 +449,9 @@ def test_release_resumes_each_timeout_with_its_remaining_time() -> None:
     idle = client.send_request(CallToolRequest("x"), now=0.0, timeout=Timeout(None, idle=10))
     answered = client.send_request(CallToolRequest("x"), now=0.0, timeout=10)
     client.send_request(CallToolRequest("x"), now=0.0, timeout=None)
+    lines: list[str] = []
+    client.data_to_send()
+    add_tap(client, Recorder(lines.append), 0.0)
     client.hold(4.0)
     client.hold(50.0)
     late = client.send_request(CallToolRequest("x"), now=60.0, timeout=5)
@@ -454,6 +459,8 @@ def test_release_resumes_each_timeout_with_its_remaining_time() -> None:
     client.cancel_request(answered)
     assert client.next_deadline() is None
     client.release(100.0)
+    recorded = [json.loads(line).get("do") for line in lines]
+    assert [verb for verb in recorded if verb in ("hold", "release")] == ["hold", "hold", "release"]
     list(client.events())
     client.handle_timeout(104.9)
     assert list(client.events()) == []
