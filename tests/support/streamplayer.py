@@ -14,7 +14,9 @@ import trio
 from asgiwire import OnAsyncio
 from streams import Streams, joined
 
-from mcpio.asyncio import _drivers as asyncio_wire
+from mcpio._drivers.event_loop import StreamAdapter
+from mcpio.asyncio._drivers import ReaderWriterStream
+from mcpio.asyncio._event_loop import AsyncioEventLoop
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision
@@ -151,8 +153,8 @@ class AsyncioPlayer(StreamPlayer):
     async def _lay(self) -> tuple[Any, Near]:
         far, near = await joined()
         near[0]._limit = 1 << 24  # type: ignore[attr-defined]  # how much may wait to be read, which has no setter
-        wire = asyncio_wire.ReaderWriterAdapter(*far)
-        wire._clock = lambda: self._now
+        wire = StreamAdapter(ReaderWriterStream(*far), AsyncioEventLoop())
+        wire._now = lambda: self._now
         return wire, _AsyncioNear(near, far)
 
 

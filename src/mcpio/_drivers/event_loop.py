@@ -55,6 +55,12 @@ TRANSPORT_CANCEL_TIMEOUT: Final = 0.5
 TRANSPORT_CLOSE_TIMEOUT: Final = 1.0
 """Seconds for a transport to close gracefully before it is closed forcefully."""
 
+LINGER: Final = 0.9
+"""Seconds of ``TRANSPORT_CLOSE_TIMEOUT`` to read what a peer still sends to a socket that is closed."""
+
+QUIET: Final = 0.1
+"""Seconds without input after which such a peer is not waited for any more."""
+
 STORE_TIMEOUT: Final = 1.0
 """Seconds for a store, at the end, to record how sessions or tasks ended."""
 
@@ -220,6 +226,13 @@ class EventLoop(Protocol):
     async def abort(self, stream: Any) -> None:
         """Close a stream at once, without waiting for the peer, and without raising."""
 
+    async def linger(self, stream: Any) -> None:
+        """Read and drop input for a while before a stream is closed whose output has ended.
+
+        To close a socket over unread input resets it, and can take the last output from a peer that has not read it
+        yet. Returns when the peer has ended too, is quiet for ``QUIET`` seconds, or after ``LINGER``.
+        """
+
     def quickened(self, stream: Any) -> Any:
         """Return a stream that saves turns of the loop in place of a plain socket; any other as it is."""
 
@@ -271,6 +284,15 @@ async def end_output(stream: Any) -> None:
         await send_eof()
 
 
+async def read_out(stream: ByteStream, loop: EventLoop) -> None:
+    """Read and drop input until its end, or until nothing comes for a moment."""
+    data: bytes | bytearray = b"?"
+    while data:
+        data = b""
+        with loop.scope(QUIET):
+            data = await stream.receive_some(RECEIVE_SIZE)
+
+
 def reason_of(error: BaseException) -> str:
     """Return the reason of an error in one line: that of its deepest cause."""
     while error.__cause__ is not None:
@@ -297,12 +319,13 @@ class StreamAdapter:
     def __init__(self, stream: ByteStream, loop: EventLoop, *, end_is_loss: bool = False) -> None:
         """With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer ends the stream."""
         self.stream = stream
+        self._loop = loop
         self._now = loop.now
         self._end_is_loss = end_is_loss
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
         self._send_eof: Callable[[], Awaitable[None]] | None = getattr(stream, "send_eof", None)
         self._rest = b""
-        self._ends = False
+        self._ends = self._has_ended = False
         self._sending = False
 
     @property
@@ -342,7 +365,7 @@ class StreamAdapter:
             if self._ends:
                 if self._send_eof is not None:
                     await self._send_eof()
-                self._ends = False
+                self._ends, self._has_ended = False, True
         finally:
             self._sending = False
 
@@ -350,7 +373,10 @@ class StreamAdapter:
         """Do nothing: this adapter has only one stream."""
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Close the stream. After a graceful end, first let the peer read all of the output."""
+        if self._has_ended:
+            with self._loop.scope(LINGER), suppress(*self._loop.broken):
+                await self._loop.linger(self.stream)
         await self.stream.aclose()
 
     def _pull(self, connection: Connection) -> None:

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
 from mcpio._checks import called
 from mcpio._drivers import ClientContext, TapSource, lifespan_of
 from mcpio._drivers.actor import TaskHost, TransportAdapter, hosted_tasks
+from mcpio._drivers.event_loop import RECEIVE_SIZE, StreamAdapter
 from mcpio._drivers.setup import (
     ConnectOptions,
     FaultLog,
@@ -22,85 +23,70 @@ from mcpio._drivers.setup import (
 from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, ServingContext, SessionHandler, capped_connections
 from mcpio.app.client import Client
 from mcpio.app.runtime import checked_grace
-from mcpio.asyncio._event_loop import AsyncioEventLoop
+from mcpio.asyncio._event_loop import AsyncioEventLoop, limit_buffer
 from mcpio.asyncio._runtime import last_moment, settled, tasks_around
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
-from mcpio.engine.table import Phase
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
 
-# ------------------------------------------------------------------------------------------------------------ transport
-# The transport adapter over asyncio's reader and writer.
-
-RECEIVE_SIZE: Final = 65536
-"""Bytes asked for by one read."""
-
-WRITE_AHEAD: Final = 8192
-"""Bytes in the transport's buffer beyond which no more output is pulled from the connection."""
+# ----------------------------------------------------------------------------------------------------------- transport
+# asyncio's reader and writer as a stream.
 
 
-class ReaderWriterAdapter:
-    """Carries lines over a reader and a writer, which it owns from then on.
+class ReaderWriterStream:
+    """A reader and a writer as one stream.
 
-    Output goes to the writer's transport, which writes what it can and buffers the rest. No more is pulled from the
-    connection while the transport buffers more than ``WRITE_AHEAD``. A cancellation tears no message: the transport has
-    all of it, or none.
+    A cancellation tears no message: the writer's transport has all of it, or none.
     """
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, end_is_loss: bool = False
-    ) -> None:
-        """Own the streams from now on. Raises TypeError if they are not a StreamReader and a StreamWriter.
-
-        With ``end_is_loss``, ``receive`` raises ConnectionResetError when the peer ends the stream.
-        """
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Own the two from now on. Raises TypeError if they are not a StreamReader and a StreamWriter."""
         for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
             if not isinstance(value, kind):
                 raise TypeError(f"a {name} must be an asyncio.{kind.__name__}, not {type(value).__name__}")
-        self.unsent = self.ending = False
-        self._end_is_loss = end_is_loss
+        self.get_extra_info: Callable[[str], Any] = writer.get_extra_info
         self._reader = reader
         self._writer = writer
-        self._clock = asyncio.get_running_loop().time
+        self._transport = writer.transport
         self._has_more = self._is_closed = False
-        self._fault: Exception | None = None
+        limit_buffer(self._transport)
 
-    async def receive(self, connection: Connection) -> None:
-        """Wait for input, and feed it or the end of the stream."""
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes; ``b""`` at the end."""
         if self._has_more:
             # The reader returns buffered input without a turn of the loop, in which other sessions could run.
             await asyncio.sleep(0)
-        data = await self._reader.read(RECEIVE_SIZE)
-        self._has_more = len(data) == RECEIVE_SIZE
-        if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
-            raise ConnectionResetError("the peer closed the connection")
-        connection.receive_data(data or None, self._clock())
+        size = RECEIVE_SIZE if max_bytes is None else max_bytes
+        data = await self._reader.read(size)
+        self._has_more = len(data) == size
+        return data
 
-    def send_now(self, connection: Connection) -> None:
-        """Pass about 64 KiB of the engine's output to the transport, unless that has enough."""
-        if not self.unsent:
-            self._put(connection)
-
-    async def send(self, connection: Connection) -> None:
-        """Pass on the engine's output, and wait until the transport wants more; after the end, until all is written."""
-        if not self.unsent:
-            self._put(connection)
-        if self._fault is not None:
-            raise self._fault
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Write all of the data: wait until only the system holds any of it."""
+        self._check_open()
+        self._transport.write(data)
         await self._writer.drain()
-        connection.set_unwritten(self._writer.transport.get_write_buffer_size())
-        if self.ending:
-            await self.aclose()
-        self.unsent = self.ending = False
 
-    def session_lost(self) -> None:
-        """Do nothing: this adapter has only one stream."""
+    def send_nowait(self, data: bytes) -> int:
+        """Accept all of the data if the system has accepted all earlier data, or else none; return how much."""
+        self._check_open()
+        if self._transport.get_write_buffer_size():
+            return 0
+        self._transport.write(data)
+        return len(data)
+
+    async def send_eof(self) -> None:
+        """End the output, when the system has taken all of it. Under TLS, only wait: the input would end too."""
+        await self._writer.drain()
+        self._check_open()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
     async def aclose(self) -> None:
-        """Close the writer after it has written its buffer."""
+        """Close when the system has taken all of the output; if cancelled, at once."""
         try:
             self._writer.close()
             await self._writer.wait_closed()
@@ -115,26 +101,11 @@ class ReaderWriterAdapter:
         """Close the transport without writing its buffer, unless it is closed."""
         if not self._is_closed:
             self._is_closed = True
-            self._writer.transport.abort()
+            self._transport.abort()
 
-    def _put(self, connection: Connection) -> None:
-        chunks = connection.data_to_send()
-        ends = bool(chunks) and chunks[-1] is None
-        data = b"".join([chunk for chunk in chunks if chunk is not None])
-        transport = self._writer.transport
-        # A fault is not that of the caller with output. The task that writes reports it.
-        if transport.is_closing():
-            self._fault = ConnectionResetError("the stream is closed")
-        else:
-            try:
-                transport.write(data)
-                if ends and transport.can_write_eof():
-                    transport.write_eof()
-            except Exception as error:
-                self._fault = error
-        connection.set_unwritten(transport.get_write_buffer_size())
-        self.ending = ends
-        self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= WRITE_AHEAD
+    def _check_open(self) -> None:
+        if self._transport.is_closing():
+            raise ConnectionResetError("the stream is closed")
 
 
 # -------------------------------------------------------------------------------------------------------------- drivers
@@ -166,7 +137,8 @@ async def serve(
 
     For many clients ``serving`` enters the lifespan once.
     """
-    await serve_adapter(AsyncioEventLoop(), server, ReaderWriterAdapter(reader, writer), principal, beginning)
+    loop = AsyncioEventLoop()
+    await serve_adapter(loop, server, StreamAdapter(ReaderWriterStream(reader, writer), loop), principal, beginning)
 
 
 class ServeStreams(Protocol):
@@ -290,23 +262,24 @@ class _ReaderWriterHandler:
         self, context: ServingContext, max_connections: int, tap: TapSource | None, end_timeout: float | None
     ) -> None:
         self._sessions = SessionHandler(context, tap=tap, end_timeout=end_timeout)
-        self._connections: ActiveSet[ReaderWriterAdapter] = ActiveSet(context.loop)
+        self._connections: ActiveSet[ReaderWriterStream] = ActiveSet(context.loop)
+        self._loop = context.loop
         self._room = max_connections
         self._faults = FaultLog(context.loop.now)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None) -> None:
         """Serve a client, and close its writer."""
-        adapter = ReaderWriterAdapter(reader, writer)
+        stream = ReaderWriterStream(reader, writer)
         if len(self._connections) >= self._room:
             self._faults.report(f"a client was turned away: there are {self._room} connections", None)
-            adapter.abort()
+            stream.abort()
             return
-        self._connections.enter(adapter)
+        self._connections.enter(stream)
         try:
-            await self._sessions.serve_session(adapter, principal)
+            await self._sessions.serve_session(StreamAdapter(stream, self._loop), principal)
         finally:
-            adapter.abort()
-            self._connections.leave(adapter)
+            stream.abort()
+            self._connections.leave(stream)
 
     async def end(self, grace: float) -> None:
         """Close all sessions gracefully, and wait until no connection is left."""
@@ -318,8 +291,8 @@ async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
 ) -> Started[Client]:
     """Return an initialized client over a reader and a writer, and the task that runs its session."""
-    adapter = ReaderWriterAdapter(reader, writer)
-    return await start_client(adapter, group, options, Client, abort=adapter.abort)
+    stream = ReaderWriterStream(reader, writer)
+    return await start_client(StreamAdapter(stream, AsyncioEventLoop()), group, options, Client, abort=stream.abort)
 
 
 async def start_client(

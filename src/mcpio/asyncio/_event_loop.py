@@ -25,6 +25,7 @@ from mcpio._drivers.event_loop import (
     Deadlines,
     ListenerClosed,
     Timed,
+    read_out,
     set_tcp_keep_alive,
 )
 from mcpio._drivers.signals import DEFAULT_TIMEOUT, ended_by_signals
@@ -128,7 +129,7 @@ class SocketStream(asyncio.Protocol):
             self._transport.abort()
             self.connection_lost(None)
             raise
-        self._limit_buffer()
+        limit_buffer(self._transport)
 
     async def aclose(self) -> None:
         """Close when the system has taken all of the output; if cancelled, at once."""
@@ -162,11 +163,6 @@ class SocketStream(asyncio.Protocol):
                 self._writer = None
             self._check_open()
 
-    def _limit_buffer(self) -> None:
-        """Make the transport report when it buffers anything, so that writers wait until the system has the data."""
-        # Under TLS asyncio compares otherwise: with a limit of 0 it would pause with an empty buffer.
-        self._transport.set_write_buffer_limits(0 if self.get_extra_info("sslcontext") is None else 1, 0)
-
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
@@ -178,7 +174,7 @@ class SocketStream(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Store the transport."""
         self._transport = transport
-        self._limit_buffer()
+        limit_buffer(self._transport)
         if _NOT_SENT is not None:
             with suppress(OSError):  # a Unix socket has no such option
                 self.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, _NOT_SENT, WRITE_AHEAD)
@@ -214,6 +210,12 @@ class SocketStream(asyncio.Protocol):
         """Resume writing."""
         self._may_write = True
         _wake(self._writer)
+
+
+def limit_buffer(transport: Any) -> None:
+    """Make a transport report when it buffers anything, so that writers wait until the system has the data."""
+    # Under TLS asyncio compares otherwise: with a limit of 0 it would pause with an empty buffer.
+    transport.set_write_buffer_limits(0 if transport.get_extra_info("sslcontext") is None else 1, 0)
 
 
 def _wake(waiting: asyncio.Future[None] | None) -> None:
@@ -452,7 +454,12 @@ class AsyncioEventLoop:
         """Close a stream without waiting for the peer."""
         await stream.abort()
 
-    def quickened(self, stream: SocketStream) -> SocketStream:
+    async def linger(self, stream: Any) -> None:
+        """Read a socket out. Under TLS the peer is not told of the end: asyncio ends both directions at once."""
+        if stream.get_extra_info("socket") is not None:
+            await read_out(stream, self)
+
+    def quickened(self, stream: Any) -> Any:
         """Return the stream, which is quick."""
         return stream
 

@@ -13,9 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from subprocess import DEVNULL
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mcpio._checks import check_options
+from mcpio._drivers.event_loop import RECEIVE_SIZE, StreamAdapter
 from mcpio._drivers.setup import ServerSetupOptions, open_in_either_era, serve_adapter
 from mcpio._drivers.signals import CHILDREN
 from mcpio._drivers.stdio import (
@@ -42,13 +43,12 @@ from mcpio._drivers.stdio import (
 )
 from mcpio.asyncio._drivers import (
     AsyncioClientContext,
-    ReaderWriterAdapter,
+    ReaderWriterStream,
     Started,
     start_client,
 )
 from mcpio.asyncio._event_loop import AsyncioEventLoop, CancelScope, terminate_on_signals
 from mcpio.asyncio._runtime import settled
-from mcpio.engine.connection import Connection
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 
 if TYPE_CHECKING:
@@ -57,17 +57,14 @@ if TYPE_CHECKING:
 __all__ = ["StdioClient"]
 
 
-# ----------------------------------------------------------------------------------------------------------- fd adapter
-# The transport adapter over two descriptors, such as standard input and output.
+# ------------------------------------------------------------------------------------------------------------ fd stream
+# Two descriptors, such as standard input and output, as a stream.
 
 T = TypeVar("T")
 
-RECEIVE_SIZE: Final = 65536
-"""Bytes requested by one read: the capacity of a Linux pipe."""
 
-
-class FdAdapter:
-    """Carries lines over an input and an output, which it owns. ``on_eof`` is called after the end of the output.
+class FdStream:
+    """An input and an output as one stream, which owns them. ``on_eof`` is called after the end of the output.
 
     asyncio's own pipe transports would set the descriptors to non-blocking mode, which every process that shares them
     would feel.
@@ -75,99 +72,39 @@ class FdAdapter:
 
     def __init__(self, source: InputFile, sink: OutputFile, *, on_eof: Callable[[], None]) -> None:
         """Create it inside the running loop."""
-        self.unsent = self.ending = False
         self._loop = asyncio.get_running_loop()
         self._input = _Input(source, self._loop)
         self._sink = sink
         self._on_eof = on_eof
-        self._rest = b""
-        self._is_sending = self._is_closed = self._has_sent_eof = False
+        self._is_closed = self._has_sent_eof = False
         self._has_room: asyncio.Future[None] | None = None
         self._writing: Future[None] | None = None
 
-    async def receive(self, connection: Connection) -> None:
-        """Wait for input, and feed it or the end."""
-        data = await self._input.read()
-        connection.receive_data(data or None, self._loop.time())
+    def receive_some(self, max_bytes: int | None = None) -> Coroutine[Any, Any, bytes]:
+        """Wait for bytes, at most 64 KiB; ``b""`` is the end. Raises OSError."""
+        return self._input.receive_some()
 
-    def send_now(self, connection: Connection) -> None:
-        """Write without waiting, as much as the stream accepts, so that no cancellation can split a message."""
-        if self._sink.access is Access.THREAD or self._is_sending or self.unsent:
-            return
-        self._pull(connection)
-        with suppress(OSError):  # The writer meets the same error, and reports it.
-            self._try_to_write()
-        connection.set_unwritten(len(self._rest))
-
-    async def send(self, connection: Connection) -> None:
-        """Write unsent output, or else about 64 KiB of the engine's output."""
-        self._is_sending = True
-        try:
-            if not self.unsent:
-                self._pull(connection)
-            connection.set_unwritten(len(self._rest))
-            await self._write()
-            connection.set_unwritten(0)
-            if self.ending:
-                self._end()
-            self.unsent = self.ending = False
-        finally:
-            self._is_sending = False
-
-    def session_lost(self) -> None:
-        """Do nothing: this adapter has only one stream."""
-
-    async def aclose(self) -> None:
-        """Close both directions."""
-        self.abort()
-
-    def abort(self) -> None:
-        """Close both directions, unless they are closed."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._input.close()
-        if self._has_room is not None:
-            self._loop.remove_writer(self._sink.fd)
-        if not self._has_sent_eof:
-            _close_after(self._writing, self._sink)
-
-    def _pull(self, connection: Connection) -> None:
-        chunks = connection.data_to_send()
-        self.ending = bool(chunks) and chunks[-1] is None
-        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
-        self.unsent = self.ending or bool(self._rest)
-
-    def _try_to_write(self) -> None:
-        if self._is_closed or self._has_sent_eof:
-            raise BrokenPipeError("the output is closed")
-        if self._rest:
-            with suppress(BlockingIOError):
-                self._rest = self._rest[self._sink.write(self._sink.fd, self._rest) :]
-        self.unsent = self.ending or bool(self._rest)
-
-    async def _write(self) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Write all of the data."""
         if self._sink.access is Access.THREAD:
-            rest, self._rest = self._rest, b""
-            self._writing = _in_thread(lambda: _write_all(self._sink, rest))
+            self._writing = _in_thread(lambda: _write_all(self._sink, data))
             await asyncio.wrap_future(self._writing)
             return
-        self._try_to_write()
-        while self._rest:
+        while data := data[self.send_nowait(data) :]:
             await self._wait_for_room()
-            self._try_to_write()
 
-    async def _wait_for_room(self) -> None:
-        self._has_room = has_room = self._loop.create_future()
-        self._loop.add_writer(self._sink.fd, _wake, has_room)
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """Write what finds room, and return how many bytes that was."""
+        if self._is_closed or self._has_sent_eof:
+            raise BrokenPipeError("the output is closed")
+        if self._sink.access is Access.THREAD:
+            return 0
         try:
-            await has_room
-        finally:
-            self._has_room = None
-            if not self._is_closed:
-                self._loop.remove_writer(self._sink.fd)
+            return self._sink.write(self._sink.fd, data)
+        except BlockingIOError:
+            return 0
 
-    def _end(self) -> None:
+    async def send_eof(self) -> None:
         """End the output, if the peer can see that. Further calls do nothing."""
         if self._has_sent_eof or self._is_closed:
             return
@@ -178,6 +115,30 @@ class FdAdapter:
         self._sink.close(self._sink.fd)
         if self._sink.ends_for_peer:
             self._on_eof()
+
+    async def aclose(self) -> None:
+        """Close both directions. Further calls do nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._input.close()
+        if self._has_room is not None:
+            self._loop.remove_writer(self._sink.fd)
+        if not self._has_sent_eof:
+            _close_after(self._writing, self._sink)
+
+    def get_extra_info(self, _: str) -> None:
+        """Return nothing: descriptors are no sockets."""
+
+    async def _wait_for_room(self) -> None:
+        self._has_room = has_room = self._loop.create_future()
+        self._loop.add_writer(self._sink.fd, _wake, has_room)
+        try:
+            await has_room
+        finally:
+            self._has_room = None
+            if not self._is_closed:
+                self._loop.remove_writer(self._sink.fd)
 
 
 class _Input:
@@ -193,8 +154,8 @@ class _Input:
         self._call: Future[bytes] | None = None
         self._reading: asyncio.Future[bytes] | None = None
 
-    async def read(self) -> bytes:
-        """Wait for bytes; ``b""`` is the end. Raises OSError."""
+    async def receive_some(self) -> bytes:
+        """Wait for bytes, at most 64 KiB; ``b""`` is the end. Raises OSError."""
         source = self._source
         if source.access is Access.READY:
             # The file returns at once: without a turn of the loop, no other task would run.
@@ -281,7 +242,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
     return result
 
 
-def _write_all(sink: OutputFile, data: bytes) -> None:
+def _write_all(sink: OutputFile, data: bytes | memoryview) -> None:
     while data:
         data = data[sink.write(sink.fd, data) :]
 
@@ -569,10 +530,11 @@ async def serve_stdio(
     beginning.setdefault("alone", True)
     beginning.setdefault("end_timeout", END_TIMEOUT)
     with terminate_on_signals(end_with_parent=end_with_parent), claim_stdio() as claimed:
-        adapter = FdAdapter(
+        stream = FdStream(
             inherited_input(claimed.input_fd), inherited_output(claimed.output_fd), on_eof=claimed.release_output
         )
-        await serve_adapter(AsyncioEventLoop(), server, adapter, principal, beginning)
+        loop = AsyncioEventLoop()
+        await serve_adapter(loop, server, StreamAdapter(stream, loop), principal, beginning)
 
 
 async def _start(
@@ -595,5 +557,5 @@ async def _connect(
         raise
 
 
-def _adapter(child: ChildProcess, *, end_is_loss: bool) -> ReaderWriterAdapter:
-    return ReaderWriterAdapter(child.reader, child.writer, end_is_loss=end_is_loss)
+def _adapter(child: ChildProcess, *, end_is_loss: bool) -> StreamAdapter:
+    return StreamAdapter(ReaderWriterStream(child.reader, child.writer), AsyncioEventLoop(), end_is_loss=end_is_loss)

@@ -13,7 +13,14 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from mcpio._drivers.event_loop import BACKLOG, TCP_KEEP_ALIVE, Deadlines, ListenerClosed, set_tcp_keep_alive
+from mcpio._drivers.event_loop import (
+    BACKLOG,
+    TCP_KEEP_ALIVE,
+    Deadlines,
+    ListenerClosed,
+    read_out,
+    set_tcp_keep_alive,
+)
 from mcpio.app.runtime import Runtime
 from mcpio.trio._runtime import Signal, Timekeeper, TrioRuntime, last_moment, ungrouped
 from mcpio.trio._signals import terminate_on_signals
@@ -139,6 +146,20 @@ class TrioEventLoop:
         # Shielded, or a cancellation could take the place of the exception that it is closed for.
         with trio.CancelScope(shield=True):
             await trio.aclose_forcefully(stream)
+
+    async def linger(self, stream: Any) -> None:
+        """Read a socket out; under TLS, send ``close_notify`` first."""
+        inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        if getattr(inner, "socket", None) is None:
+            return
+        try:
+            if inner is not stream:
+                with suppress(trio.BrokenResourceError):  # raised for input from a peer that has not ended yet
+                    await stream.unwrap()
+                await inner.send_eof()
+            await read_out(inner, self)
+        finally:
+            await inner.aclose()  # which ``stream`` does not do after ``unwrap``
 
     def quickened(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """Wrap a plain socket, on POSIX."""

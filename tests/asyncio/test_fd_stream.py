@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 from mcpio._drivers.stdio import Access, InputFile, OutputFile
-from mcpio.asyncio._stdio import FdAdapter
+from mcpio.asyncio._stdio import FdStream
 
 SOURCE, SINK = 1001, 1002
 
@@ -36,15 +34,14 @@ def test_descriptor_in_use_by_a_thread_is_closed_when_that_has_ended() -> None:
     async def main() -> None:
         source = InputFile(SOURCE, Access.THREAD, read, close)
         sink = OutputFile(SINK, Access.THREAD, write, close=close)
-        adapter = FdAdapter(source, sink, on_eof=lambda: None)
-        connection: Any = SimpleNamespace(data_to_send=lambda: [b"text"], set_unwritten=lambda size: None)
-        tasks = [asyncio.create_task(adapter.receive(connection)), asyncio.create_task(adapter.send(connection))]
+        stream = FdStream(source, sink, on_eof=lambda: None)
+        tasks = [asyncio.create_task(stream.receive_some()), asyncio.create_task(stream.send_all(b"text"))]
         for begun in (is_reading, is_writing):
             assert await asyncio.to_thread(begun.wait, 10)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        adapter.abort()
+        await stream.aclose()
         assert closed == []
         release.set()
         assert await asyncio.to_thread(are_closed.wait, 10)
@@ -59,14 +56,11 @@ def test_descriptor_that_no_thread_uses_is_closed_at_once() -> None:
     async def main() -> None:
         source = InputFile(SOURCE, Access.THREAD, lambda fd, size: b"", closed.append)
         sink = OutputFile(SINK, Access.THREAD, lambda fd, data: len(data), close=closed.append)
-        adapter = FdAdapter(source, sink, on_eof=lambda: None)
-        connection: Any = SimpleNamespace(
-            data_to_send=lambda: [b"text"], set_unwritten=lambda size: None, receive_data=lambda data, now: None
-        )
-        await adapter.receive(connection)
-        await adapter.send(connection)
-        adapter.abort()
-        adapter.abort()
+        stream = FdStream(source, sink, on_eof=lambda: None)
+        assert await stream.receive_some() == b""
+        await stream.send_all(b"text")
+        await stream.aclose()
+        await stream.aclose()
         assert sorted(closed) == [SOURCE, SINK]
 
     asyncio.run(main())
