@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from xml.etree import ElementTree as ET
 
+import attrs
+
 from mcpio.cli.rules.reports import Check, Report
 
 BROKEN = Check(
@@ -46,6 +48,18 @@ def test_junit_counts_failures_by_revision() -> None:
     (failure,) = root[1].iter("failure")
     assert failure.get("message") == "no <response> \\x00"
     assert '{"id":1}' in str(failure.text)
+
+
+def test_every_report_stays_readable_with_control_characters() -> None:
+    hostile = '\x00\x01\x1b\x85\r\ud800\ufffe\u2028]]>&"'
+    check = Check(hostile, hostile, hostile, "broken", hostile, (hostile,), hostile, hostile, hostile)
+    report = Report(hostile, hostile, (hostile,), [check, attrs.evolve(check, level="warning")])
+    escaped = '\\x00\\x01\\x1b\x85\\x0d\\xd800\\xfffe\u2028]]>&"'
+    root = ET.fromstring(report.junit())  # our own text
+    assert (root.get("name"), root[0].get("name")) == (f"mcpio check {escaped}", escaped)
+    assert root[0][0].attrib == {"classname": f"mcpio.{escaped}", "name": escaped}
+    assert json.loads(report.as_json())["server"] == hostile
+    assert json.loads(report.sarif())["runs"][0]["tool"]["driver"]["rules"][0]["name"] == hostile
 
 
 def test_sarif_has_rules_and_results() -> None:

@@ -74,13 +74,13 @@ class Report:
 
     def junit(self) -> bytes:
         """Return the report as JUnit's XML: a suite for each revision. A warning is a test that is passed."""
-        root = ET.Element("testsuites", name=f"mcpio check {self.target}")
+        root = ET.Element("testsuites", name=_xml(f"mcpio check {self.target}"))
         for group in dict.fromkeys(check.group for check in self.checks):
             checks = [check for check in self.checks if check.group == group]
             failed = sum(check.fault is not None and check.level == "broken" for check in checks)
-            suite = ET.SubElement(root, "testsuite", name=group, tests=str(len(checks)), failures=str(failed))
+            suite = ET.SubElement(root, "testsuite", name=_xml(group), tests=str(len(checks)), failures=str(failed))
             for check in checks:
-                case = ET.SubElement(suite, "testcase", classname=f"mcpio.{group}", name=check.name)
+                case = ET.SubElement(suite, "testcase", classname=_xml(f"mcpio.{group}"), name=_xml(check.name))
                 if check.fault is None:
                     continue
                 if check.level == "broken":
