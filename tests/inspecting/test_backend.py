@@ -13,6 +13,7 @@ import trio
 from mcpio import Client, ConnectFailed, Context, Limits, Options, RequestError, Server
 from mcpio.app import TaskOptions
 from mcpio.app.client import ClientOptions
+from mcpio.framing.json import loads
 from mcpio.inspecting.backend import Inspector
 from mcpio.inspecting.ladder import Ladder, LadderTap
 from mcpio.testing import parse_script, play
@@ -358,6 +359,8 @@ def test_command_that_cannot_be_copied_is_an_error() -> None:
 
 def test_lens_shows_a_call_in_both_eras() -> None:
     async def main(page: Page) -> None:
+        odd = await page.ask("lens", method="tools/call", params={"name": "a\u2028b"})
+        assert all(loads(era["request"])["params"]["name"] == "a\u2028b" for era in odd["eras"])
         lens = await page.ask("lens", method="tools/call", params={"name": "bake", "arguments": {"kind": "rye"}})
         old, new = lens["eras"]
         assert (old["revision"], new["revision"]) == ("2025-11-25", "2026-07-28")

@@ -58,6 +58,11 @@ at 1
     assert [str(step.place) for step in script.steps] == ["a.txt:8", "a.txt:10", "a.txt:12"]
 
 
+def test_line_separators_within_json_end_no_line() -> None:
+    (step,) = parse_script('S> {"method":"x","params":{"text":"a\u2028# \x85b"}}\r\n').steps
+    assert step == parse_script(r'S> {"method":"x","params":{"text":"a\u2028# \u0085b"}}').steps[0]
+
+
 def test_setup_is_optional() -> None:
     script = parse_script("")
     assert (script.requirements, script.revisions, script.steps) == ((), (LATEST_HANDSHAKE,), ())

@@ -141,7 +141,7 @@ def in_era(era: Literal["handshake", "stateless"], method: str, params: dict[str
 
 
 def _lines(data: bytes | None) -> list[str]:
-    return [] if data is None else data.decode().splitlines()
+    return [] if data is None else data.decode().removesuffix("\n").split("\n")
 
 
 def _without_envelope(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -406,7 +406,8 @@ def parse_script(text: str, name: str = "script") -> Script:
 def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
     """Yield joined lines without comments and blank ones, each with its place."""
     current: tuple[Place, str] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    # str.splitlines would end lines at U+2028 and others too, which JSON may hold.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("#") or not line.strip():
             continue
         if line[0].isspace() and current is not None:
