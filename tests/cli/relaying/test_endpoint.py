@@ -168,6 +168,28 @@ async def test_fields_pass_except_host_and_those_of_the_connection() -> None:
 
 
 @in_trio
+async def test_length_beside_chunks_and_fields_that_connection_names_do_not_pass() -> None:
+    got: list[bytes] = []
+    fields = (
+        b"Content-Length: 20\r\nTransfer-Encoding: chunked\r\nConnection: x-hop, HOST,transfer-encoding\r\nX-Hop: 1\r\n"
+    )
+
+    async def answer(stream: trio.SocketStream) -> None:
+        got.append(await _read_until(stream, b"0\r\n\r\n"))
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n" + fields + b"X-End: 1\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
+
+    async with _raw_server(answer) as url, _relay(url) as relay, await relay.connect() as host:
+        body = b"14\r\n%b\r\n14\r\n%b\r\n0\r\n\r\n" % (PING[:20], PING[20:])
+        await host.send_all(b"POST /mcp HTTP/1.1\r\nHost: localhost:%d\r\n%b\r\n%b" % (relay.port, fields, body))
+        read = await _read_until(host, b"never")  # the relay closes the connection
+    authority = url.split("/")[2].encode()
+    wanted = b"POST /mcp HTTP/1.1\r\nHost: %b\r\nTransfer-Encoding: chunked\r\n\r\n%b" % (authority, body)
+    assert got == [wanted]
+    assert read == b"HTTP/1.1 200 OK\r\nX-End: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    assert relay.said() == ["--> #1 ping 40 B"]  # all of it
+
+
+@in_trio
 async def test_events_pass_as_they_come() -> None:
     go_on = trio.Event()
 

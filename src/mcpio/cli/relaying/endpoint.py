@@ -25,6 +25,9 @@ HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
 """The fields that concern one connection. Transfer-Encoding does too, but h11 keeps to what it says."""
+FRAMING: Final = frozenset([b"content-length", b"transfer-encoding"])
+END_TO_END: Final = FRAMING | {b"content-type", b"host"}
+"""The fields that stay though Connection names them: the message cannot be read without."""
 
 HOST: Final = "127.0.0.1"
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
@@ -134,7 +137,8 @@ class _Connection:
                 await self._exchange(request, seen)
             finally:
                 seen.ended()
-            if not client.restart():
+            # With both, another party on the way may see another request here (RFC 9112, 6.1).
+            if _names(request) >= FRAMING or not client.restart():
                 return
             if self._server is not None and not self._server.restart():
                 await self._drop_server()
@@ -189,11 +193,7 @@ class _Connection:
 
     def _passed_on(self, request: h11.Request) -> h11.Request:
         host = self._relay.location.authority.encode()
-        headers = [
-            (raw, host if raw.lower() == b"host" else value)
-            for raw, value in request.headers.raw_items()
-            if raw.lower() not in HOP_BY_HOP
-        ]
+        headers = [(raw, host if raw.lower() == b"host" else value) for raw, value in _without_hops(request)]
         return h11.Request(method=request.method, target=request.target, headers=headers)
 
     async def _answer(self, status: int, text: str, seen: _Seen) -> None:
@@ -257,7 +257,7 @@ class _Connection:
             event = await server.next_event()
             match event:
                 case h11.InformationalResponse():
-                    await client.send(_without_hops(event))
+                    await client.send(_respond(event))
                 case h11.Response():
                     seen.response(event)
                     if seen.hit(chaos, "stall", "its answer is held") is not None:
@@ -265,7 +265,7 @@ class _Connection:
                         raise _Over
                     drops = seen.hit(chaos, "drop", "its answer is not passed on") is not None
                     if not drops:
-                        await client.send(_without_hops(event))
+                        await client.send(_respond(event))
                 case h11.Data():
                     if seen.hit(chaos, "cut", "the connection ends within its answer") is not None:
                         await client.send(h11.Data(data=event.data[: len(event.data) // 2]))
@@ -303,7 +303,7 @@ class _Seen:
         description = "" if self._method == "POST" else f"{self._method} {target} (request {number})"
         traffic.head(True, description, {"method": self._method, "target": target, "headers": headers}, number)
         self._request = _Body()
-        self._length = int(headers.get("content-length", -1))
+        self._length = -1 if "transfer-encoding" in headers else int(headers.get("content-length", -1))
         self._has_ended = False
         self._response: _Body | SseParser | None = None
         self._inflate: Any = None
@@ -404,10 +404,26 @@ class _Body:
         return Overlong(self.size, self._parts[0][:200])
 
 
-def _without_hops(response: Any) -> Any:
-    """Return a response, or an informational one, without the fields of the connection to the server."""
-    headers = [(raw, value) for raw, value in response.headers.raw_items() if raw.lower() not in HOP_BY_HOP]
+def _respond(response: Any) -> Any:
+    """Return a response, or an informational one, as it is passed on."""
+    headers = _without_hops(response)
     return type(response)(status_code=response.status_code, headers=headers, reason=response.reason)
+
+
+def _without_hops(head: Any) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a head that do not concern one connection: neither by name, nor named by Connection.
+
+    Without Content-Length beside Transfer-Encoding, which overrides it (RFC 9112, 6.3).
+    """
+    options = b",".join(value for name, value in head.headers if name == b"connection").lower().split(b",")
+    dropped = HOP_BY_HOP | {each.strip() for each in options} - END_TO_END
+    if _names(head) >= FRAMING:
+        dropped |= {b"content-length"}
+    return [(raw, value) for raw, value in head.headers.raw_items() if raw.lower() not in dropped]
+
+
+def _names(head: Any) -> set[bytes]:
+    return {name for name, _ in head.headers}
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
