@@ -44,7 +44,7 @@ def world_rows() -> Iterator[list[str]]:
     """Yield the figures of the simulated worlds, and those of all promises together."""
     records = _records()
     dates = sorted({record["date"] for record in records.values()})
-    worlds = records.pop("worlds")
+    worlds, systems = records.pop("worlds"), records.pop("systems")
     rooms = records.pop("mutants", {"rooms": {}})["rooms"]
     broken = [record for record in records.values() if "breakages" in record]
     caught = sum(record["breakages"] - len(record["survive"]) for record in broken)
@@ -59,6 +59,12 @@ def world_rows() -> Iterator[list[str]]:
     yield ["faults injected", f"{worlds['faults']:,}"]
     yield ["invariants asked", f"{worlds['asked']:,}"]
     yield ["worlds that broke one", f"{worlds['failed']:,}"]
+    yield ["conversations cut at a byte", f"{systems['cuts']:,}, on Trio and asyncio"]
+    yield ["processes killed, stopped or starved", f"{systems['kills']:,}"]
+    yield ["servers soaked, on Trio and asyncio", f"for {systems['soak seconds']:,} s"]
+    yield ["held at them", f"{systems['sessions']:,} sessions and {systems['WebSockets']:,} WebSockets"]
+    yield ["came and went beside", f"{systems['clients']:,} clients and {systems['hostile ones']:,} hostile ones"]
+    yield ["cuts, processes and soaks that broke a promise", f"{systems['failed']:,}"]
 
 
 def _killed(of: int, tried: int, killed: int, failed: int) -> str:

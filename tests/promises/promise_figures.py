@@ -1,10 +1,10 @@
-"""Run what holds each promise, print the figures, and keep them in ``results.json``. Takes about an hour.
+"""Run what holds each promise, print the figures, and keep them in ``results.json``. Takes about two hours.
 
     python tests/promises/promise_figures.py && python docs/_ext/generated.py
 
 The second command makes the tables of docs/promises.md anew from that file. ``P4`` runs what holds this promise alone,
-``worlds`` the simulated worlds, and ``mutants`` tries mutants of the code; the figures of the rest are kept.
-``--quick`` leaves out the deliberate breakages and the mutants.
+``worlds`` the simulated worlds, ``systems`` real processes, and ``mutants`` tries mutants of the code; the figures of
+the rest are kept. ``--quick`` leaves out the deliberate breakages and the mutants.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from mcpio.testing.simulation import explore
 RESULTS: Final = Path(__file__).with_name("results.json")
 PROMISES: Final = tuple(f"P{number}" for number in range(1, 17))
 WORLDS: Final = "worlds"
+SYSTEMS: Final = "systems"
+LOOPS: Final = ("trio", "asyncio")
 MUTANTS: Final = "mutants"
 MUTATED: Final = ("engine", "http/server")
 """The rooms of ``tests/mutation/mutants.py`` whose mutants are tried."""
@@ -34,16 +36,20 @@ MUTATED: Final = ("engine", "http/server")
 def main() -> int:
     """Run what was asked for, and return 1 if a test failed or a world broke an invariant."""
     parser = argparse.ArgumentParser(description="Run what holds each promise, and record the figures.")
-    parser.add_argument("which", nargs="*", choices=[[], *PROMISES, WORLDS, MUTANTS], help="default: everything")
+    parser.add_argument(
+        "which", nargs="*", choices=[[], *PROMISES, WORLDS, SYSTEMS, MUTANTS], help="default: everything"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out the deliberate breakages and the mutants")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time for the worlds")
     parser.add_argument("--file", type=Path, default=RESULTS, help="where the figures are kept")
     given = parser.parse_args()
     records = json.loads(given.file.read_text("utf-8")) if given.file.exists() else {}
     failed = 0
-    for name in given.which or [*PROMISES, WORLDS, *([] if given.quick else [MUTANTS])]:
+    for name in given.which or [*PROMISES, WORLDS, SYSTEMS, *([] if given.quick else [MUTANTS])]:
         if name == WORLDS:
             figures = worlds(given.seconds)
+        elif name == SYSTEMS:
+            figures = systems()
         elif name == MUTANTS:
             figures = mutants()
         else:
@@ -127,6 +133,21 @@ def worlds(seconds: float) -> dict[str, Any]:
         "failed": len(report.failures),
         "seconds": round(report.seconds),
     }
+
+
+def systems() -> dict[str, Any]:
+    """Cut conversations, harm processes, and soak servers; return how often, and how often a promise was broken."""
+    folder = ROOT / "tests" / "systems"
+    points = [_printed(folder / "cuts.py", "--every", "13", "--loop", loop) for loop in LOOPS]
+    points.append(_printed(folder / "kills.py", "--points", "200"))
+    soaks = [_printed(ROOT / "benchmarks" / "soak.py", "--seconds", "60", "--loop", loop) for loop in LOOPS]
+    verdicts = re.findall(r"^verdict: (\d+) of (\d+) points", "".join(points), re.MULTILINE)
+    *cuts, kills = (int(tried) for _, tried in verdicts)
+    failed = sum(int(broken) for broken, _ in verdicts) + sum("verdict: nothing grew" not in soak for soak in soaks)
+    figures = {"cuts": sum(cuts), "kills": kills, "failed": failed, "soak seconds": 60 * len(soaks)}
+    for name in ("sessions", "WebSockets", "clients", "hostile ones"):
+        figures[name] = sum(map(int, re.findall(rf"(\d+) {name}", "".join(soaks))))
+    return figures
 
 
 if __name__ == "__main__":

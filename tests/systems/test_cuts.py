@@ -13,8 +13,9 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(os.name != "posix", reason="s
 
 
 @pytest.mark.timeout(240)
-def test_conversation_cut_at_some_bytes_keeps_the_promises() -> None:
-    program = Path(__file__).with_name("cuts.py")
-    ran = subprocess.run([sys.executable, str(program), "--every", "149"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_conversation_cut_at_some_bytes_keeps_the_promises(loop: str) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("cuts.py")), "--every", "199", "--loop", loop]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count(" points in ") == 11
