@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from work import steps_of
 
 from mcpio.app import PublicNames
 
@@ -68,3 +70,12 @@ def test_names_are_unique_valid_and_lead_back(offered: list[tuple[str, str]]) ->
     for (server, item), name in public.items():
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
         assert (names.server_of(name), names.find(name)) == (server, item)
+
+
+def test_unknown_name_is_compared_with_few_names() -> None:
+    letters = "abcdefgh" * 7
+    public = PublicNames(["s"])
+    public.record("s", ["".join(random.Random(seed).sample(letters, 56)) for seed in range(20_000)])
+    assert steps_of(lambda: public.missing(public.public("s", letters))) < 20_000_000
+    public.record("s", ["x" * 56])
+    assert "did you mean" not in str(public.missing("s__" + "x" * 1_000_000))

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from copy import copy
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -36,6 +37,10 @@ MAX_NAME: Final = 64
 
 MAX_PREFIX: Final = 24
 """Length of a server's part of a public name."""
+
+
+MOST_COMPARED: Final = 300
+"""How many names of a server are compared with one that it does not list."""
 
 
 @attrs.frozen
@@ -95,7 +100,9 @@ class PublicNames:
     def missing(self, public: str) -> LookupError:
         """Return the error for a name that its server does not list."""
         server = self.server_of(public)
-        close = get_close_matches(public, list(self._items[server]), n=3, cutoff=0.75)
+        # A server chooses how many names it lists, and a comparison of two that are alike takes half a millisecond.
+        names = [] if len(public) > MAX_NAME else list(islice(self._items[server], MOST_COMPARED))
+        close = get_close_matches(public, names, n=3, cutoff=0.75)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         return LookupError(f"the server {server!r} lists nothing under the name {public!r}{hint}")
 
