@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from linked import Link
 from skilled import head, linked_to, skill
+from work import steps_of
 
 from mcpio.app.client_skills import MemorySkillCache, Skill
 from mcpio.app.server import Server
@@ -303,6 +304,43 @@ def test_skill_as_large_as_the_limits_is_accepted_and_its_wishes_grant_nothing()
     assert sum(file.size for file in (skill.files or {}).values()) == 16 << 20
     assert skill.frontmatter["allowed-tools"] == "Bash"
     assert not {"allowed_tools", "hooks"} & set(dir(skill))
+
+
+@pytest.mark.parametrize("path", ["a/" * (7 << 20) + "a", "%41" * (5 << 20), "a/" * 32 + "a"], ids=["a/", "%41", "33"])
+def test_file_with_a_long_uri_is_refused_unread(path: str) -> None:
+    entry = SkillEntry(f"{ROOT}SKILL.md", honest().frontmatter, [*honest().resources, listed(path, b"")])
+    client: Any = None  # no request is sent
+
+    def hold() -> None:
+        with pytest.raises(InvalidMessage, match="expected the URI of a file in"):
+            Skill(client, entry, MemorySkillCache())
+
+    assert steps_of(hold) < 20_000
+
+
+def test_skill_with_a_long_uri_is_refused() -> None:
+    client: Any = None
+    with pytest.raises(InvalidMessage, match=r"expected the URI of a SKILL\.md in a directory"):
+        Skill(
+            client,
+            SkillEntry(f"x://{'a/' * 2048}refunds/SKILL.md", honest().frontmatter, "dynamic"),
+            MemorySkillCache(),
+        )
+
+
+def test_other_tasks_run_between_the_skills_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = Liar(honest(), {})
+    runtime, pauses = liar.client.driver.runtime, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(type(runtime), "sleep", lambda self, seconds: sleep(seconds))
+
+    async def listing() -> list[Skill]:
+        return [each async for each in liar.client.skills()]
+
+    assert len(liar.link.do(listing())) == len(pauses) == 1
 
 
 def test_entry_of_another_skill_is_no_answer() -> None:

@@ -165,3 +165,9 @@ def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.Mo
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"mcpio\[skills\]"):
         frontmatter_of(head("a").encode())
+
+
+def test_frontmatter_of_many_values_is_read_in_part() -> None:
+    text = b"---\nname: a\ndescription: d\nlist: [" + b"a," * (frontmatter.MAX_FRONTMATTER // 2 - 50) + b"]\n---\n"
+    with pytest.raises(FrontmatterFault, match="line 4: there are more than 2,000 names and values"):
+        frontmatter_of(text)

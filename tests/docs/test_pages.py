@@ -19,10 +19,11 @@ from mcpio import ClientConnection, Event, Limits, ServerConnection, files
 from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN
 from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio._drivers.stdio import INHERITED_VARIABLES, MAX_LINE, TAIL_SIZE, ProcessOptions
-from mcpio.app import client_tools, pagination
+from mcpio.app import client_skills, client_tools, frontmatter, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
 from mcpio.app.middleware import policies as limiting
+from mcpio.app.mounting import MOST_COMPARED
 from mcpio.app.pagination import MOST_PAGES
 from mcpio.app.registry import prompts as completion
 from mcpio.app.registry import resources as uri_template
@@ -151,6 +152,12 @@ def test_the_environment_of_a_child_process_is_named() -> None:
             "an item of a list counts for 8, a member for 20, and a text for 40 more | 2 MiB |",
             (_MOST_SEARCHED, _ITEM_COST, _MEMBER_COST, _TEXT_COST) == (2 << 20, 8, 20, 40),
         ),
+        (
+            "| a URI of a skill of a server, or of a file of one | 4,096 characters, and 32 names below the skill's",
+            (client_skills.MAX_SKILL_URI, client_skills.MAX_SKILL_DEPTH) == (4096, 32),
+        ),
+        ("| names and values in the frontmatter of a skill | 2,000 |", frontmatter.MAX_NODES == 2000),
+        ("| names of a server that are compared with an unknown one, for a hint | 300 |", MOST_COMPARED == 300),
         ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
         ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),

@@ -37,6 +37,10 @@ __all__ = ["MAX_SKILL_BYTES", "MAX_SKILL_FILES", "MemorySkillCache", "Skill", "S
 
 MAX_SKILL_FILES: Final = 512
 """How many files of a skill are accepted (SKILL-27)."""
+MAX_SKILL_URI: Final = 4096
+"""Characters of the longest URI of a skill or of one of its files."""
+MAX_SKILL_DEPTH: Final = 32
+"""The most names in the path of a file of a skill."""
 MAX_SKILL_BYTES: Final = 16 << 20
 """How many bytes of a skill are accepted, all files together (SKILL-27)."""
 
@@ -215,6 +219,8 @@ async def list_skills(client: SkillClient, cache: SkillCache, cursor: str | None
             skills.append(Skill(client, entry, cache))
         except InvalidMessage as error:
             malformed.append(MalformedItem(index, {"uri": entry.uri}, str(error)))
+        # A page may have 100,000 files, and their paths take seconds.
+        await client.driver.runtime.sleep(0)
     return SkillPage(tuple(skills), page.next_cursor, tuple(malformed), page)
 
 
@@ -247,8 +253,8 @@ class SkillPage:
 
 def _names_in(entry: SkillEntry) -> tuple[str, str]:
     scheme, separator, path = entry.uri.partition("://")
-    *_, directory, file = ["", *path.split("/")]
-    if not (scheme and separator and directory) or file != "SKILL.md":
+    *_, directory, file = ["", *path.rsplit("/", 2)]
+    if not (scheme and separator and directory) or file != "SKILL.md" or len(entry.uri) > MAX_SKILL_URI:
         raise InvalidMessage("skill.uri", f"expected the URI of a SKILL.md in a directory, got {entry.uri!r:.100}")
     name, description = entry.frontmatter.get("name"), entry.frontmatter.get("description")
     if not isinstance(name, str) or name != unquote(directory):
@@ -294,11 +300,11 @@ def _file(description: Any, where: str) -> SkillFile:
 
 def _path_in(root: str, uri: str, where: str) -> str:
     """Return the decoded path of a file in the skill."""
-    if uri.startswith(root):
+    if uri.startswith(root) and len(uri) <= MAX_SKILL_URI and uri.count("/", len(root)) < MAX_SKILL_DEPTH:
         try:
-            segments = [unquote(part, errors="strict") for part in uri.removeprefix(root).split("/")]
-            path = "/".join(segments)
-            if path_segments(path) == tuple(segments):
+            path = unquote(uri.removeprefix(root), errors="strict")
+            # An escaped "/" would make another path of it.
+            if len(path_segments(path)) == uri.count("/", len(root)) + 1:
                 return path
         except ValueError:  # UnsafePath among them
             pass

@@ -25,6 +25,8 @@ MAX_FRONTMATTER: Final = 64 << 10
 """Bytes of the longest frontmatter that is read."""
 MAX_DEPTH: Final = 32
 """How deep mappings and lists in it may nest."""
+MAX_NODES: Final = 2000
+"""How many names and values it may have: PyYAML takes a tenth of a millisecond for each."""
 MAX_DESCRIPTION: Final = 1024
 """Characters of the longest description."""
 MAX_COMPATIBILITY: Final = 500
@@ -182,8 +184,10 @@ def _parse(text: str) -> tuple[Any, Any]:
 def _check_events(yaml: Any, text: str) -> None:
     """Refuse anchors, aliases, tags and depth before nodes are made, since events need no memory for them."""
     depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
+    for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
         line = event.start_mark.line + 1
+        if count > MAX_NODES:
+            raise FrontmatterFault(line, f"there are more than {MAX_NODES:,} names and values")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise FrontmatterFault(line, "anchors and aliases are not allowed")
         if getattr(event, "tag", None) is not None:
