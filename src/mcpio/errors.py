@@ -156,6 +156,11 @@ class InvalidMessage(McpError):
         self.revision = revision
 
 
+def escape_surrogates(text: str) -> str:
+    """Return a text as JSON can express it: Python has bytes that are no UTF-8, as in names of files, as surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class RequestError(McpError):
     """The peer answered a request with an error.
 
@@ -164,6 +169,8 @@ class RequestError(McpError):
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if isinstance(message, str):  # what sends it checks that
+            message = escape_surrogates(message)
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message

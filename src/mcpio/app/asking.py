@@ -14,13 +14,21 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 import attrs
 
 from mcpio._checks import is_count, required
+from mcpio.app.reporting import failed
 from mcpio.app.rounds import canonical, digest
 from mcpio.app.runtime import OneShot, is_awaitable
 from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.constraints import check_format
 from mcpio.app.schema.values import Fault, expected, plain, read_value, record_for
 from mcpio.codec import codec
-from mcpio.errors import InvalidMessage, LocalProtocolError, NoBackChannel, Refusal, RequestError
+from mcpio.errors import (
+    InvalidMessage,
+    LocalProtocolError,
+    NoBackChannel,
+    Refusal,
+    RequestError,
+    escape_surrogates,
+)
 from mcpio.revisions import REV_2025_11_25, REV_2026_07_28
 from mcpio.types._fields import Payload
 from mcpio.types.asking import (
@@ -43,8 +51,7 @@ from mcpio.types.asking import (
     UntitledMultiSelectEnumSchema,
     UntitledSingleSelectEnumSchema,
 )
-from mcpio.types.content import TextContent
-from mcpio.types.features import CallToolRequest, CallToolResult
+from mcpio.types.features import CallToolRequest
 from mcpio.web_address import WebAddress, web_address
 
 if TYPE_CHECKING:
@@ -648,7 +655,7 @@ async def _use_tool(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -
         if is_awaitable(result):
             result = await result
     except (RequestError, Refusal) as error:
-        result = CallToolResult((TextContent(error.message),), is_error=True)
+        result = failed(escape_surrogates(error.message))
     given_members = ("structured_content",) if result.has_structured_content else ()
     return ToolResultContent(
         use.id, result.content, result.structured_content, is_error=result.is_error, given=given_members

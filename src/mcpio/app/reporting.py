@@ -24,13 +24,14 @@ from mcpio.errors import (
     NoBackChannel,
     Refusal,
     RequestError,
+    escape_surrogates,
 )
 from mcpio.events import NoiseReceived
 from mcpio.framing.json import dumps
 from mcpio.methods import declares
 from mcpio.revisions import Era
 from mcpio.types._fields import EMPTY
-from mcpio.types.features import LoggingLevel, LoggingMessageNotification
+from mcpio.types.features import CallToolResult, LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
@@ -95,7 +96,7 @@ class FaultReports:
             operator.report(message if hint is None else f"{message}: {hint}", error)
         elif throttle.admits(operator.now()):
             count, throttle.held_back = throttle.held_back, 0
-            again = message if error is None else f"{message} again: {error!r:.300}"
+            again = message if error is None else f"{message} again: {_describe(error):.300}"
             operator.report(f"{again} ({count} times more before)" if count else again, None)
 
 
@@ -172,9 +173,26 @@ def unwrap_group(error: BaseException) -> BaseException:
 
 def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; of a group, those of its members, each once."""
-    texts = list(dict.fromkeys(f"{type(each).__name__}: {each}".removesuffix(": ") for each in _members(error)))
+    texts = list(
+        dict.fromkeys(f"{type(each).__name__}: {text_of(each)}".removesuffix(": ") for each in _members(error))
+    )
     shown = "; ".join(texts[:_MOST_SHOWN])
     return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, as JSON can express it; none if its ``__str__`` fails."""
+    try:
+        return escape_surrogates(str(error))
+    except Exception:
+        return ""
+
+
+def failed(text: str) -> CallToolResult:
+    """Return the result of a tool that failed, with a text for the model (TOOL-10)."""
+    from mcpio.types.content import TextContent
+
+    return CallToolResult((TextContent(text),), is_error=True)
 
 
 def _members(error: BaseException) -> Iterator[BaseException]:
@@ -216,7 +234,7 @@ def loop_hint(error: BaseException) -> str | None:
     """Return advice for an error that means "wrong event loop", or another common mistake; ``None`` for any other."""
     if not isinstance(error, RuntimeError | AttributeError | TypeError):
         return None
-    text = str(error)
+    text = text_of(error)
     if isinstance(error, TypeError):
         advice = next((advice for phrase, advice in _MISUSES.items() if phrase in text), None)
         if advice is not None:
@@ -384,7 +402,7 @@ def _sayable(data: Any) -> Any:
 
 def _describe(data: Any) -> str:
     try:
-        return repr(data).encode("utf-8", "backslashreplace").decode()
+        return escape_surrogates(repr(data))
     except Exception:  # a faulty __repr__, or a value that is nested too deeply
         return object.__repr__(data)
 

@@ -19,6 +19,7 @@ from mcpio.app.reporting import (
     FaultReports,
     PeerFaults,
     describe_request,
+    failed,
     intended_answer,
     internal_error,
     is_connection_end,
@@ -654,15 +655,12 @@ class Session(TaskCalls):
 
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
         """Answer in place of a result that is too large to be sent."""
-        from mcpio.types.content import TextContent
-        from mcpio.types.features import CallToolResult
-
         text = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
         self._report_request(event, f"the result of {{}} cannot be sent: {error}", None, kind="too large")
         try:
             if event.raw.get("method") == "tools/call":
                 # The model can ask for less, so it is told rather than the program.
-                self.connection.send_result(event.id, CallToolResult((TextContent(text),), is_error=True))
+                self.connection.send_result(event.id, failed(text))
             else:
                 self.connection.send_error(event.id, RequestError(ErrorCode.INTERNAL_ERROR, text))
         except LocalProtocolError:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import attrs
+
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.pagination import Page, page_of
 from mcpio.app.runtime import check_nothing_waits, failure_of, is_of_kind, without_partial
@@ -389,16 +391,40 @@ def blocks_of(value: Any) -> tuple[Any, ...]:
     return (TextContent(json_text(value)) if block is None else block,)
 
 
+def checked_text(text: str) -> str:
+    """Return a text. Raises ValueError if it has a surrogate, as Python has in names of files that are not UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"a text in the result has a surrogate at character {error.start}, which JSON cannot express"
+            ) from None
+    return text
+
+
+def check_texts(block: Any) -> None:
+    """Check the texts of a block, and of the resource in it: see ``checked_text``."""
+    for member in attrs.fields(type(block)):
+        value = getattr(block, member.name)
+        if isinstance(value, str):
+            checked_text(value)
+        elif isinstance(value, _CONTENTS):
+            check_texts(value)
+
+
 def block_of(value: Any) -> Any:
     """Return the block for a str, for resource contents, and for a block itself; ``None`` for other values.
 
     Raises TypeError for other protocol objects, which cannot be content.
     """
     if isinstance(value, str):
-        return TextContent(str.__str__(value))  # a plain str, if it is the member of an enumeration
+        return TextContent(checked_text(str.__str__(value)))  # a plain str, if it is the member of an enumeration
     if isinstance(value, _BLOCKS):
+        check_texts(value)
         return value
     if isinstance(value, _CONTENTS):
+        check_texts(value)
         return EmbeddedResource(value)
     if isinstance(value, Payload):
         raise TypeError(f"the result must be text, a content block or plain data, not a {type(value).__name__}")

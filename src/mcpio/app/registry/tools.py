@@ -6,8 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcpio.app.contracts import HandlerScope, InputRequired
-from mcpio.app.registry.base import Mounted, RegisteredFunction, Registry, ResultEncoder, blocks_of
-from mcpio.app.reporting import describe_error, intended_answer, loop_hint, unwrap_group
+from mcpio.app.registry.base import (
+    Mounted,
+    RegisteredFunction,
+    Registry,
+    ResultEncoder,
+    blocks_of,
+    check_texts,
+    checked_text,
+)
+from mcpio.app.reporting import describe_error, failed, intended_answer, loop_hint, text_of, unwrap_group
 from mcpio.app.runtime import AWAITABLE, is_awaitable
 from mcpio.app.schema.validation import SchemaError
 from mcpio.app.schema.values import to_json
@@ -90,7 +98,7 @@ class FunctionTool:
     def result(self, value: Any) -> CallToolResult | InputRequired:
         """Return the result for the function's value. Raises InvalidMessage if it breaks the tool's schema."""
         if value.__class__ is str and not self._has_schema:
-            return CallToolResult((TextContent(value),))  # most values
+            return CallToolResult((TextContent(checked_text(value)),))  # most values
         if isinstance(value, CallToolResult):
             self._check(value)
             return value
@@ -110,6 +118,8 @@ class FunctionTool:
 
     def _check(self, result: CallToolResult) -> None:
         """Check a result that the function made itself: a declared schema must be fulfilled (TOOL-13)."""
+        for block in result.content:
+            check_texts(block)
         if result.is_error or self.description.output_schema is None:
             return
         if not result.has_structured_content:
@@ -160,11 +170,11 @@ class Tools(Registry[FunctionTool]):
             keywords = endpoint.binder.bind(arguments)
         except InvalidMessage as error:
             # The model can correct itself (TOOL-11).
-            return _failed(f"Invalid value in {request.name!r}: {error}")
+            return failed(f"Invalid value in {request.name!r}: {error}")
         except SchemaError as error:
             # The schema may be at fault as well, so its author is told too.
             scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
-            return _failed(f"Invalid value in {request.name!r}: arguments: {error}")
+            return failed(f"Invalid value in {request.name!r}: arguments: {error}")
         try:
             value = endpoint.function(**keywords) if endpoint.is_plain else endpoint.call(scope, keywords)
             if AWAITABLE.get(value.__class__, True) and is_awaitable(value):
@@ -196,12 +206,8 @@ class Tools(Registry[FunctionTool]):
             raise failure
         name = tool.description.name
         if isinstance(failure, ToolError):
-            return _failed(str(failure) or f"{name!r} failed")
+            return failed(text_of(failure) or f"{name!r} failed")
         scope.driving.report(f"the tool {name!r} failed", failure)
         hint = loop_hint(failure)
         text = describe_error(failure) + ("" if hint is None else f" ({hint})")
-        return _failed(f"{name!r} failed" if self._mask_errors else f"{name!r} failed: {text}")
-
-
-def _failed(text: str) -> CallToolResult:
-    return CallToolResult((TextContent(text),), is_error=True)
+        return failed(f"{name!r} failed" if self._mask_errors else f"{name!r} failed: {text}")
