@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 
 from mcpio._checks import check_options, checked, chosen, is_amount, is_count, of_kind, required
+from mcpio.app import ServerEntry
+from mcpio.auth.grant import Grant
+from mcpio.auth.keys import Secret
+from mcpio.auth.payloads import TokenSet
+from mcpio.backoff import Backoff
+from mcpio.engine.options import Options
+from mcpio.errors import ConnectFailed
+from mcpio.profiles import Profile
+from mcpio.revisions import REV_2025_03_26
 
 
 class Thing:
@@ -56,3 +66,24 @@ def test_unknown_option_is_refused_with_a_list_of_options() -> None:
     check_options(["a"], ["b", "a"])
     with pytest.raises(TypeError, match=r"^unknown option 'c'; the options are a, b$"):
         check_options(["c", "a"], ["b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "items"),
+    [
+        (Options, "revisions", [REV_2025_03_26]),
+        (Options, "custom_methods", ["x/y"]),
+        (Options, "profiles", [Profile.ERLMCP]),
+        (Backoff, "also", [ConnectFailed]),
+        (partial(Grant, None, None), "scopes", ["a", "b"]),
+        (partial(TokenSet, Secret("t"), "https://i", "https://r", "c", 0), "scopes", ["a", "b"]),
+        (ServerEntry, "command", ["python", "x.py"]),
+    ],
+)
+def test_option_of_several_takes_a_list_and_refuses_a_text(make: Any, name: str, items: list[Any]) -> None:
+    value = getattr(make(**{name: items}), name)
+    assert hash(value)
+    assert sorted(value, key=repr) == sorted(items, key=repr)
+    for wrong in ("text", 5):
+        with pytest.raises(TypeError, match=f"{name} must be a collection, such as a tuple, not"):
+            make(**{name: wrong})

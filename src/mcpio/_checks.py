@@ -16,6 +16,7 @@ __all__ = [
     "is_amount",
     "is_count",
     "is_scope",
+    "items_of",
     "of_kind",
     "required",
     "takes",
@@ -71,6 +72,13 @@ def of_kind(kind: type[Any], *, optional: bool = False) -> Any:
     """Return an attrs validator that applies ``required``, or ``checked`` if the value is optional."""
     check = checked if optional else required
     return lambda _, field, value: check(field.name, value, kind)
+
+
+def items_of(name: str, value: Iterable[T]) -> tuple[T, ...]:
+    """Return the items of a collection. Raises TypeError for a str, whose characters would count, and other values."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a collection, such as a tuple, not {value!r:.100}")
+    return tuple(value)
 
 
 def is_count(value: Any, least: int = 0) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
-from mcpio._checks import is_amount, is_count
+from mcpio._checks import is_amount, is_count, items_of
 from mcpio.errors import McpError, RequestError
 
 __all__ = ["Backoff"]
@@ -30,6 +31,10 @@ def count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
         raise ValueError(f"{field.name} must be an integer of 0 or more, not {value!r:.100}")
 
 
+def _classes(classes: Iterable[type[McpError]]) -> tuple[type[McpError], ...]:
+    return items_of("also", classes)
+
+
 @attrs.frozen
 class Backoff:
     """How long to wait before each retry. Times are in seconds. Raises ValueError for invalid values.
@@ -48,7 +53,7 @@ class Backoff:
     """The longest wait. If the peer asks for a longer one, the error is final."""
     jitter: float = attrs.field(default=0.0, validator=number(0, 1), kw_only=True)
     """The random share of each wait, from 0 to 1: with 0.5 a wait takes between half of its time and all of it."""
-    also: tuple[type[McpError], ...] = attrs.field(default=(), kw_only=True)
+    also: tuple[type[McpError], ...] = attrs.field(default=(), converter=_classes, kw_only=True)
     """Classes of errors to retry besides those that the peer marks as retryable, such as ConnectFailed."""
 
     def is_worth_it(self, error: BaseException) -> bool:

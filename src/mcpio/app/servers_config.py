@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json  # not mcpio.framing.json: people write these files, and need the line of a mistake
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import attrs
 
+from mcpio._checks import items_of
 from mcpio.types._fields import EMPTY
 
 __all__ = ["NoServers", "ServerEntry", "ServersConfig", "load_json", "without_comments"]
@@ -24,11 +25,15 @@ class NoServers(ValueError):
     """The file is well-formed, and has no member that holds servers."""
 
 
+def _words(command: Iterable[str]) -> tuple[str, ...]:
+    return items_of("command", command)
+
+
 @attrs.frozen(kw_only=True)
 class ServerEntry:
     """One server: the program to start, or the URL to connect to. One of ``command`` and ``url`` is set."""
 
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = attrs.field(default=(), converter=_words)
     """The program and its arguments."""
     env: Mapping[str, str] = EMPTY
     """Variables for the program's environment."""

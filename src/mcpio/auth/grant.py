@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from mcpio._checks import is_scope
+from mcpio._checks import is_scope, items_of
 from mcpio.framing.json import dumps
 
 # --------------------------------------------------------------------------------------------------------------- scopes
@@ -82,6 +82,11 @@ def included_scopes(granted: Iterable[str], hierarchy: Mapping[str, Iterable[str
 # The verified identity and rights behind a request.
 
 
+def as_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """Return scopes as a set."""
+    return frozenset(items_of("scopes", scopes))
+
+
 @attrs.frozen
 class Grant:
     """The claims of a verified token, without the token itself, which therefore cannot be passed on (AUTH-38).
@@ -96,7 +101,7 @@ class Grant:
     """The user, or the client itself."""
     client_id: str | None = None
     """The client that the token was issued to."""
-    scopes: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=as_scopes, eq=False)
     """The scopes of the token, with those that they include (``ResourceServer.hierarchy``)."""
     expires_at: float | None = attrs.field(default=None, eq=False)
     """When it expires, in Unix seconds; ``None`` for never."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from mcpio._checks import of_kind, required, takes
-from mcpio.auth.grant import format_scopes, parse_scopes
+from mcpio.auth.grant import as_scopes, format_scopes, parse_scopes
 from mcpio.auth.keys import Secret
 from mcpio.auth.urls import AuthorizationError, check_endpoint, check_redirect_uri, origin_of, quoted
 from mcpio.framing.json import JsonError, check_nesting, loads
@@ -499,7 +499,7 @@ class TokenSet:
     """When it expires; ``None`` where the server did not say. Absolute, so that it outlives a restart."""
     refresh_token: Secret | None = None
     """The token that renews it, or ``None``."""
-    scopes: frozenset[str] = frozenset()
+    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=as_scopes)
     """The scopes that were granted."""
     is_bound: bool = False
     """Whether it is sent with proofs of possession (RFC 9449)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from mcpio._checks import is_amount, is_count, of_kind, takes
+from mcpio._checks import is_amount, is_count, items_of, of_kind, takes
 from mcpio.engine.limits import Limits, Timeout, is_time, without_limit
 from mcpio.revisions import REVISIONS, Era, Revision
 
@@ -112,12 +112,16 @@ def _of_era(revisions: tuple[Revision, ...], era: Era) -> tuple[Revision, ...]:
     return tuple(sorted((revision for revision in revisions if revision.era is era), reverse=True))
 
 
+def _as_revisions(revisions: Iterable[Revision]) -> tuple[Revision, ...]:
+    return items_of("revisions", revisions)
+
+
 def _as_names(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(names)
+    return frozenset(items_of("custom_methods", names))
 
 
 def _as_set(profiles: Iterable[Profile]) -> frozenset[Profile]:
-    return frozenset(profiles)
+    return frozenset(items_of("profiles", profiles))
 
 
 def _sayable(_: object, __: object, profile: Profile | None) -> None:
@@ -132,7 +136,9 @@ def _sayable(_: object, __: object, profile: Profile | None) -> None:
 class Options:
     """Options of one side of a connection. The defaults are the official protocol in full."""
 
-    revisions: tuple[Revision, ...] = attrs.field(default=REVISIONS, validator=_check_revisions)
+    revisions: tuple[Revision, ...] = attrs.field(
+        default=REVISIONS, converter=_as_revisions, validator=_check_revisions
+    )
     """The revisions to speak, of either era. In the handshake a client requests the newest of that era; a server takes
     the requested one, or offers its newest. ``REV_2026_07_28`` needs no handshake."""
     era: Literal["auto", "stateless", "handshake"] = attrs.field(default="auto", validator=_era)
