@@ -313,7 +313,7 @@ class Connection(Answers):
         the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
         apply to it.
         """
-        if not is_count(max_bytes):
+        if (max_bytes.__class__ is not int or max_bytes < 0) and not is_count(max_bytes):  # a call costs more
             raise LocalProtocolError(f"max_bytes must be a number of bytes, not {max_bytes!r:.60}")
         channel = self._channel
         chunks = channel.pull(max_bytes)
@@ -382,7 +382,7 @@ class Connection(Answers):
 
         For transports that buffer more than they write at once. Drain the events: requests may have room again.
         """
-        if not is_count(size):
+        if (size.__class__ is not int or size < 0) and not is_count(size):  # a call costs more
             raise LocalProtocolError(f"size must be a number of bytes, not {size!r:.60}")
         held = self._channel.held
         before, held.unwritten = held.unwritten, size
