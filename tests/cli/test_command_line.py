@@ -133,11 +133,30 @@ def test_broken_pipe_exits_quietly() -> None:
     assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
-def test_output_closed_at_start_is_ignored() -> None:
-    command = ["sh", "-c", 'exec "$0" -m mcpio lst >&-', sys.executable]
-    run = subprocess.run(command, stderr=subprocess.PIPE)
+def _with_closed_output(*words: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["sh", "-c", 'exec "$0" -m mcpio "$@" >&-', sys.executable, *words]
+    return subprocess.run(command, stderr=subprocess.PIPE)
+
+
+def test_output_closed_at_start_is_ignored_without_a_result() -> None:
+    run = _with_closed_output("lst")
     assert run.returncode == Exit.USAGE
     assert run.stderr.startswith(b"mcpio: no command 'lst'")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["config", "https://x/mcp"], Exit.UNWRITABLE, b"cannot write: standard output is closed"),
+        (["inspect", "https://x/mcp"], Exit.UNWRITABLE, b"cannot write: standard output is closed"),
+        (["demo"], Exit.UNWRITABLE, b"cannot write: standard output is closed"),
+        (["lock", "--json", "no-such-program-here"], Exit.NO_PROGRAM, b"cannot start 'no-such-program-here'"),
+    ],
+)
+def test_result_for_a_closed_output_fails_with_74(words: list[str], status: Exit, said: bytes) -> None:
+    run = _with_closed_output(*words)
+    assert run.stderr.startswith(b"mcpio: " + said)
+    assert (run.returncode, b"Traceback" in run.stderr) == (status, False)
 
 
 def test_unencodable_characters_are_escaped() -> None:

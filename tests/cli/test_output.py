@@ -6,9 +6,11 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 
 import pytest
 
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.output import Console, width
 from mcpio.types import LoggingMessageNotification
 
@@ -80,15 +82,21 @@ def test_quiet_prints_results_and_failures_only(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "mcpio: y\n")
 
 
-def test_closed_outputs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
+def test_closed_standard_error_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     console = Console()
-    console.result("x")
-    console.exact("x")
-    console.data(b"x")
     console.progress(1, 2, "x")
     console.failure("x")
+
+
+def test_result_for_a_closed_standard_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    console = Console()
+    for write in (partial(console.result, "x"), partial(console.exact, "x"), partial(console.data, b"x")):
+        with pytest.raises(Failure, match="standard output is closed") as failed:
+            write()
+        assert failed.value.status is Exit.UNWRITABLE
+    console.failure("x")  # needs standard error only
 
 
 def test_bytes_follow_buffered_text(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

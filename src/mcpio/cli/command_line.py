@@ -176,7 +176,7 @@ def _fail(failure: Failure, *, as_json: bool = False) -> int:
 
     console = Console()
     console.failure(failure.message)
-    if as_json:
+    if as_json and sys.stdout is not None:
         from mcpio.framing import json
 
         error = {"kind": failure.kind, "status": int(failure.status), "message": failure.message}

@@ -119,6 +119,8 @@ async def _run(options: argparse.Namespace, words: Sequence[str], locked: Mappin
                 address = await nursery.start(serve_page, inspector.server, options.port)
                 announce(address, options, console)
                 await inspector.run()
+        except* Failure as group:
+            raise group.exceptions[0] from None
         except* OSError as group:
             raise Failure(Exit.NOT_LOADED, f"cannot listen: {group.exceptions[0]}") from group
     return Exit.DONE

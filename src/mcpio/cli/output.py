@@ -43,20 +43,20 @@ class Console:
         self._progress_shown = False
 
     def result(self, text: str) -> None:
-        """Print a part of the result; end it with a newline."""
+        """Print a part of the result; end it with a newline. Raises Failure if standard output is closed."""
         self._end_progress()
-        _print(text, sys.stdout)
+        _print(text, open_stdout())
 
     def exact(self, text: str) -> None:
         """Print text unchanged for programs; on a terminal as a result."""
-        if is_terminal(sys.stdout):
+        if is_terminal(open_stdout()):
             self.result(text)
         else:
             print(text, end="")
 
     def data(self, data: bytes) -> None:
         """Write bytes unchanged for programs; on a terminal as text, or describe them."""
-        if is_terminal(sys.stdout):
+        if is_terminal(open_stdout()):
             try:
                 self.result(data.decode())
             except UnicodeDecodeError:
@@ -164,6 +164,13 @@ def contents_text(contents: TextResourceContents | BlobResourceContents) -> str:
 def width(default: int = 100) -> int:
     """Return the terminal's width in columns; ``default`` without a terminal and without COLUMNS."""
     return shutil.get_terminal_size((default, 24)).columns
+
+
+def open_stdout() -> TextIO:
+    """Return standard output. Raises Failure if the command was started without it: the result would be lost."""
+    if sys.stdout is None:
+        raise Failure(Exit.UNWRITABLE, "cannot write: standard output is closed")
+    return sys.stdout
 
 
 def is_terminal(stream: TextIO | None) -> bool:

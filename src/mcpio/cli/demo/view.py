@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Final
 import attrs
 
 from mcpio._printable import printable
-from mcpio.cli.output import is_terminal, width
+from mcpio.cli.output import is_terminal, open_stdout, width
 
 __all__ = ["REPORT", "View"]
 
@@ -61,7 +60,7 @@ class View:
     @classmethod
     def for_output(cls) -> View:
         """Return a view on standard output, in colour on a terminal unless NO_COLOR is set."""
-        terminal = is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+        terminal = is_terminal(open_stdout()) and os.environ.get("TERM") != "dumb"
         return cls(lambda text: print(text, flush=True), width(), colour=terminal and not os.environ.get("NO_COLOR"))
 
     @property
