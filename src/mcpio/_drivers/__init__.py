@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
+from inspect import isawaitable
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias
 
 from mcpio._checks import called, required
 from mcpio._printable import printable
@@ -28,6 +29,7 @@ __all__ = [
     "checked_auth",
     "checked_server",
     "contain",
+    "denying",
     "first_failure",
     "in_lifespan",
     "lifespan_of",
@@ -35,6 +37,8 @@ __all__ = [
     "report",
     "unwrapped",
 ]
+
+P = ParamSpec("P")
 
 TapSource: TypeAlias = "Tap | Callable[[], Tap]"
 """A tap, or a function that returns one for each session."""
@@ -110,6 +114,30 @@ def report(message: str, error: BaseException | None) -> None:
 
 def _in_one_entry(text: str) -> str:
     return printable(text).replace("\n", "\n    ")
+
+
+def denying(find: Callable[P, Any], report: Callable[[str, Exception], None]) -> Callable[P, Any]:
+    """Return a function that finds principals: a failure of ``find`` is reported, and denied with status 500."""
+    from mcpio.http.model import Denied  # imported late: only those who find principals need it
+
+    def denied(error: Exception) -> Denied:
+        report("the principal of a request could not be found", error)
+        return Denied(500, "Internal error")
+
+    async def end(lookup: Awaitable[Any]) -> Any:
+        try:
+            return await lookup
+        except Exception as error:
+            return denied(error)
+
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            lookup = find(*args, **kwargs)
+        except Exception as error:
+            return denied(error)
+        return end(lookup) if isawaitable(lookup) else lookup
+
+    return begin
 
 
 def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> None:

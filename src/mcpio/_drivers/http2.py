@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import IntEnum
+from inspect import isawaitable
 from math import inf
 from typing import Final, cast
 
@@ -17,9 +18,8 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from mcpio._drivers import report
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, Deadlines, EventLoop, end_output
-from mcpio._drivers.http_parsers import LINE_END, FindPrincipal, HttpTimeouts, http_date, plain_text, principal_of
+from mcpio._drivers.http_parsers import LINE_END, FindPrincipal, HttpTimeouts, http_date, plain_text
 from mcpio._drivers.socket_server import SocketPeer
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.channel import Timers
@@ -307,7 +307,7 @@ class Http2Streams:
             # h2 has put its GOAWAY into its output.
             self.end = error.error_code
         except Exception as error:
-            report("HTTP/2 could not be read", error)
+            self._host.report_fault("HTTP/2 could not be read", error)
             self._fail(ErrorCodes.INTERNAL_ERROR)
         self._hand_over()
         self._attend()
@@ -363,7 +363,7 @@ class Http2Streams:
             try:
                 self._advance(self._streams[number])
             except Exception as error:
-                report("a response could not be written", error)
+                self._host.report_fault("a response could not be written", error)
                 self._fail(ErrorCodes.INTERNAL_ERROR)
             self._out += self._http.data_to_send()
         self._attend()
@@ -821,6 +821,7 @@ class Http2Connection:
     ) -> None:
         """Without ``find_principal`` the identity in the client's certificate is the principal."""
         self.peer = peer
+        self._host = host
         self._stream = stream
         self._timeouts = timeouts
         self._deadlines = deadlines
@@ -895,7 +896,7 @@ class Http2Connection:
         try:
             self._streams.handle_timeout()
         except Exception as error:
-            report("a deadline of a connection could not be acted on", error)
+            self._host.report_fault("a deadline of a connection could not be acted on", error)
             self.abort()
         self._apply()
 
@@ -990,6 +991,7 @@ class Http2Connection:
 
     async def _look_up(self, head: RequestHead) -> None:
         if self._find_principal is not None:
-            principal = await principal_of(self._find_principal, head, self.peer)
+            lookup = self._find_principal(head, self.peer)
+            principal = (await lookup) if isawaitable(lookup) else lookup
             self._streams.admit(attrs.evolve(head, principal=principal))
             self._apply()

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Hashable
 from email.utils import formatdate
 from enum import Enum
 from http import HTTPStatus
-from inspect import isawaitable
 from math import inf
 from time import time
 from typing import Final, Literal, Protocol, TypeAlias
@@ -17,7 +16,6 @@ import attrs
 import h11
 
 from mcpio._checks import is_count, required
-from mcpio._drivers import report
 from mcpio._drivers.socket_server import SocketPeer
 from mcpio.engine.limits import is_time, without_limit
 from mcpio.http.checks import Rejection, rejection_body
@@ -56,33 +54,6 @@ class HttpTimeouts:
 
 FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
 """Returns the principal of a request, or ``Denied``."""
-
-
-def begin_lookup(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable | Awaitable[Hashable | Denied]:
-    """Return the principal of a request, or what ``end_lookup`` awaits for it. A failure is reported, and denied."""
-    try:
-        return find(head, peer)
-    except Exception as error:
-        return _failed(error)
-
-
-async def end_lookup(lookup: Awaitable[Hashable | Denied]) -> Hashable:
-    """Await the principal of a request. A failure is reported, and the request is denied with status 500."""
-    try:
-        return await lookup
-    except Exception as error:
-        return _failed(error)
-
-
-async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
-    """Return the principal of a request, whether that takes a wait or not."""
-    lookup = begin_lookup(find, head, peer)
-    return (await end_lookup(lookup)) if isawaitable(lookup) else lookup
-
-
-def _failed(error: Exception) -> Denied:
-    report("the principal of a request could not be found", error)
-    return Denied(500, "Internal error")
 
 
 # -------------------------------------------------------------------------------------------------------------- parsers

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import attrs
 
 from mcpio._checks import check_options, chosen
-from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, report
+from mcpio._drivers import TapSource, attach_tap, check_authorization, checked_auth, denying, report
 from mcpio._drivers.actor import name_stubborn_handlers
 from mcpio._drivers.event_loop import RECEIVE_SIZE, ByteStream, CancelScope, EventLoop, end_output
 from mcpio._drivers.http_parsers import (
@@ -27,8 +27,6 @@ from mcpio._drivers.http_parsers import (
     ParserMark,
     ParserName,
     ResponseWriter,
-    begin_lookup,
-    end_lookup,
     new_parser,
     plain_text,
 )
@@ -288,11 +286,11 @@ class HttpConnection:
         principal = self._principal
         if self._find_principal is not None:
             item = RequestHead(None, head.method, head.target, head.headers, principal)
-            lookup = begin_lookup(self._find_principal, item, self.peer)
+            lookup = self._find_principal(item, self.peer)
             if isawaitable(lookup):
                 self._step(Input.SEND_LOOKUP)
                 self._arm()
-                lookup = await end_lookup(lookup)
+                lookup = await lookup
             principal = lookup
         if self._websockets is not None:
             item = RequestHead(None, head.method, head.target, head.headers, principal)
@@ -367,7 +365,7 @@ class HttpConnection:
         try:
             data = responses.head(head, answer.status, answer.headers, closes=self._life.is_last)
         except Exception as error:
-            report("a response could not be written", error)
+            self._host.report_fault("a response could not be written", error)
             self.abort()
             return
         self._write(data + responses.body(answer.body))
@@ -446,7 +444,7 @@ class HttpConnection:
                     break
         except Exception as error:
             if not isinstance(error, self._loop.broken):
-                report("a connection failed", error)
+                self._host.report_fault("a connection failed", error)
             self.abort()
         finally:
             self._is_writing, self._may_write_now = False, True
@@ -465,7 +463,7 @@ class HttpConnection:
             items = self._host.responses_to_send(self._exchange)
             data = b"".join([self._encode(item) for item in items]) if items else None
         except Exception as error:
-            report("a response could not be written", error)
+            self._host.report_fault("a response could not be written", error)
             self.abort()
             return None
         return data
@@ -717,7 +715,7 @@ class HttpConnectionHandler:
             context.server,
             context.runtime,
             clock=context.loop.now,
-            on_ready=_wake,
+            on_ready=self._wake,
             on_deadline=lambda deadline: deadlines.arm(host, deadline),
             report=report,
             options=http,
@@ -735,6 +733,8 @@ class HttpConnectionHandler:
             self._find_principal = lambda head, peer: guard.admit(
                 head.method, head.target, head.headers, certificate=peer.fingerprint
             )
+        if self._find_principal is not None:
+            self._find_principal = denying(self._find_principal, host.report_fault)
         self._websockets: WebSocketHandler | None = None
         if config.websocket is not None:
             from mcpio._drivers.websocket_handler import WebSocketHandler  # only servers with WebSocket pay for it
@@ -846,18 +846,17 @@ class HttpConnectionHandler:
         try:
             attach_tap(connection, self._config.tap, self._loop.now())
         except Exception as error:
-            report("a tap cannot be attached to a session", error)
+            self.host.report_fault("a tap cannot be attached to a session", error)
 
-
-def _wake(exchange: Hashable) -> None:
-    connection: AnyConnection
-    connection, _ = exchange  # type: ignore[misc]  # connections name their exchanges by pairs that begin with them
-    try:
-        connection.wake(exchange)
-    except Exception as error:
-        # Contained here: the host drains for all sessions, and may have been called by another connection.
-        report("a response could not be written", error)
-        connection.abort()
+    def _wake(self, exchange: Hashable) -> None:
+        connection: AnyConnection
+        connection, _ = exchange  # type: ignore[misc]  # connections name their exchanges by pairs that begin with them
+        try:
+            connection.wake(exchange)
+        except Exception as error:
+            # Contained here: the host drains for all sessions, and may have been called by another connection.
+            self.host.report_fault("a response could not be written", error)
+            connection.abort()
 
 
 def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketConfig | None:

@@ -509,6 +509,7 @@ class SessionHandler:
     ) -> None:
         """See ``ServeSocketOptions`` for the timeouts. ``end_timeout`` is for transports that can half-close."""
         self._context = context
+        self._faults = FaultLog(context.loop.now)
         self._beginning = ServerSetupOptions(tap=tap, end_timeout=end_timeout)
         self._timeouts = (first_message_timeout, idle_timeout)
         self._sessions: ActiveSet[ServerSession] = ActiveSet(context.loop)
@@ -523,7 +524,7 @@ class SessionHandler:
         try:
             setup = prepare_server(context.server, principal, context.loop.now(), **self._beginning)
         except Exception as error:
-            report("a session could not be started", error)
+            self._faults.report("a session could not be started", error)
             await close_forcefully(adapter, context.loop)
             return
         connection: Any = setup.connection
@@ -571,6 +572,7 @@ class StreamHandler:
             end_timeout=seconds("end_timeout", options.get("end_timeout", END_TIMEOUT)),
         )
         self._loop = context.loop
+        self._faults = FaultLog(context.loop.now)
         self._find_principal = options.get("principal")
         if self._find_principal is not None:
             called("principal", self._find_principal, "(peer)")
@@ -581,7 +583,7 @@ class StreamHandler:
             principal = await self._principal(peer)
         except Exception as error:
             if not isinstance(error, PermissionError):
-                report("the principal of a connection could not be found", error)
+                self._faults.report("the principal of a connection could not be found", error)
             await self._loop.abort(stream)
             return
         await self._sessions.serve_session(StreamAdapter(stream, self._loop), principal)

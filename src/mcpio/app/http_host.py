@@ -131,6 +131,10 @@ class HttpHost:
         """Return the time."""
         return self.clock()
 
+    def report_fault(self, message: str, error: BaseException | None) -> None:
+        """Report a fault that clients can repeat: with its traceback once, later throttled and counted."""
+        self.server.fault_reports.report(self, message, error)
+
     def receive(self, *items: RequestItem) -> None:
         """Process items of a request (head, body, end), in order."""
         machine, now = self.machine, self.clock()
@@ -286,7 +290,7 @@ class HttpHost:
             save=lambda session: self._sessions[session.key].session.snapshot(),
             restore=self._restore,
             # Limited, so that a client which names a damaged session again and again cannot flood the log.
-            report=partial(self.server.fault_reports.report, self),
+            report=self.report_fault,
         )
 
     @staticmethod
@@ -312,7 +316,7 @@ class HttpHost:
     def _on_stored(self, effect: SessionEffect, answer: Any) -> None:
         if isinstance(answer, BaseException) and answer is not self._store_fault:
             self._store_fault = answer  # changes that were written together fail together
-            self.server.fault_reports.report(self, "the store of sessions failed", answer)
+            self.report_fault("the store of sessions failed", answer)
         self.machine.store_done(effect.token, answer, self.clock())
 
     def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:

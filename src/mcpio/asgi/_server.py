@@ -527,7 +527,7 @@ class AsgiServer:
         try:
             attach_tap(connection, self._tap, self.now())
         except Exception as error:
-            report("a tap cannot be attached to a session", error)
+            self._host.report_fault("a tap cannot be attached to a session", error)
 
     def close(self, grace: float | None) -> None:
         """End all sessions gracefully, at the loop's next turn."""

@@ -319,6 +319,30 @@ def test_the_principal_of_a_request_is_looked_up(each_loop: EachLoop, principal:
     each_loop.run(main)
 
 
+@pytest.mark.parametrize("later", [True, False])
+def test_traceback_of_a_failing_principal_function_is_logged_once(
+    each_loop: EachLoop, later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find(head: Any, peer: Any) -> Any:
+        raise ValueError(head.target)
+
+    async def find_later(head: Any, peer: Any) -> Any:
+        raise ValueError(head.target)
+
+    async def main(here: Here) -> None:
+        options = {"port": 0, "principal": find_later if later else find}
+        async with here.listening("http", Shop(here).server, **options) as (listening, _):
+            for _ in range(20):
+                with pytest.raises(McpError):
+                    async with here.open_http(listening.url):
+                        pass
+
+    each_loop.run(main)
+    of_principal = [each for each in caplog.records if each.getMessage().startswith("the principal of a request")]
+    assert len(of_principal) == 11
+    assert [each.exc_info is not None for each in of_principal] == [True] + [False] * 10
+
+
 @pytest.mark.parametrize(
     ("data", "status"),
     [
