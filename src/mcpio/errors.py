@@ -169,8 +169,6 @@ class RequestError(McpError):
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        if isinstance(message, str):  # what sends it checks that
-            message = escape_surrogates(message)
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message

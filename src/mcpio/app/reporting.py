@@ -205,7 +205,17 @@ def _members(error: BaseException) -> Iterator[BaseException]:
 
 
 def intended_answer(error: BaseException, context: RequestContext | None = None) -> RequestError | None:
-    """Return the error that answers a request whose handler raised, or ``None`` for an unexpected exception."""
+    """Return the error that answers a request whose handler raised, or ``None`` for an unexpected exception.
+
+    Surrogates in its text are escaped.
+    """
+    answer = _intended(error, context)
+    if answer is not None and isinstance(answer.message, str):
+        answer.message = escape_surrogates(answer.message)
+    return answer
+
+
+def _intended(error: BaseException, context: RequestContext | None) -> RequestError | None:
     if isinstance(error, RequestError):
         in_session = context is not None and context.era is Era.HANDSHAKE
         peer = context.capabilities if context is not None else None
