@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["printable"]
+__all__ = ["printable", "shortened"]
 
 
 def printable(text: str) -> str:
@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     Tabs and newlines stay, and so do the two variation selectors that emoji end in.
     """
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, or only the beginning and the length of one that has more than ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 # Control characters move the cursor and worse. The others reorder text or hide it: line separators, annotation

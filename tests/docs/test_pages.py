@@ -16,6 +16,7 @@ import mcpio
 import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, Event, Limits, ServerConnection, files
+from mcpio._drivers import MOST_LOGGED, MOST_TRACEBACK
 from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN
 from mcpio._drivers.socket_server import MAX_CONNECTIONS
 from mcpio._drivers.stdio import INHERITED_VARIABLES, MAX_LINE, TAIL_SIZE, ProcessOptions
@@ -27,6 +28,7 @@ from mcpio.app.mounting import MOST_COMPARED
 from mcpio.app.pagination import MOST_PAGES
 from mcpio.app.registry import prompts as completion
 from mcpio.app.registry import resources as uri_template
+from mcpio.app.reporting import MOST_TEXT
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, UNTRUSTED_PARTS
 from mcpio.app.schema.values import MOST_CONVERSIONS
 from mcpio.auth.resource_server import MOST_LOADING
@@ -156,6 +158,11 @@ def test_the_environment_of_a_child_process_is_named() -> None:
             "| a URI of a skill of a server, or of a file of one | 4,096 characters, and 32 names below the skill's",
             (client_skills.MAX_SKILL_URI, client_skills.MAX_SKILL_DEPTH) == (4096, 32),
         ),
+        (
+            "| text of an exception, in the log and in a failed tool's result, unless it is a `ToolError` | 10,000",
+            (MOST_LOGGED, MOST_TEXT) == (10_000, 10_000),
+        ),
+        ("| an exception in the log, with its tracebacks | 100,000 characters |", MOST_TRACEBACK == 100_000),
         ("| names and values in the frontmatter of a skill | 2,000 |", frontmatter.MAX_NODES == 2000),
         ("| names of a server that are compared with an unknown one, for a hint | 300 |", MOST_COMPARED == 300),
         ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from work import steps_of
 
 from mcpio._drivers import report
 
@@ -42,6 +43,19 @@ def test_exceptions_that_quote_a_peer_neither_forge_entries_nor_control_the_term
     assert not set("\x1b\u202e\r") & set("".join(others))
     assert "Traceback" in "".join(others)
     assert logging.Formatter().format(record).count("forged") >= 2
+
+
+@pytest.mark.parametrize("size", [20_000, 1_000_000])
+def test_exception_that_quotes_a_long_message_is_logged_in_part(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    error = ExceptionGroup("\x1b" * size, [KeyError("\x85" * size) for _ in range(15)])
+    error.add_note("\x1b" * size)
+    assert steps_of(lambda: report("\x1b" * size, error)) < 3_000_000
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 50_000
+    assert record.exc_text is not None
+    assert len(record.exc_text) < 500_000
+    assert f"... ({size:,} characters)" in record.getMessage()
+    assert all(line.startswith("    ") for line in record.exc_text.split("\n"))
 
 
 def fail_with(error: Exception) -> None:

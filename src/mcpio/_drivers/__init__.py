@@ -11,7 +11,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias
 
 from mcpio._checks import called, required
-from mcpio._printable import printable
+from mcpio._printable import printable, shortened
 from mcpio.app.file_access import OPENERS
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+
+MOST_LOGGED: Final = 10_000
+"""Characters of a message in the log, and of the text of an exception."""
+MOST_TRACEBACK: Final = 100_000
+"""Characters of an exception in the log, with its tracebacks."""
 
 TapSource: TypeAlias = "Tap | Callable[[], Tap]"
 """A tap, or a function that returns one for each session."""
@@ -108,12 +113,14 @@ def report(message: str, error: BaseException | None) -> None:
         caller = logger.findCaller()[:2]
         record = logger.makeRecord("mcpio", logging.ERROR, *caller, "%s", (_in_one_entry(message),), info)
         # Formatters print this instead of formatting ``exc_info``.
-        record.exc_text = _in_one_entry("    " + "".join(format_exception(*info)).rstrip("\n"))
+        parts = (shortened(part.rstrip("\n"), MOST_LOGGED) for part in format_exception(*info))
+        record.exc_text = _in_one_entry("    " + "\n".join(parts), MOST_TRACEBACK)
         logger.handle(record)
 
 
-def _in_one_entry(text: str) -> str:
-    return printable(text).replace("\n", "\n    ")
+def _in_one_entry(text: str, most: int = MOST_LOGGED) -> str:
+    # Cut first: an exception may quote a peer's message, and a character that is escaped takes a microsecond.
+    return printable(shortened(text, most)).replace("\n", "\n    ")
 
 
 def denying(find: Callable[P, Any], report: Callable[[str, Exception], None]) -> Callable[P, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
+from mcpio._printable import shortened
 from mcpio.app.contracts import PeerSession
 from mcpio.app.runtime import failure_of
 from mcpio.app.schema.values import to_json
@@ -47,6 +48,8 @@ SLOW_STEP: Final = "call what blocks by await ctx.run_in_thread(function), or pa
 _BURST: Final = 10
 _PER_SECOND: Final = 0.1
 """After the first report of a kind: ten lines at once, then one every ten seconds."""
+MOST_TEXT: Final = 10_000
+"""Characters of an exception's text that a client gets."""
 _MOST_SHOWN: Final = 3
 """How many exceptions of a group are described."""
 _MOST_KINDS: Final = 1000
@@ -174,7 +177,10 @@ def unwrap_group(error: BaseException) -> BaseException:
 def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; of a group, those of its members, each once."""
     texts = list(
-        dict.fromkeys(f"{type(each).__name__}: {text_of(each)}".removesuffix(": ") for each in _members(error))
+        dict.fromkeys(
+            f"{type(each).__name__}: {shortened(text_of(each), MOST_TEXT)}".removesuffix(": ")
+            for each in _members(error)
+        )
     )
     shown = "; ".join(texts[:_MOST_SHOWN])
     return f"{shown}; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else shown

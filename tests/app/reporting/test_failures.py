@@ -8,6 +8,8 @@ from linked import Link
 
 from mcpio import Context, Server
 from mcpio.app.reporting import (
+    MOST_TEXT,
+    describe_error,
     describe_request,
     intended_answer,
     internal_error,
@@ -34,6 +36,11 @@ def test_exception_group_of_one_counts_as_its_exception() -> None:
     assert unwrap_group(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
     several = ExceptionGroup("nursery", [inner, ValueError()])
     assert unwrap_group(several) is several
+
+
+def test_long_text_of_an_exception_is_cut() -> None:
+    text = describe_error(ExceptionGroup("nursery", [ValueError("x" * 1_000_000), KeyError("y")]))
+    assert text == f"ValueError: {'x' * MOST_TEXT}... (1,000,000 characters); KeyError: 'y'"
 
 
 RATE = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": True}
