@@ -93,7 +93,8 @@ def test_other_errors_are_raised(request_: Any, error: RequestError) -> None:
 
 
 def test_number_of_remembered_tool_headers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpio.app.client_tools.MOST_TOOLS", 1)
-    layers = Layers(ListToolsResult((tool("a", "Region"), tool("b", "Region"))))
-    layers.ask(ListToolsRequest())
+    monkeypatch.setattr("mcpio.app.client_tools.HEADER_BYTES", 200)
+    layers = Layers(*[ListToolsResult((tool("a", "Region"), tool("b", "Region")))] * 3)
+    for _ in range(3):  # the same tools take no more room
+        layers.ask(ListToolsRequest())
     assert [layers.layer.of(name) for name in ("a", "b")] == [(REGION,), ()]

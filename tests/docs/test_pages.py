@@ -39,6 +39,7 @@ from mcpio.engine.options import KeepAlive
 from mcpio.errors import ErrorCode
 from mcpio.framing.json import _LARGE, MAX_INT_DIGITS, MAX_NESTING
 from mcpio.http import HttpOptions
+from mcpio.http.model import MAX_HEADERS
 from mcpio.http.sessions import EXCHANGE_COST, SESSION_COST
 from mcpio.observe.tap import _ITEM_COST, _MEMBER_COST, _MOST_SEARCHED, _TEXT_COST
 from mcpio.trio import default_environment, start_process
@@ -163,6 +164,11 @@ def test_the_environment_of_a_child_process_is_named() -> None:
             (MOST_LOGGED, MOST_TEXT) == (10_000, 10_000),
         ),
         ("| an exception in the log, with its tracebacks | 100,000 characters |", MOST_TRACEBACK == 100_000),
+        ("| properties of one tool that are annotated with `x-mcp-header` | 100 |", MAX_HEADERS == 100),
+        (
+            "| annotated properties of all tools of a server that a client remembers | 4 MiB |",
+            client_tools.HEADER_BYTES == 4 << 20,
+        ),
         ("| names and values in the frontmatter of a skill | 2,000 |", frontmatter.MAX_NODES == 2000),
         ("| names of a server that are compared with an unknown one, for a hint | 300 |", MOST_COMPARED == 300),
         ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),

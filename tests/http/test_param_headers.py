@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from work import steps_of
 
 from mcpio.http.model import ParamHeader, param_fields, param_headers
 
@@ -49,6 +50,20 @@ def test_name_given_twice_raises() -> None:
     twice = schema(a={"type": "string", "x-mcp-header": "A"}, b=schema(c={"type": "string", "x-mcp-header": "a"}))
     with pytest.raises(ValueError, match=r"the property 'b\.c': the header 'a' is named twice"):
         param_headers(twice)
+
+
+def test_tool_with_too_many_annotated_properties_is_refused_early() -> None:
+    def annotated(count: int) -> dict[str, Any]:
+        return schema(**{f"p{number}": {"type": "string", "x-mcp-header": f"H{number}"} for number in range(count)})
+
+    assert len(param_headers(annotated(100))) == 100
+    found = annotated(140_000)
+
+    def read() -> None:
+        with pytest.raises(ValueError, match="more than 100 properties have x-mcp-header"):
+            param_headers(found)
+
+    assert steps_of(read) < 100_000
 
 
 HEADER = {"type": "string", "x-mcp-header": "A"}

@@ -226,11 +226,16 @@ class HeaderCall(Protocol):
         """The client."""
 
 
+HEADER_BYTES: Final = 4 << 20
+"""About how many bytes of annotated properties of all tools of one server are remembered."""
+
+
 class ToolHeaders:
     """The layer around a client's requests that learns headers from lists of tools, and lists them when it must."""
 
     def __init__(self) -> None:
         self._headers: dict[str, tuple[ParamHeader, ...]] = {}
+        self._room = HEADER_BYTES
 
     def of(self, name: str) -> tuple[ParamHeader, ...]:
         """Return the annotated arguments of a tool; none for a tool that was not listed."""
@@ -243,7 +248,7 @@ class ToolHeaders:
         except RequestError as error:
             if error.code != ErrorCode.HEADER_MISMATCH or not isinstance(request, CallToolRequest):
                 raise
-            self._headers.clear()
+            self._headers, self._room = {}, HEADER_BYTES
             async for _ in call.session.tools(fresh=True):
                 pass
             return await call_next(request)
@@ -260,11 +265,17 @@ class ToolHeaders:
                 broken.append(MalformedItem(index, {"name": tool.name}, str(error)))
                 continue
             tools.append(tool)
-            if headers and (tool.name in self._headers or len(self._headers) < MOST_TOOLS):
+            self._room += _header_bytes(tool.name, self._headers.pop(tool.name, ()))
+            size = _header_bytes(tool.name, headers)
+            if headers and size <= self._room:
                 self._headers[tool.name] = headers
-            elif not headers:
-                self._headers.pop(tool.name, None)
+                self._room -= size
         return attrs.evolve(page, tools=tuple(tools), malformed=(*page.malformed, *broken)) if broken else page
+
+
+def _header_bytes(name: str, headers: tuple[ParamHeader, ...]) -> int:
+    """Return about how many bytes the annotated properties of a tool take; 0 without any."""
+    return sum(100 + len(name) + len(header.name) + sum(8 + len(key) for key in header.path) for header in headers)
 
 
 # -------------------------------------------------------------------------------------------------------- typed results

@@ -504,6 +504,9 @@ def _mismatch(reason: str) -> RequestError:
 ANNOTATION: Final = "x-mcp-header"
 """The member of a property's schema that names the header."""
 
+MAX_HEADERS: Final = 100
+"""How many properties of one tool may be annotated."""
+
 _TYPES: Final = ("string", "integer", "boolean")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _DATA: Final = ("const", "default", "enum", "examples")
@@ -535,6 +538,8 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         header = _header(path, schema)
         if header.name.lower() in names:
             raise ValueError(f"{_where(path)}: the header {header.name!r:.60} is named twice")
+        if len(headers) == MAX_HEADERS:
+            raise ValueError(f"more than {MAX_HEADERS} properties have {ANNOTATION}")
         names.add(header.name.lower())
         headers.append(header)
     return tuple(headers)
