@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.app.caching import LONGEST, CachingLayer, ResultCache
-from mcpio.errors import RequestError
+from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.types import (
     CallToolRequest,
@@ -351,3 +351,8 @@ def test_bytes_are_bounded() -> None:
 def test_cache_without_room_raises(bounds: Any) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(bounds))} must be an integer of 1 or more"):
         ResultCache(**bounds)
+
+
+def test_params_that_json_cannot_express_are_an_own_mistake() -> None:
+    with pytest.raises(LocalProtocolError, match="not expressible in JSON: uri: a string with a surrogate"):
+        Layers().read("a:\udcff")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 
 from mcpio import Server
@@ -229,3 +231,38 @@ def test_template_behind_one_that_some_do_not_see_is_accepted() -> None:
     server = Server("s", "1.0")
     server.resource("a:{id}", name="one", visible=lambda ctx: False)(lambda id: id)
     server.resource("a:{name}", name="two")(lambda name: name)
+
+
+def test_empty_name_is_refused() -> None:
+    server = Server("s")
+    for register in (server.tool(name=""), server.prompt(name=""), server.resource("a:1", name="")):
+        with pytest.raises(ValueError, match="name must not be empty"):
+            register(plain)
+
+
+@dataclasses.dataclass
+class Sized:
+    size: Annotated[int, pydantic.Field(serialization_alias="theSize")]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[int, pydantic.Field(alias="y")],
+        Annotated[int, pydantic.Field(validation_alias=pydantic.AliasChoices("y", "z"))],
+        Sized,
+    ],
+)
+def test_alias_of_a_pydantic_field_outside_of_models_is_refused(annotation: Any) -> None:
+    def tool(x: Any) -> None: ...
+
+    tool.__annotations__["x"] = annotation
+    with pytest.raises(TypeError, match="the alias of a pydantic Field is read in pydantic models only"):
+        Server("s").tool(tool)
+
+
+def test_alias_of_a_default_that_is_a_pydantic_field_is_refused() -> None:
+    def tool(x: int = pydantic.Field(1, alias="y")) -> None: ...
+
+    with pytest.raises(TypeError, match="the alias of a pydantic Field is read in pydantic models only"):
+        Server("s").tool(tool)

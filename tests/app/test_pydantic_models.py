@@ -157,3 +157,24 @@ def test_resources_of_models_are_json() -> None:
         assert json.loads(one.text) == {"name": "Rome", "people": 1}
 
     trio.run(_with_client, work)
+
+
+class Meeting(pydantic.BaseModel):
+    at: pydantic.AwareDatetime
+
+
+def test_aware_datetime_of_a_model_needs_a_time_zone() -> None:
+    server = Server("s")
+
+    @server.tool
+    def book(meeting: Meeting) -> str:
+        return str(meeting.at)
+
+    async def main() -> None:
+        async with memory_client(server) as client:
+            (tool,) = [tool async for tool in client.tools()]
+            assert '"format": "date-time"' in json.dumps(tool.input_schema, default=dict)
+            assert not (await client.call_tool("book", {"meeting": {"at": "2025-01-01T00:00:00Z"}})).is_error
+            assert (await client.call_tool("book", {"meeting": {"at": "2025-01-01T00:00:00"}})).is_error
+
+    trio.run(main)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from mcpio._checks import is_count
 from mcpio.codec import codec
+from mcpio.engine.payloads import to_json
 from mcpio.errors import RequestError
 from mcpio.framing.json import dumps, loads
 from mcpio.methods import METHODS
@@ -236,7 +237,7 @@ def carries_input(request: Any) -> bool:
 
 
 def params_of(request: Any) -> bytes:
-    """Return the params of a request without ``_meta``, as JSON."""
+    """Return the params of a request without ``_meta``, as JSON. Raises LocalProtocolError for what has none."""
     params = {**codec(REV_2026_07_28).encode(request)}
     params.pop("_meta", None)
-    return dumps(params)
+    return to_json(dumps, params)

@@ -5,7 +5,7 @@ import dataclasses
 import enum
 import re
 import typing
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from types import GenericAlias
 from typing import (
@@ -357,6 +357,10 @@ def test_default_is_included_only_if_it_fits_its_type() -> None:
     ("annotation", "advice"),
     [
         (complex, "complex has no JSON Schema: use str, int,"),
+        (
+            time,
+            "Enum, datetime, date, timedelta, Decimal, UUID, Path, bytes, a dataclass, an attrs class, a TypedDict, ",
+        ),
         (range, "a NamedTuple or a pydantic model; mcpio.app.register_type() makes other types known"),
         ("int", "'int' has no JSON Schema"),
         (5, "5 has no JSON Schema"),

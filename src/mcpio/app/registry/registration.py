@@ -241,7 +241,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 def _endpoint(function: Any, options: RegistrationOptions, allowed: type, context: type) -> RegisteredFunction:
     check_options(options, allowed.__annotations__)
-    checked("name", options.get("name"), str)
+    if checked("name", options.get("name"), str) == "":
+        raise ValueError("name must not be empty: leave it out to take that of the function")
     endpoint = RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
     restrict(endpoint, options)
     return endpoint

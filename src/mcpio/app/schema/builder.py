@@ -536,8 +536,9 @@ def _names(converters: Sequence[Converter]) -> str:
 T = TypeVar("T")
 _DEFINITIONS: Final = "#/$defs/"
 _ADVICE: Final = (
-    "use str, int, float, bool, None, list, dict, Literal, Enum, datetime, a dataclass, an attrs class, a TypedDict, "
-    "a NamedTuple or a pydantic model; mcpio.app.register_type() makes other types known"
+    "use str, int, float, bool, None, list, dict, tuple, set, Literal, Enum, datetime, date, timedelta, Decimal, UUID, "
+    "Path, bytes, a dataclass, an attrs class, a TypedDict, a NamedTuple or a pydantic model; "
+    "mcpio.app.register_type() makes other types known"
 )
 
 

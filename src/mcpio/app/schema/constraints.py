@@ -407,6 +407,7 @@ _BOUNDS: Final[dict[str, tuple[str, str]]] = {
     "le": ("maximum", "at most"),
     "lt": ("exclusiveMaximum", "less than"),
 }
+_ALIASES: Final = ("alias", "validation_alias", "serialization_alias")
 _NAMES: Final = (*_BOUNDS, "multiple_of", "min_length", "max_length", "pattern")
 
 
@@ -422,6 +423,8 @@ def _members(item: Any) -> Iterator[Any]:
 
 
 def _limits_of(item: Any) -> Iterator[tuple[str, Any]]:
+    if type(item).__name__ == "FieldInfo" and any(getattr(item, name, None) for name in _ALIASES):
+        raise ValueError("the alias of a pydantic Field is read in pydantic models only: name the parameter itself so")
     for name in _NAMES:
         limit = getattr(item, name, None)
         if limit is not None and not callable(limit):
