@@ -17,7 +17,7 @@ from mcpio._drivers.actor import EVENTS_PER_TURN, WORK_PER_TURN, name_stubborn_h
 from mcpio._drivers.event_loop import ByteStream, Deadlines, EventLoop, reason_of
 from mcpio._drivers.fetch import Proxy, find_proxy, open_tunnel
 from mcpio._drivers.login import LoginDriver, LoginOptions, LoginSetup, declare_extension, with_key
-from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
+from mcpio._drivers.setup import ClientSetupOptions, FaultLog, SessionSetup, prepare_client
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Runtime, checked_callback, checked_grace
@@ -500,6 +500,7 @@ class HttpActor:
             proxy=setup.proxy,
         )
         self._loop = loop
+        self._faults = FaultLog(loop.now)
         self._deadlines = deadlines
         self._left = EVENTS_PER_TURN
         self._has_more = self._is_over = False
@@ -680,9 +681,9 @@ class HttpActor:
 
     def _handle(self, event: TransportEvent) -> None:
         if isinstance(event, SessionLost):
-            report("the server does not know the session any more", None)
+            self._faults.report("the server does not know the session any more", None)
             self._reconnector.begin(event.again_in)
         elif isinstance(event, MessageRefused):
-            report("the server did not take a message", event.error)
+            self._faults.report("the server did not take a message", event.error)
         else:
-            report("messages outside of requests are no longer received", event.error)
+            self._faults.report("messages outside of requests are no longer received", event.error)

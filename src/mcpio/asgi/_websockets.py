@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcpio._drivers import report
 from mcpio._drivers.event_loop import EventLoop
-from mcpio._drivers.setup import carry, prepare_server
+from mcpio._drivers.setup import FaultLog, carry, prepare_server
 from mcpio.asgi._event_loop import running_loop
 from mcpio.auth.grant import Grant
 from mcpio.engine.connection import Connection
@@ -59,6 +59,7 @@ class WebSockets:
         self._subprotocols = options.subprotocols_for(server.options.profiles)
         self._tap = tap
         self._ends_with_token = ends_with_token
+        self._faults = FaultLog(lambda: running_loop().now())
         self._sessions: set[ServerSession] = set()
         self._is_closing = False
 
@@ -90,7 +91,7 @@ class WebSockets:
         try:
             setup = prepare_server(self._server, principal, loop.now(), tap=self._tap)
         except Exception as error:
-            report("a session could not be started", error)
+            self._faults.report("a session could not be started", error)
             await send({"type": "websocket.close", "code": CloseCode.FAILED})
             return
         connection: Any = setup.connection
