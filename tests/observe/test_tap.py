@@ -128,6 +128,24 @@ def test_answers_are_reported_as_messages() -> None:
     ]
 
 
+@pytest.mark.parametrize("data", [b"x", None])
+def test_ignored_input_does_not_set_the_time_of_later_calls(data: bytes | None) -> None:
+    times: list[tuple[str, float]] = []
+
+    class Timed(Tap):
+        def called(self, verb: str, arguments: Any, now: float) -> None:
+            times.append((verb, now))
+
+    connection = new_server()
+    add_tap(connection, Timed(), 0.0)
+    connection.handle_timeout(1.0)
+    connection.abort()
+    connection.receive_data(data, 2.0)
+    connection.receive_message(data, 3.0)
+    connection.abort()
+    assert times == [("handle_timeout", 1.0), ("abort", 1.0), ("abort", 1.0)]
+
+
 def test_remaining_verbs_are_reported() -> None:
     connection = new_server(limits=Limits(message_bytes=100))
     tap = observed(connection)

@@ -751,13 +751,13 @@ class Channel:
         """Store bytes, or note the end of file; return whether the input was still open."""
         if data.__class__ is not bytes and not isinstance(data, _BYTES):
             raise LocalProtocolError(f"data must be bytes, not {data!r:.60}")
+        inbox = self.inbox
+        if inbox.ended or self.life is _CLOSED:
+            return False  # without the time, which later calls would show in a recording
         if now.__class__ is float and self.now <= now < _NEVER:
             self.now = now  # without a call, for each message
         else:
             self.advance(now)
-        inbox = self.inbox
-        if inbox.ended or self.life is _CLOSED:
-            return False
         if data:
             self.received_at = self.now
             self.received_bytes += len(data)
@@ -777,13 +777,13 @@ class Channel:
         """Store one whole text, or note the end; return whether the input was still open."""
         if text.__class__ is not bytes and not isinstance(text, _TEXT):
             raise LocalProtocolError(f"text must be text or bytes, not {text!r:.60}")
+        inbox = self.inbox
+        if inbox.ended or self.life is _CLOSED:
+            return False  # without the time, which later calls would show in a recording
         if now.__class__ is float and self.now <= now < _NEVER:
             self.now = now  # without a call, for each message
         else:
             self.advance(now)
-        inbox = self.inbox
-        if inbox.ended or self.life is _CLOSED:
-            return False
         if text is None:
             inbox.end()
         else:
