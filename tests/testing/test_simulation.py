@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from mcpio import Context, Server
+from mcpio import Context, McpError, Server
 from mcpio.app.client import Client
-from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Violation, explore, rerun, simulate
+from mcpio.testing.manual_runtime import ManualOneShot
+from mcpio.testing.simulation import Act, Faults, Mishap, Party, Plan, Program, Violation, explore, rerun, simulate
 from mcpio.testing.simulation.__main__ import main
 from mcpio.testing.simulation.levels import run_plan
 
@@ -71,8 +74,97 @@ def test_plan_of_a_race_is_made_small() -> None:
         simulate(racing_shop, [visit], worlds=30, faults=Faults.none())
     [note] = caught.value.__notes__
     assert "made smaller" in note
+    with pytest.raises(Violation, match="program"):
+        exec(note.partition("\n")[2], globals())  # it is for pasting below the functions
     assert note.count("Act('visit'") <= 3
     assert note.count("\n") <= 20
+
+
+def repaired_shop() -> Server:
+    """Return the shop that takes the ticket before the payment, and gives it back when that fails."""
+    server = Server("shop", "1")
+    stock = {"left": 1}
+
+    @server.tool
+    async def buy(ctx: Context) -> bool:
+        if stock["left"] < 1:
+            return False
+        stock["left"] -= 1
+        try:
+            await ctx.sleep(0.5)
+        except BaseException:
+            stock["left"] += 1
+            raise
+        return True
+
+    @server.tool
+    def left() -> int:
+        return stock["left"]
+
+    @server.tool
+    async def last(seconds: float, ctx: Context) -> None:
+        await ctx.sleep(seconds)
+
+    return server
+
+
+async def hang(client: Client) -> None:
+    """Take longer than the act of the library with this name, and than the last phase of a world."""
+    await client.call_tool("last", {"seconds": 45})
+
+
+async def job(client: Client) -> None:
+    for _ in range(5):
+        with suppress(McpError):
+            await client.call_tool("last", {"seconds": 1}, timeout=2)
+
+
+@pytest.mark.parametrize("program", [visit, hang, job])
+@pytest.mark.parametrize("faults", [Faults.none(), None], ids=["none", "default"])
+def test_correct_server_and_program_pass_however_long_they_take(program: Program, faults: Faults | None) -> None:
+    assert simulate(repaired_shop, [program], worlds=8, faults=faults).worlds == 8
+
+
+@pytest.mark.long
+def test_repaired_shop_passes_under_the_default_faults() -> None:
+    simulate(repaired_shop, [visit, hang, job], seconds=20)
+
+
+@pytest.mark.parametrize("faults", [Faults.none(), Faults.harsh()], ids=["none", "harsh"])
+def test_program_that_never_ends_is_found(faults: Faults) -> None:
+    async def wait(client: Client) -> None:
+        await client.ping()
+        await ManualOneShot()
+
+    with pytest.raises(Violation, match=r"^(deadline: wait of client|liveness: .* steps)"):
+        simulate(repaired_shop, [wait], worlds=5, faults=faults)
+
+
+def test_call_that_is_not_answered_without_faults_is_found() -> None:
+    async def wait(client: Client) -> None:
+        await client.call_tool("last", {"seconds": 100})
+
+    with pytest.raises(Violation, match="liveness: wait of client 1 failed with RequestTimeout"):
+        simulate(repaired_shop, [wait], worlds=5, faults=Faults.none())
+
+
+def test_programs_without_names_are_all_run() -> None:
+    unknown = [lambda client: client.ping(), lambda client: client.call_tool("unknown")]
+    with pytest.raises(Violation, match="Unknown tool") as caught:
+        simulate(repaired_shop, unknown, worlds=5, faults=Faults.none())
+    assert caught.value.__notes__[0].endswith("), server, clients)")
+
+
+def test_violation_that_does_not_happen_again_is_raised_with_its_plan() -> None:
+    fails = iter((True,))
+
+    async def fail_once(client: Client) -> None:
+        await client.ping()
+        assert not next(fails, False)
+
+    with pytest.raises(Violation, match="program") as caught:
+        simulate(repaired_shop, [fail_once], worlds=5, faults=Faults.none(), era="handshake")
+    assert caught.value.__notes__[0].startswith("seed 0, which passes when it runs again:\nfrom")
 
 
 def test_server_without_a_race_passes() -> None:

@@ -6,9 +6,8 @@ application layer, the handlers and the tasks are the real ones; sockets, event 
 What must hold is listed in ``INVARIANTS``.
 """
 
-from mcpio.testing.simulation.exploring import Program, Report, explore, simulate
+from mcpio.testing.simulation.exploring import Program, Report, explore, rerun, simulate
 from mcpio.testing.simulation.invariants import INVARIANTS, Violation
-from mcpio.testing.simulation.levels import rerun
 from mcpio.testing.simulation.plan import Act, Faults, Mishap, Party, Plan
 from mcpio.testing.simulation.running import Outcome
 

@@ -12,7 +12,7 @@ import attrs
 from mcpio._checks import called
 from mcpio.testing.simulation.invariants import Violation
 from mcpio.testing.simulation.levels import run_plan
-from mcpio.testing.simulation.plan import Carrier, Era, Faults, Level, drawn
+from mcpio.testing.simulation.plan import Carrier, Era, Faults, Level, Plan, drawn
 from mcpio.testing.simulation.running import Outcome
 from mcpio.testing.simulation.shrinking import shrunk
 from mcpio.testing.simulation.workload import ACTS, exercised_server
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.testing.simulation.parties import Acts, MakeServer, Site, Visit
 
-__all__ = ["Program", "Report", "explore", "simulate"]
+__all__ = ["Program", "Report", "explore", "rerun", "simulate"]
 
 Program: TypeAlias = "Callable[[Client], Awaitable[object]]"
 """Something that a client does: an async function. It may fail with any ``McpError``; what it asserts must hold."""
@@ -138,10 +138,30 @@ def simulate(
     for failure in report.failures:
         make, acts = _workload(server, clients)
         smaller = smallest(failure, make, acts)
-        assert smaller.violation is not None
-        smaller.violation.add_note(f"seed {failure.plan.seed}, made smaller:\n{smaller.plan.program()}")
-        raise smaller.violation
+        parties = _written(server, clients)
+        # A server or program that looks at the real time, or at random numbers, may pass when it runs again.
+        outcome, how = (smaller, "made smaller") if smaller.violation else (failure, "which passes when it runs again")
+        assert outcome.violation is not None
+        outcome.violation.add_note(f"seed {failure.plan.seed}, {how}:\n{outcome.plan.program(parties)}")
+        raise outcome.violation
     return report
+
+
+def rerun(plan: Plan, server: Callable[[], Server] | None = None, clients: Sequence[Program] = ()) -> None:
+    """Run the world of a plan, as the note of a violation shows it.
+
+    Args:
+        plan: The plan.
+        server: What ``simulate`` was called with; ``None`` for the server and the programs of this library.
+        clients: What ``simulate`` was called with.
+
+    Raises:
+        Violation: An invariant is broken.
+
+    """
+    violation = run_plan(plan, *_workload(server, clients)).violation
+    if violation is not None:
+        raise violation
 
 
 def smallest(failure: Outcome, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
@@ -176,4 +196,15 @@ def _workload(server: Callable[[], Server] | None, clients: Sequence[Program]) -
 
         return perform
 
-    return make, {called("clients", program, "(client)").__name__: act(program) for program in clients}
+    acts: Acts = {}
+    for program in clients:
+        name = getattr(called("clients", program, "(client)"), "__name__", "program")
+        acts[f"{name} {len(acts) + 1}" if name in acts else name] = act(program)
+    return make, acts
+
+
+def _written(server: Callable[[], Server], clients: Sequence[Program]) -> str:
+    """Return the arguments of ``rerun`` after the plan, or their names where a function has none."""
+    first, *others = (getattr(each, "__name__", "") for each in (server, *clients))
+    is_named = all(map(str.isidentifier, (first, *others)))
+    return f", {first}, [{', '.join(others)}]" if is_named else ", server, clients"

@@ -74,7 +74,6 @@ class Call:
     deadline: float
     is_calm: bool
     allowed: float
-    is_patient: bool
     is_over: bool = False
 
     def __str__(self) -> str:
@@ -127,7 +126,7 @@ class Invariants:
         deadlines = self._deadlines
         while deadlines and (deadlines[0][2].is_over or deadlines[0][0] < self._world.now - _SLACK):
             _, _, call = heapq.heappop(deadlines)
-            if call.is_over:
+            if call.is_over or call.owner.is_dead:
                 continue
             if call.owner.stood_still > call.allowed:
                 # The time in which its process was stopped does not count.
@@ -180,9 +179,14 @@ class Invariants:
 
     # Calls of programs
 
-    def begin(self, what: str, owner: Process, timeout: float, *, is_patient: bool = False) -> Call:
-        """Record that a call begins. A patient one is answered in time where there are no faults."""
-        call = Call(what, owner, self._world.now + timeout, self.is_calm, owner.stood_still, is_patient)
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has not ended."""
+        return any(not (call.is_over or call.owner.is_dead) for _, _, call in self._deadlines)
+
+    def begin(self, what: str, owner: Process, timeout: float) -> Call:
+        """Record that a call begins."""
+        call = Call(what, owner, self._world.now + timeout, self.is_calm, owner.stood_still)
         heapq.heappush(self._deadlines, (call.deadline, id(call), call))
         return call
 
@@ -202,7 +206,7 @@ class Invariants:
                 self.broken("acknowledged", failure)
         elif isinstance(error, RequestError) and error.code in _INVALID and not error.is_closing():
             self.broken("valid requests", failure)
-        elif call.is_calm or (self.is_kind and call.is_patient and isinstance(error, RequestTimeout)):
+        elif call.is_calm or (self.is_kind and isinstance(error, RequestTimeout)):
             self.broken("liveness", failure)
         if self.violation is not None and self.violation.__cause__ is None:
             self.violation.__cause__ = error

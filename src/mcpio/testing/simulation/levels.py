@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.parties import Acts, MakeServer
     from mcpio.testing.simulation.plan import Plan
 
-__all__ = ["rerun", "run_plan"]
+__all__ = ["run_plan"]
 
 
 def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> Outcome:
@@ -21,10 +21,3 @@ def run_plan(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS)
 
         return run_programs(plan, make, acts)
     return Running(plan, make, acts).run()
-
-
-def rerun(plan: Plan, make: MakeServer = exercised_server, acts: Acts = ACTS) -> None:
-    """Run a world. Raises Violation if an invariant is broken."""
-    violation = run_plan(plan, make, acts).violation
-    if violation is not None:
-        raise violation

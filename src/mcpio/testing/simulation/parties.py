@@ -22,7 +22,6 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError, ToolError
 from mcpio.http.client import HttpClient, HttpClientOptions, Location
 from mcpio.http.model import HttpOptions, RequestHead
-from mcpio.testing.simulation.invariants import Call
 from mcpio.testing.simulation.network import HttpEnd, HttpService, Link, Network, PipeEnd
 from mcpio.testing.simulation.world import Process
 from mcpio.types.asking import ElicitResult
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.plan import Act, Party, Plan
 
 __all__ = [
-    "PATIENT",
     "URIS",
     "Acts",
     "MakeServer",
@@ -45,8 +43,8 @@ __all__ = [
     "Visit",
     "Visitor",
     "answer_as",
-    "longest",
     "noted",
+    "perform",
 ]
 
 Acts: TypeAlias = "dict[str, Callable[[Visit], Awaitable[None]]]"
@@ -56,8 +54,8 @@ URIS: Final = ("note://1", "note://2", "note://3")
 """The resources of the server that is exercised."""
 GRACE: Final = 2.0
 """Seconds that a server has to end gracefully."""
-PATIENT: Final = 10.0
-"""Seconds of a timeout within which each act but one ends without faults."""
+LONGEST: Final = 200.0
+"""Seconds in which a program must end once the faults are switched off, beside the timeouts of its act."""
 _LOCATION: Final = Location.parse("http://server/mcp")
 
 
@@ -299,11 +297,10 @@ class Visitor:
         self.process: Final = Process(site.world, name)
         self.process._drawn = hash_of(name) << 64  # noqa: SLF001  no two processes draw the same
         self.listeners: dict[Listening, str] = {}
-        self.calls: list[Call] = []
         self.client: Client | None = None
         self._driver: PipeEnd | HttpEnd | None = None
-        self._acts = acts
-        self._tokens = 0
+        self.acts: Final = acts
+        self.performed = 0
         self._turns = Turns(self.process)
         self._doing: set[ManualTask] = set()
         for lane in party.lanes:
@@ -318,13 +315,11 @@ class Visitor:
 
     async def perform(self, act: Act) -> None:
         """Do one thing, in a task that can be cancelled, and wait for its end."""
-        self._tokens += 1
         done = self.process.one_shot()
-        token = f"{self.name}.{self._tokens}"
 
         async def run() -> None:
             try:
-                await self._perform(act, token)
+                await perform(self, act)
             finally:
                 done.set(None)
 
@@ -333,28 +328,6 @@ class Visitor:
         await done
         if timer is not None:
             timer.cancel()
-
-    async def _perform(self, act: Act, token: str) -> None:
-        is_patient = act.timeout >= PATIENT and act.what != "hang"
-        call = self.invariants.begin(act.what, self.process, 3 * act.timeout + act.lasts + 200.0, is_patient=is_patient)
-        self.calls.append(call)
-        error: BaseException | None = None
-        try:
-            client = await self.open()
-            timed = self.invariants.begin(act.what, self.process, longest(act))
-            self.calls.append(timed)
-            try:
-                await self._acts[act.what](Visit(client, act, token, self, self.invariants))
-            finally:
-                timed.is_over = True
-        except Exception as failure:
-            error = failure
-        finally:
-            self.invariants.end(call, error)
-            if len(self.calls) > 100:
-                self.calls = [each for each in self.calls if not each.is_over]
-
-    # The client
 
     async def open(self) -> Client:
         """Return the client, a new one if there is none. Raises McpError."""
@@ -460,8 +433,6 @@ class Visitor:
     def vanish(self) -> None:
         """End as ``kill -9`` does."""
         self.process.kill()
-        for call in self.calls:
-            call.is_over = True
         driver = self._driver
         if isinstance(driver, PipeEnd) and driver.link is not None:
             driver.link.drop(driver)
@@ -531,20 +502,18 @@ def hash_of(name: str) -> int:
     return 1000 + int.from_bytes(name.encode(), "big") % 1_000_003
 
 
-def longest(act: Act) -> float:
-    """Return how long an act may take once its client is open: each of its calls has its timeout."""
-    calls, more = _CALLS.get(act.what, (1, 1.0))
-    return calls * act.timeout + act.lasts + more
-
-
-_CALLS: Final = {
-    "ask": (4, 1.0),  # a stateless server is asked anew with each answer
-    "close": (0, 12.0),
-    "job": (2, 130.0),  # a call that becomes a task has its timeout twice, after the list of tools that has its own
-    "keep_listening": (1, 130.0),  # its requests have the timeout of the client
-    "listen": (1, 130.0),
-    "lists": (2, 1.0),
-    "subscribe": (2, 130.0),
-    "unsubscribe": (2, 130.0),
-}
-"""How many calls an act makes at most, and how many seconds it may take beside them."""
+async def perform(visitor: Visitor, act: Act) -> None:
+    """Do one thing with the client of a visitor, and judge how it ends."""
+    visitor.performed += 1
+    token, invariants, site = f"{visitor.name}.{visitor.performed}", visitor.invariants, visitor.site
+    # While there are faults, nothing limits how many calls a program makes, and each may last until its timeout.
+    faulty = max(0.0, site.plan.calm_at - site.world.now)
+    call = invariants.begin(act.what, visitor.process, faulty + 3 * act.timeout + act.lasts + LONGEST)
+    error: BaseException | None = None
+    try:
+        client = await visitor.open()
+        await visitor.acts[act.what](Visit(client, act, token, visitor, invariants))
+    except Exception as failure:
+        error = failure
+    finally:
+        invariants.end(call, error)

@@ -149,8 +149,8 @@ class Plan:
     level: Level = "machines"
     """Whether only the machines run, or whole programs on Trio."""
 
-    def program(self) -> str:
-        """Return a program that runs this world."""
+    def program(self, parties: str = "") -> str:
+        """Return a program that runs this world. ``parties`` are the arguments of ``rerun`` after the plan."""
         lines = ["from mcpio.testing.simulation import Act, Mishap, Party, Plan, rerun", "", "rerun(Plan("]
         lines.append(f"    seed={self.seed},")
         lines.append("    parties=(")
@@ -165,7 +165,7 @@ class Plan:
             value = getattr(self, field.name)
             if value != field.default:
                 lines.append(f"    {field.name}={value!r},")
-        return "\n".join([*lines, "))"])
+        return "\n".join([*lines, f"){parties})"])
 
 
 def _shortly(value: Act | Mishap) -> str:

@@ -24,7 +24,7 @@ from mcpio.http.client import HttpClientOptions
 from mcpio.http.model import HttpOptions
 from mcpio.observe.tap import Tap
 from mcpio.testing.simulation.invariants import Invariants, Seen
-from mcpio.testing.simulation.parties import PATIENT, Visit, answer_as, longest, noted
+from mcpio.testing.simulation.parties import answer_as, noted, perform
 from mcpio.testing.simulation.plan import Act, Mishap, Plan
 from mcpio.testing.simulation.running import PROMPT, SETTLING, Outcome, judged_listeners, judged_news
 from mcpio.testing.simulation.trio_world import MOST_STEPS, TrioNetwork, TrioWorld, replaced
@@ -139,9 +139,11 @@ class _Caller:
     """
 
     stood_still = 0.0
+    is_dead = False
 
     def __init__(self, programs: _Programs, party: Party, name: str) -> None:
         self.site: Final = programs
+        self.acts: Final = programs.acts
         self.party: Final = party
         self.name: Final = name
         self.principal: Final = f"principal of {name}" if party.carrier == "http" else None
@@ -152,7 +154,7 @@ class _Caller:
         self.is_over = False
         self._turns = trio.Lock()
         self._scope = trio.CancelScope()
-        self._tokens = 0
+        self.performed = 0
         self._nursery: trio.Nursery
         self.sleep = trio.sleep
 
@@ -186,29 +188,10 @@ class _Caller:
                 scope.deadline = trio.current_time() + act.cancel
             if act.steps is not None:
                 self.site.world.cancel_after(act.steps, scope)
-            await self._perform(act)
+            await perform(self, act)  # type: ignore[arg-type]  # as said above
 
-    async def _perform(self, act: Act) -> None:
-        self._tokens += 1
-        token = f"{self.name}.{self._tokens}"
-        begin: Any = partial(self.invariants.begin, act.what, self.process)
-        is_patient = act.timeout >= PATIENT and act.what != "hang"
-        call = begin(3 * act.timeout + act.lasts + 200.0, is_patient=is_patient)
-        error: BaseException | None = None
-        try:
-            client = await self._open()
-            timed = begin(longest(act))
-            try:
-                visit: Any = Visit(client, act, token, self, self.invariants)  # type: ignore[arg-type]  # as said above
-                await self.site.acts[act.what](visit)
-            finally:
-                timed.is_over = True
-        except Exception as failure:
-            error = failure
-        finally:
-            self.invariants.end(call, error)
-
-    async def _open(self) -> Client:
+    async def open(self) -> Client:
+        """Return the client, which is opened if there is none. Raises McpError."""
         async with self._turns:
             client = self.client
             if client is None or client.ended is not None or client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
@@ -364,6 +347,8 @@ class _Programs:
                 for size in range(3):
                     self._nursery.start_soon(caller.perform, Act("touch", size=size, timeout=20.0))
         await trio.sleep(30.0)
+        while self.invariants.is_waiting:  # noqa: ASYNC110  calls end without telling
+            await trio.sleep(1.0)
         judged_news(listeners, self.invariants)
 
     async def _end(self) -> None:

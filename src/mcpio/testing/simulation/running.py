@@ -90,6 +90,7 @@ class Running:
             if world.steps > MOST_STEPS:
                 invariants.broken("liveness", f"more than {MOST_STEPS:,} steps")
         world.now = max(world.now, when)
+        invariants.after_step(world.network)  # a call that nothing wakes any more takes no step
 
     # Faults
 
@@ -205,6 +206,8 @@ class Running:
             for size in range(3):
                 self._do(self.visitors[0], Act("touch", size=size, timeout=20.0))
         self._until(self.world.now + 30.0)
+        while invariants.is_waiting and invariants.violation is None:
+            self._until(self.world.now + 1.0)
         judged_news(listeners, invariants)
         self._raise()
 

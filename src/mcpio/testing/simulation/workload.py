@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -15,7 +15,7 @@ from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.tasks import TaskLimits
-from mcpio.errors import RequestError, ToolError
+from mcpio.errors import RequestError, RequestTimeout, ToolError
 from mcpio.testing.simulation.invariants import Planned
 from mcpio.testing.simulation.parties import URIS
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mcpio.testing.simulation.parties import Site, Visit
 
 __all__ = ["ACTS", "exercised_server"]
+
+_Perform: TypeAlias = "Callable[[Visit], Awaitable[None]]"
 
 
 @attrs.frozen
@@ -203,22 +205,42 @@ async def _close(visit: Visit) -> None:
     await visit.client.aclose(visit.act.lasts)
 
 
-ACTS: Final[dict[str, Callable[[Visit], Awaitable[None]]]] = {
-    "echo": _echo,
-    "work": _work,
-    "hang": _hang,
-    "fail": _fail,
-    "long": _long,
-    "in_thread": _in_thread,
-    "ask": _ask,
-    "job": _job,
-    "touch": _touch,
-    "lists": _lists,
-    "ping": _ping,
-    "listen": _listen,
-    "keep_listening": _keep_listening,
-    "subscribe": _subscribe,
-    "unsubscribe": _unsubscribe,
-    "close": _close,
+def _limited(perform: _Perform, calls: int = 1, more: float = 1.0) -> _Perform:
+    """Return an act that must end within the timeouts of its calls and some seconds more, once its client is open."""
+
+    async def limited(visit: Visit) -> None:
+        act = visit.act
+        call = visit.invariants.begin(act.what, visit.visitor.process, calls * act.timeout + act.lasts + more)
+        try:
+            await perform(visit)
+        except RequestTimeout:
+            if act.timeout >= _PATIENT and perform is not _hang:
+                raise
+        finally:
+            call.is_over = True
+
+    return limited
+
+
+_PATIENT: Final = 10.0
+"""Seconds of a timeout within which each act but one ends without faults."""
+
+ACTS: Final[dict[str, _Perform]] = {
+    "echo": _limited(_echo),
+    "work": _limited(_work),
+    "hang": _limited(_hang),
+    "fail": _limited(_fail),
+    "long": _limited(_long),
+    "in_thread": _limited(_in_thread),
+    "ask": _limited(_ask, 4),  # a stateless server is asked anew with each answer
+    "job": _limited(_job, 2, 130.0),  # a call that becomes a task has its timeout twice, after the list of tools
+    "touch": _limited(_touch),
+    "lists": _limited(_lists, 2),
+    "ping": _limited(_ping),
+    "listen": _limited(_listen, 1, 130.0),
+    "keep_listening": _limited(_keep_listening, 1, 130.0),  # its requests have the timeout of the client
+    "subscribe": _limited(_subscribe, 2, 130.0),
+    "unsubscribe": _limited(_unsubscribe, 2, 130.0),
+    "close": _limited(_close, 0, 12.0),
 }
 """What a program may do, by name."""
