@@ -419,6 +419,7 @@ class Session(TaskCalls):
 
     async def aclose(self, grace: float = 5.0) -> None:
         """Close the connection and wait until it has ended and its transport is closed."""
+        self.driver.runtime.one_shot()  # raises in another event loop, where the wait would not end
         self.driver.close(grace)
         await self.driver.wait_closed()
 

@@ -98,8 +98,12 @@ class AsyncioOneShot:
 
     __slots__ = ("_future",)
 
-    def __init__(self) -> None:
-        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A task of another loop would never wake, and its request would be written between the steps of this one.
+        if asyncio.get_running_loop() is not loop:
+            instead = "call it by asyncio.run_coroutine_threadsafe(…, loop)"
+            raise RuntimeError(f"this client or session belongs to another event loop: {instead}")
+        self._future: asyncio.Future[Any] = loop.create_future()
 
     def set(self, value: Any) -> None:
         """Set the value and wake the waiting task."""
@@ -162,7 +166,7 @@ class AsyncioRuntime:
 
     def one_shot(self) -> AsyncioOneShot:
         """Return a value to wait for."""
-        return AsyncioOneShot()
+        return AsyncioOneShot(self._loop)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for that many seconds."""

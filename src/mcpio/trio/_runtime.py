@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from math import inf
 from types import FunctionType
 from typing import Any, TypeVar
@@ -110,7 +111,11 @@ class TrioOneShot:
 
     __slots__ = ("_task", "_value")
 
-    def __init__(self) -> None:
+    def __init__(self, thread: int) -> None:
+        # A task of another run would never wake, and its request would be written between the steps of this one.
+        if threading.get_ident() != thread:
+            instead = "call it by trio.from_thread.run(…, trio_token=token)"
+            raise RuntimeError(f"this client or session belongs to another event loop: {instead}")
         self._task: trio.lowlevel.Task | None = None
         self._value: Any = _UNSET
 
@@ -141,13 +146,10 @@ class TrioOneShot:
 class TrioRuntime:
     """Runs tasks in a nursery that outlives them. Make it inside ``trio.run``."""
 
-    __slots__ = ("_limiter", "_nursery", "_thread", "_token", "stalls")
+    __slots__ = ("_limiter", "_nursery", "_thread", "_token", "one_shot", "stalls")
 
     cancellation: type[BaseException] = trio.Cancelled
     """The exception of a cancelled task."""
-
-    one_shot = TrioOneShot
-    """Return a value to wait for."""
 
     def __init__(self, nursery: trio.Nursery | None) -> None:
         """Without a nursery, no task can be spawned."""
@@ -155,6 +157,7 @@ class TrioRuntime:
         self.stalls = StallDetector(_drivers.queued_for_a_processor, trio.lowlevel.current_clock().current_time)
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
+        self.one_shot: Callable[[], TrioOneShot] = partial(TrioOneShot, self._thread)  # no call more than the class
         # With Trio's own limiter, 40 abandoned calls would hold up those of all sessions.
         self._limiter = trio.CapacityLimiter(math.inf)
 
