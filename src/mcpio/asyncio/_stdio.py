@@ -412,9 +412,17 @@ class ChildProcess:
         exited = self._loop.create_task(self._await_exit())
         while not self._machine.finished:
             deadline = self._machine.next_deadline()
-            with CancelScope(None if deadline is None else max(0.0, deadline - self._loop.time())) as scope:
-                await self._wake.wait()
-                self._wake.clear()
+            try:
+                with CancelScope(None if deadline is None else max(0.0, deadline - self._loop.time())) as scope:
+                    await self._wake.wait()
+                    self._wake.clear()
+            except asyncio.CancelledError:
+                # When a callback raises SystemExit, asyncio.run cancels all tasks, and waits until they end.
+                self.close()
+                if self.returncode is None:
+                    exited.cancel()
+                    exited = self._loop.create_task(self._await_exit())
+                continue
             if scope.cancelled_caught:
                 self._machine.handle_timeout(self._loop.time())
             self._act()

@@ -331,3 +331,34 @@ def test_any_number_of_clients_closed_in_any_order_from_anywhere(each_loop: Each
     for client in clients:
         client.close()
         assert not is_running(client.child.pid)
+
+
+PROGRESS = """
+request = call()
+params = {"progressToken": request["params"]["_meta"]["progressToken"], "progress": 1}
+os.write(1, json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode() + b"\\n")
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_error_of_a_callback_that_ends_the_program_ends_the_child_before(
+    each_loop: EachLoop, error: BaseException
+) -> None:
+    pids: list[int] = []
+
+    async def main(here: Here) -> None:
+        def progressed(*_: Any) -> None:
+            raise error
+
+        async with here.drivers.open_stdio(
+            raw(f"{DEAF.partition('while')[0]}{PROGRESS}"), close_grace=0.1, terminate_grace=0.1, era="handshake"
+        ) as client:
+            pids.append(client.child.pid)
+            await client.call_tool("any", on_progress=progressed)
+
+    with pytest.raises((type(error), BaseExceptionGroup)):  # a group of Trio's strict ones
+        each_loop.run(main)
+    assert not is_running(pids[0])
