@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from linked import Link
 
+from mcpio.app import client_tools
 from mcpio.app.client import client_connection
 from mcpio.app.client_tools import CheckResults, ResultChecks
 from mcpio.app.schema.validation import ValidatorMissing
@@ -81,7 +82,7 @@ def test_validator_of_a_tool_is_built_once() -> None:
     known = tool()
     for _ in range(3):
         assert fault(checks, known, result({"n": 1})) is None
-        assert checks._validators["count"][0] is known
+        assert checks._validators["count"][0] is known.output_schema
     before = checks._validators["count"][1]
     assert fault(checks, known, result({"n": 1})) is None
     assert checks._validators["count"][1] is before
@@ -89,6 +90,17 @@ def test_validator_of_a_tool_is_built_once() -> None:
 
 
 @pytest.mark.req("TOOL-14", "TOOL-20")
+def test_kept_validators_are_bounded_by_the_bytes_of_their_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_tools, "TOOL_BYTES", 1000)
+    checks = ResultChecks("raise", print)
+    for number in range(100):
+        schema = {**NUMBER, "description": "x" * 300}
+        checks.check(Tool(f"t{number}", {}, output_schema=schema), result({"n": 1}))
+        assert len(checks._validators) <= 2
+    checks.check(Tool("large", {}, output_schema={**NUMBER, "description": "x" * 3000}), result({"n": 1}))
+    assert list(checks._validators) == ["large"]
+
+
 @pytest.mark.parametrize("policy", ["raise", "report", None])
 def test_check_results_decides_whether_to_raise_or_report(policy: CheckResults | None) -> None:
     server = Server("s")

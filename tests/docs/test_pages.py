@@ -150,6 +150,10 @@ def test_the_environment_of_a_child_process_is_named() -> None:
             "| tools of one server that a client looks up by name | 10,000, and 16 MiB of JSON |",
             (client_tools.MOST_TOOLS, client_tools.TOOL_BYTES) == (10_000, 16 << 20),
         ),
+        (
+            "| output schemas that `check_results` keeps compiled | 16 MiB |",
+            client_tools.TOOL_BYTES == 16 << 20,
+        ),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
         (
             "an item of a list counts for 8, a member for 20, and a text for 40 more | 2 MiB |",

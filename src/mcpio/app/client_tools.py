@@ -11,7 +11,7 @@ from mcpio.app.schema.builder import SchemaBuilder
 from mcpio.app.schema.validation import SchemaError, Validator
 from mcpio.app.schema.values import read_value
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
-from mcpio.framing.json import JsonError, loads
+from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.http.model import ParamHeader, param_headers
 from mcpio.types._fields import MalformedItem
 from mcpio.types.content import TextContent
@@ -163,7 +163,8 @@ class ResultChecks:
         Validator({})  # raises early, rather than at the first result
         self._policy = policy
         self._report = report
-        self._validators: dict[str, tuple[Tool, Validator | None]] = {}
+        self._validators: dict[str, tuple[Any, Validator | None]] = {}
+        self._room = TOOL_BYTES
 
     def fits(self, tool: Tool, result: CallToolResult) -> bool:
         """Whether a result does not break its schema."""
@@ -198,12 +199,17 @@ class ResultChecks:
             validator.validate(result.structured_content, "structuredContent")
 
     def _validator(self, tool: Tool) -> Validator | None:
+        schema: Any = tool.output_schema
         cached = self._validators.get(tool.name)
-        if cached is not None and cached[0] is tool:
+        if cached is not None and cached[0] is schema:
             return cached[1]
-        self._validators[tool.name] = tool, None
-        validator = Validator(tool.output_schema or {}, trusted=False)
-        self._validators[tool.name] = tool, validator
+        size = len(dumps(schema))
+        if size > self._room:  # forget all: a server may describe each of its tools anew
+            self._validators, self._room = {}, TOOL_BYTES
+        self._room -= size
+        self._validators[tool.name] = schema, None
+        validator = Validator(schema, trusted=False)
+        self._validators[tool.name] = schema, validator
         return validator
 
 
