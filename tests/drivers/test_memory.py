@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 import pytest
@@ -290,6 +292,42 @@ def test_lifespan_error_propagates_unwrapped(when: str, each_virtual_loop: EachL
         with pytest.raises(ValueError, match="no database") as caught:
             async with here.drivers.memory_client(make_server(lifespan=Scope(**{when: error}))):
                 pass
+        assert caught.value is error
+
+    each_virtual_loop.run(main, virtual=True)
+
+
+@pytest.mark.parametrize("how", ["calls", "waits"])
+def test_failure_of_a_task_of_the_lifespan_ends_the_block(how: str, each_virtual_loop: EachLoop) -> None:
+    error = ValueError("the database is gone")
+
+    async def fail(sleep: Any) -> None:
+        await sleep(1)
+        raise error
+
+    @asynccontextmanager
+    async def on_trio(_: Server) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail, trio.sleep)
+            yield
+
+    @asynccontextmanager
+    async def on_asyncio(_: Server) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail(asyncio.sleep))
+            yield
+
+    async def main(here: Here) -> None:
+        server = make_server(lifespan=on_trio if here.is_trio else on_asyncio)
+
+        async def body() -> None:
+            async with here.drivers.memory_client(server) as client:
+                await here.sleep(2)
+                if how == "calls":
+                    await client.call_tool("echo", {"text": "x"})
+
+        with pytest.raises(ValueError, match="the database is gone") as caught:
+            await body()
         assert caught.value is error
 
     each_virtual_loop.run(main, virtual=True)

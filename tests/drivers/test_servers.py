@@ -275,6 +275,8 @@ def test_failed_restart_is_tried_again(each_virtual_loop: EachLoop) -> None:
             clients[0].close()
             await here.settle()
             assert servers.state("a") == "restarting"
+            with pytest.raises(ConnectFailed, match="the server 'a' is not ready"):
+                await servers.call_tool("a__work")
             assert (await (await servers.ready("a")).call_tool("work")).text == "work of A"
 
     each_virtual_loop.run(main, virtual=True)

@@ -24,9 +24,10 @@ from mcpio._drivers.socket_server import MAX_CONNECTIONS, ActiveSet, ServingCont
 from mcpio.app.client import Client
 from mcpio.app.runtime import checked_grace
 from mcpio.asyncio._event_loop import AsyncioEventLoop, limit_buffer
-from mcpio.asyncio._runtime import last_moment, settled, tasks_around
+from mcpio.asyncio._runtime import last_moment, settled, tasks_around, ungrouped
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import seconds
+from mcpio.errors import ConnectionLost, NoBackChannel
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -251,8 +252,11 @@ class AsyncioClientContext(ClientContext, Generic[C]):
             self._task.cancel()
         await settled(self._task)
         self._is_open = False
-        if error is None and not self._task.cancelled():
-            self._task.result()
+        # A body that met the end of the connection learns what caused it, such as a lifespan whose task failed.
+        is_explained = error is None or isinstance(error, ConnectionLost | NoBackChannel)
+        if is_explained and not self._task.cancelled():
+            with ungrouped():
+                self._task.result()
 
 
 class _ReaderWriterHandler:
