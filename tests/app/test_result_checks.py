@@ -137,3 +137,18 @@ def test_missing_jsonschema_raises_before_opening(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]"):
         client_connection(check_results="raise")
+
+
+def test_invalid_output_schema_is_reported_once_by_a_client() -> None:
+    server = Server("s")
+
+    @server.tool(structured=False)
+    def count() -> CallToolResult:
+        return CallToolResult((), {"n": 1})
+
+    server.handlers["tools/list"] = lambda ctx, request: ListToolsResult((tool({"type": "nonsense"}),))
+    link = Link(server, check_results="raise")
+    for _ in range(2):
+        assert link.call("count").structured_content == {"n": 1}
+    (report,) = link.reports
+    assert report.startswith("the result of the tool 'count' cannot be checked: ")

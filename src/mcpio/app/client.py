@@ -658,12 +658,10 @@ class Client(Session):
             from mcpio.app.tasks.requester import call_as_task
 
             result = await call_as_task(self, request, task, call, refusal)
-        if checks is not None and tool is not None:
-            if not checks.fits(tool, result):
-                # The tool may have changed since it was listed.
-                self._note_change(None, "notifications/tools/list_changed")
-                tool = await self._known_tools().tool(name)
-            checks.check(tool, result)
+        if checks is not None and tool is not None and checks.fault(tool, result) is not None:
+            # The tool may have changed since it was listed.
+            self._note_change(None, "notifications/tools/list_changed")
+            checks.check(await self._known_tools().tool(name), result)
         return result if returns is None else result.into(returns)
 
     def _offers_tasks(self) -> bool:

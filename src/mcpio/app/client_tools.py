@@ -166,28 +166,23 @@ class ResultChecks:
         self._validators: dict[str, tuple[Any, Validator | None]] = {}
         self._room = TOOL_BYTES
 
-    def fits(self, tool: Tool, result: CallToolResult) -> bool:
-        """Whether a result does not break its schema."""
-        try:
-            self._compare(tool, result)
-        except InvalidMessage:
-            return False
-        except SchemaError:
-            pass
-        return True
-
-    def check(self, tool: Tool | None, result: CallToolResult) -> None:
-        """Check a result, unless the server lists its tool no more."""
-        if tool is None:
-            return
+    def fault(self, tool: Tool, result: CallToolResult) -> InvalidMessage | None:
+        """Return how a result breaks its schema; ``None`` if it fits, or the schema is unusable."""
         try:
             self._compare(tool, result)
         except InvalidMessage as error:
-            if self._policy == "raise":
-                raise
-            self._report(f"the result of the tool {tool.name!r:.100} breaks its output schema: {error}")
+            return error
         except SchemaError as error:
             self._report(f"the result of the tool {tool.name!r:.100} cannot be checked: {error}")
+        return None
+
+    def check(self, tool: Tool | None, result: CallToolResult) -> None:
+        """Check a result, unless the server lists its tool no more."""
+        if tool is None or (fault := self.fault(tool, result)) is None:
+            return
+        if self._policy == "raise":
+            raise fault
+        self._report(f"the result of the tool {tool.name!r:.100} breaks its output schema: {fault}")
 
     def _compare(self, tool: Tool, result: CallToolResult) -> None:
         if tool.output_schema is None or result.is_error:
