@@ -16,6 +16,7 @@ from mcpio.engine.tasks import (
     SAID_LENGTH,
     StoreDelete,
     StorePut,
+    TaskAnswered,
     TaskChanged,
     TaskEnded,
     TaskLimits,
@@ -581,6 +582,38 @@ def test_loaded_working_task_with_a_request_is_orphaned(asked: bool) -> None:
     assert second.status(id, "ada") == "working"
     assert second.finish(id)
     assert second.status(id, "ada") == "completed"
+
+
+QUESTION = ("q", {"method": "m"})
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_resumed_work_that_asks_again_gets_the_answer_to_the_stored_question(is_early: bool) -> None:
+    first = Keeper()
+    id = first.create(request={"name": "dig"})
+    key = str(first.machine.ask(id, 0, QUESTION))
+    first.settle()
+    second = Keeper(first.disk)
+    assert dict(second.inputs(id)) == {key: QUESTION[1]}
+    if is_early:
+        second.machine.answer(id, {key: 1}, now=0)
+        assert not [event for event in second.settle() if isinstance(event, TaskAnswered)]
+        assert (second.status(id), dict(second.inputs(id))) == ("working", {})
+    assert second.machine.ask(id, 0, QUESTION) == key
+    second.machine.answer(id, {key: 1}, now=0)
+    assert [event for event in second.settle() if isinstance(event, TaskAnswered)] == [TaskAnswered(id, key, 1)]
+    assert second.machine.ask(id, 0, QUESTION) == "q-2"
+
+
+def test_stored_question_is_withdrawn_when_resumed_work_asks_another() -> None:
+    first = Keeper()
+    id = first.create(request={"name": "dig"})
+    first.machine.ask(id, 0, QUESTION)
+    first.settle()
+    second = Keeper(first.disk)
+    assert second.machine.ask(id, 0, ("q", {"method": "another"})) == "q-2"
+    second.settle()
+    assert list(second.inputs(id)) == ["q-2"]
 
 
 def test_unreadable_record_is_reported() -> None:

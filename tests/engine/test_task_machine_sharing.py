@@ -310,6 +310,20 @@ def test_adopted_task_is_resumed_if_it_can_be_and_has_failed_otherwise() -> None
     assert kinds(keeper).count("TaskOrphaned") == 1
 
 
+def test_answer_that_came_before_a_task_is_adopted_is_kept_for_its_next_run() -> None:
+    other, other_disk = sharer()
+    id = other.create(request={"x": 1})
+    key = str(other.machine.ask(id, 0, ("q", {"method": "m"})))
+    other.settle()
+    keeper, disk = sharer()
+    disk.records.update(other_disk.records)
+    disk.found = attrs.evolve(stored(other, other_disk, id), answers={key: b"1"})
+    disk.work((), [disk.found])
+    keeper.advance(10)
+    assert keeper.machine.ask(id, 0, ("q", {"method": "m"})) == key
+    assert TaskAnswered(id, key, 1) in keeper.settle()
+
+
 def test_released_task_may_be_taken_over_at_once() -> None:
     keeper, disk = sharer()
     again, never = keeper.create(request={"x": 1}), keeper.create()

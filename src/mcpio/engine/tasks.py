@@ -184,6 +184,8 @@ class TaskRecord:
     """How many questions it has asked for ``inputs``, which makes their keys unique for its life (XTASK-09)."""
     inputs: Mapping[str, Any] = EMPTY
     """The questions for a stateless requestor, in their wire form, by key."""
+    left: dict[str, tuple[Any, ...]] = attrs.field(factory=dict, kw_only=True)
+    """The questions of work that was lost, by key, each with its answer if that came; the next run may ask again."""
     outcome: TaskOutcome | None = None
     """The outcome, until it is stored."""
     waiting: int = 0
@@ -786,9 +788,17 @@ class TaskMachine:
         if question is None:
             record.questions += 1
         else:
+            for key, known in record.left.items():
+                if key.rpartition("-")[0] == question[0] and known[0] == question[1]:
+                    del record.left[key]
+                    self._events.extend(TaskAnswered(id, key, answer) for answer in known[1:])
+                    return key
             record.asked += 1
             key = f"{question[0]}-{record.asked}"
-            record.inputs = {**record.inputs, key: question[1]}
+            # The next run asks something else: an answer to the questions before would get lost.
+            kept = {other: each for other, each in record.inputs.items() if other not in record.left}
+            record.left.clear()
+            record.inputs = {**kept, key: question[1]}
         is_new = record.state is TaskState.WORKING
         if is_new:
             self._step(record, TaskInput.SEND_QUESTION)
@@ -821,7 +831,11 @@ class TaskMachine:
         expected = {key: answer for key, answer in answers.items() if key in record.inputs}
         if expected:
             record.inputs = {key: question for key, question in record.inputs.items() if key not in expected}
-            self._events.extend(TaskAnswered(id, key, answer) for key, answer in expected.items())
+            for key, answer in expected.items():
+                if key in record.left:
+                    record.left[key] = (*record.left[key], answer)
+                else:
+                    self._events.append(TaskAnswered(id, key, answer))
             if not self._have_answer(record, now):
                 self._put(record, "status")
 
@@ -879,8 +893,9 @@ class TaskMachine:
         if record.request is None:
             self.lose(id, reason, now=now)
             return
-        if record.state is TaskState.INPUT_REQUIRED:
-            record.questions, record.inputs = 0, EMPTY
+        record.questions = 0
+        record.left.update((key, (question,)) for key, question in record.inputs.items())
+        if record.state is TaskState.INPUT_REQUIRED and not record.inputs:
             self._step(record, TaskInput.RECV_ANSWER)
             self._touch(record, now)
             self._put(record, "status")
@@ -1304,6 +1319,8 @@ class TaskMachine:
         self._watch_lease(until)
         # A process without a sign of life may be alive, and cut off from the store.
         self.orphan(record.id, _SILENT if self._is_shared else _RESTARTED, now)
+        if record.left and self._is_shared:
+            self.task_signalled(record.id)  # an answer may have come before
 
     def _take(self, record: TaskRecord, reason: str | None = None) -> None:
         """Leave a task to the machine that wrote it to the store."""

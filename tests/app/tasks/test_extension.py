@@ -318,6 +318,32 @@ def test_task_of_a_killed_process_is_resumed_with_its_revision() -> None:
     assert there.get(created["taskId"])["result"]["content"][0]["text"] == "done"
 
 
+@pytest.mark.parametrize("is_early", [True, False])
+def test_question_of_a_killed_process_is_answered_once(is_early: bool) -> None:
+    shelf = Shelf()
+    here, there = World(store=SharedShelf(shelf)), World(store=SharedShelf(shelf))
+
+    async def sure(ctx: Context) -> str:
+        return (await ctx.elicit("Sure?", Name)).value.name  # type: ignore[union-attr]  # it is accepted
+
+    for world in (here, there):
+        world.server.tool(sure, task_support="required", resume=True)
+    id = here.run(here.client.call("sure"))["taskId"]
+    there.runtime.run()
+    (key,) = there.get(id)["inputRequests"]
+    shelf.callbacks.clear()
+    if is_early:
+        there.about("update", id, inputResponses={key: name("Ada")})
+    for _ in range(6):
+        shelf.now += 10.0
+        there.pass_time(10.0)
+    if not is_early:
+        assert list(there.get(id)["inputRequests"]) == [key]
+        there.about("update", id, inputResponses={key: name("Ada")})
+    assert there.get(id)["result"]["content"][0]["text"] == "Ada"
+    here.pass_time(60.0)  # it learns that the task is another's, and its run ends
+
+
 def test_limit_of_tasks_holds_for_stateless_clients() -> None:
     world = World(limits=TaskLimits(running=1))
     world.call("ask")

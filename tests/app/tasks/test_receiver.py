@@ -418,7 +418,7 @@ def test_interrupted_run_changes_nothing_of_the_resumed_one() -> None:
     with pytest.raises(LocalProtocolError, match="the task is over"):
         tasks.note_question(old)
     with pytest.raises(LocalProtocolError, match="the task is over"):
-        tasks.open_question(old, "q", {"method": "elicitation/create", "params": {}})
+        tasks.open_question(old, "q", {"method": "elicitation/create", "params": {}}, None)
     found = ada.ask("tasks/get", taskId=id)
     assert (found["status"], found["statusMessage"]) == ("working", "new")
 

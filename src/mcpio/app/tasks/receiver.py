@@ -530,20 +530,23 @@ class TaskReceiver:
             self._machine.answered(run.id, now=self._keeping.now())
             self._keeping.pump()
 
-    def open_question(self, run: TaskRun, key: str, question: dict[str, Any]) -> str:
+    def open_question(self, run: TaskRun, key: str, question: dict[str, Any], answered: OneShot) -> str:
         """Record a question for a stateless requestor, and return its key in the task.
 
+        One that an interrupted run has asked keeps its key, and the answer that came.
         Raises LocalProtocolError if the task is over.
         """
         _check_runs(run)
-        name = self._machine.ask(run.id, self._keeping.now(), (key, question))
+        name = self._machine.ask(run.id, self._keeping.now(), (key, question)) or key
+        run.expect(name, answered)
         self._keeping.pump()
-        return name or key
+        return name
 
     def close_question(self, run: TaskRun, key: str) -> None:
-        """Record that the work no longer waits for an answer."""
-        self._machine.withdraw_question(run.id, key, self._keeping.now())
-        self._keeping.pump()
+        """Record that the work no longer waits for an answer. Another run may ask for it again."""
+        if not run.is_over:
+            self._machine.withdraw_question(run.id, key, self._keeping.now())
+            self._keeping.pump()
 
     # For subscriptions
 

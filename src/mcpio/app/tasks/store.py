@@ -93,7 +93,7 @@ class TaskKeeper(Protocol):
     def note_answer(self, run: TaskRun) -> None:
         """Record that the work no longer waits."""
 
-    def open_question(self, run: TaskRun, key: str, question: dict[str, Any]) -> str:
+    def open_question(self, run: TaskRun, key: str, question: dict[str, Any], answered: OneShot) -> str:
         """Record a question for a stateless requestor, and return its key in the task."""
 
     def close_question(self, run: TaskRun, key: str) -> None:
@@ -240,8 +240,8 @@ class TaskRun:
 
     async def put_question(self, key: str, question: dict[str, Any]) -> Any:
         """Keep a question in the task until its stateless requestor answers, and return the raw answer."""
-        key = self._receiver.open_question(self, key, question)
-        answered = self._open[key] = self.host.runtime.one_shot()
+        answered = self.host.runtime.one_shot()
+        key = self._receiver.open_question(self, key, question, answered)
         self.is_asking()
         try:
             return await answered.wait()
@@ -250,6 +250,10 @@ class TaskRun:
             self._receiver.close_question(self, key)
 
     # For the receiver
+
+    def expect(self, key: str, answered: OneShot) -> None:
+        """Record that the work waits for the answer to a question."""
+        self._open[key] = answered
 
     def have_answer(self, key: str, answer: Any) -> None:
         """Pass on the answer to an open question."""
