@@ -190,13 +190,14 @@ def test_list_is_followed_up_to_a_bound(name: str, most: str, monkeypatch: pytes
 
 
 def test_bytes_of_every_list_of_a_client_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("s")
+    server = Server("s", page_size=1)
     text = "x" * 1000
-    server.tool(lambda: "", name="t", description=text)
-    server.prompt(lambda: "", name="p", description=text)
-    server.resource("a://b", name="r", description=text)(lambda: "")
-    server.resource("a://b/{c}", name="r", description=text)(lambda c: "")
-    server.skills.dynamic("skill://s/SKILL.md", description=text)(lambda: "x")
+    for each in ("a", "b"):
+        server.tool(lambda: "", name=each, description=text)
+        server.prompt(lambda: "", name=each, description=text)
+        server.resource(f"{each}://b", name="r", description=text)(lambda: "")
+        server.resource(f"{each}://b/{{c}}", name="r", description=text)(lambda c: "")
+        server.skills.dynamic(f"skill://{each}/SKILL.md", description=text)(lambda: "x")
     monkeypatch.setattr(pagination, "MAX_BYTES", 1000)
     link = Link(server, era="handshake")
 

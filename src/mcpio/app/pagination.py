@@ -197,7 +197,9 @@ class Items(AsyncIterator[T], Generic[T]):
                 self._page = None  # so that the next step after a failure requests the same page again
             page = await self._fetch(self._cursor)
             items = self._items_of(page)
-            self._guard.count(len(items), self._size_of(page))
+            # A list of one page is one message, which is limited itself.
+            is_all = self._cursor is None and page.next_cursor is None
+            self._guard.count(len(items), 0 if is_all else self._size_of(page))
             self._page, self._items = page, iter(items)
             self._note(page.malformed)
 
