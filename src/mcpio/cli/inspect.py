@@ -119,10 +119,14 @@ async def _run(options: argparse.Namespace, words: Sequence[str], locked: Mappin
                 address = await nursery.start(serve_page, inspector.server, options.port)
                 announce(address, options, console)
                 await inspector.run()
-        except* Failure as group:
-            raise group.exceptions[0] from None
-        except* OSError as group:
-            raise Failure(Exit.NOT_LOADED, f"cannot listen: {group.exceptions[0]}") from group
+        except ExceptionGroup as group:
+            # Not ``except*``: Python 3.11.2 wraps what is raised there in a group again.
+            error = group.exceptions[0]
+            if isinstance(error, OSError):
+                raise Failure(Exit.NOT_LOADED, f"cannot listen: {error}") from group
+            if isinstance(error, Failure):
+                raise error from None
+            raise
     return Exit.DONE
 
 
