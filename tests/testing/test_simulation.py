@@ -127,7 +127,7 @@ def test_correct_server_and_program_pass_however_long_they_take(program: Program
 
 @pytest.mark.long
 def test_repaired_shop_passes_under_the_default_faults() -> None:
-    simulate(repaired_shop, [visit, hang, job], seconds=20)
+    simulate(repaired_shop, [visit, hang, job], seconds=8)
 
 
 @pytest.mark.parametrize("faults", [Faults.none(), Faults.harsh()], ids=["none", "harsh"])
