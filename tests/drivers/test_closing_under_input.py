@@ -78,7 +78,7 @@ KINDS = pytest.mark.parametrize("kind", ["tcp", "unix", "tls", "streams"])
 
 @pytest.mark.req("LIFE-17")
 @KINDS
-def test_what_a_client_sent_arrives_though_the_server_sends_when_it_closes(
+def test_last_messages_of_a_client_arrive_though_the_server_keeps_sending(
     kind: str, server: Server, received: list[int], each_loop: EachLoop, tmp_path: Path
 ) -> None:
     async def call(client: Any) -> None:
@@ -102,7 +102,7 @@ def test_what_a_client_sent_arrives_though_the_server_sends_when_it_closes(
 
 
 @KINDS
-def test_what_a_server_sent_arrives_though_the_client_sends_when_it_closes(
+def test_last_answer_of_a_server_arrives_though_the_client_keeps_sending(
     kind: str, server: Server, each_loop: EachLoop, tmp_path: Path
 ) -> None:
     async def notify(here: Here, client: Any) -> None:

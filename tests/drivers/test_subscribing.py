@@ -151,7 +151,7 @@ def test_end_of_a_subscription_cancelled_at_any_turn_leaves_it_usable(count: int
 
 
 @eras
-def test_what_begins_on_an_ended_client_raises_no_back_channel(era: str, each_virtual_loop: EachLoop) -> None:
+def test_calls_on_an_ended_client_raise_no_back_channel(era: str, each_virtual_loop: EachLoop) -> None:
     async def main(here: Here) -> None:
         async with here.drivers.memory_client(make_server(), era=era) as client:
             await client.aclose()

@@ -55,7 +55,7 @@ def test_check_over_mqtt_topics(mqtt: PairHarness, check: Check) -> None:
 
 
 def test_end_that_closes_right_after_it_has_sent_loses_nothing() -> None:
-    """Its socket may hold what nobody will read, and to close that cuts off what the broker has not read yet."""
+    """To close a socket over unread input resets it, and the broker loses the messages that it has not read yet."""
     connect_mqtt = runpy.run_path(str(EXAMPLE))["connect_mqtt"]
     program = shutil.which("mosquitto")
     assert program is not None, NO_BROKER

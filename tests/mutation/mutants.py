@@ -46,7 +46,7 @@ ROOMS: Final = {
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NOT_RUN: Final = ("annotation", "returns", "args", "decorator_list", "format_spec")
-"""What a function has beside code that runs when it is called."""
+"""The attributes of a function that are not its code."""
 TESTS: Final = [
     *("engine/test_*.py", "http/**/test_*.py", "observe/test_*.py", "asgi/test_*.py"),
     *("test_conversations.py", "test_seeds.py"),
@@ -65,7 +65,7 @@ OTHERS: Final[dict[type[ast.cmpop], list[type[ast.cmpop]]]] = {
     ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is],
     ast.In: [ast.NotIn], ast.NotIn: [ast.In],
 }  # fmt: skip
-"""What may stand in place of a comparison."""
+"""The comparisons that may replace each comparison."""
 UNTOUCHED: Final = {"__repr__", "__str__", "__rich_repr__"}
 
 
@@ -75,7 +75,7 @@ class Mutant(NamedTuple):
     path: str
     function: str
     change: str
-    """What stood there and what stands there now; with a number where the function has the same text twice."""
+    """The old text and the new one; with a number where the function has the same text twice."""
     lines: range
     code: CodeType
     first_line: int

@@ -39,7 +39,7 @@ from mcpio.http import HttpClientOptions, HttpOptions
 from mcpio.http.model import HostPolicy
 
 PATIENCE: Final = 10.0
-"""Seconds for what a point leaves to be gone, on a machine however busy. A whole point has 20."""
+"""Seconds until the processes and sockets of a point are gone, also on a busy machine. A whole point has 20."""
 TIMEOUT: Final = 5.0
 """Seconds after which a call has lost something: no call may end by this."""
 CALLS: Final = ("add", "ask", "add", "large")

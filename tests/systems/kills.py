@@ -3,9 +3,9 @@
 At each point a server and a client run, each in a process of its own, on Trio or asyncio, and the client adds numbers,
 several at once. The server answers when a number is on the disk. Then one of them is killed; or it is stopped for a
 moment, with small messages or with large ones that fill the pipes; or it may open no more files; or the disk of the
-server, which keeps its sessions, is full. What must hold is asked: each call ended once, with an answer or an error of
-the library, and without an error where the harm passed by; the server goes on for other clients and ends by SIGTERM, or
-with its client on standard output; and every number that was answered is on the disk. It needs Linux.
+server, which keeps its sessions, is full. These promises are checked: each call ended once, with an answer or an error
+of the library, and without an error where the harm passed by; the server goes on for other clients and ends by SIGTERM,
+or with its client on standard output; and every number that was answered is on the disk. It needs Linux.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def carries_input(request: Any) -> bool:
 
 
 def params_of(request: Any) -> bytes:
-    """Return the params of a request without ``_meta``, as JSON. Raises LocalProtocolError for what has none."""
+    """Return the params of a request without ``_meta``, as JSON. Raises LocalProtocolError if that is impossible."""
     params = {**codec(REV_2026_07_28).encode(request)}
     params.pop("_meta", None)
     return to_json(dumps, params)

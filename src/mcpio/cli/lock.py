@@ -106,7 +106,7 @@ def differences(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterat
 
 
 def compared(locked: Mapping[str, Any], defined: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the name of each definition, and what it was and is as JSON; ``None`` where there is none.
+    """Yield the name of each definition, its old and its new JSON text; ``None`` where it is missing.
 
     Texts tell apart what Python takes for equal, such as ``false`` and 0.
     """

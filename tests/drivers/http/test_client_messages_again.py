@@ -19,7 +19,7 @@ class Asking:
 
     def __init__(self, *replies: bytes | None, refuse: int = 0) -> None:
         self.replies = [*replies]
-        """What it sends for the first answers, before it closes the connection; ``None`` to stay silent."""
+        """The bytes that it sends in reply to the first answers before it closes the connection; ``None`` for none."""
         self.refuse = refuse
         """How many connections are refused after the first answer."""
         self.tries: list[tuple[float, bytes]] = []

@@ -191,7 +191,7 @@ class _Caller:
             await perform(self, act)  # type: ignore[arg-type]  # as said above
 
     async def open(self) -> Client:
-        """Return the client, which is opened if there is none. Raises McpError."""
+        """Return the client, and open it first if it is not open. Raises McpError."""
         async with self._turns:
             client = self.client
             if client is None or client.ended is not None or client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
